@@ -1,0 +1,96 @@
+"""The models of the handbook's front matter: checklists, thresholds, manifests, templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field
+
+from mltrainer import handbook
+from mltrainer.configs.loading import Strict, validate
+from mltrainer.workspace import PHASES
+
+Number = float | int
+Phase = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
+
+
+class Item(Strict):
+    """One item of a gate's checklist."""
+
+    id: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="the item's id, which is also its check's name")
+    statement: str = Field(description="what must hold, as a sentence")
+    waivable: bool = Field(False, description="whether a person may waive it; reproducibility items never")
+    settings: dict[str, Number | str | bool] = Field(default_factory=dict, description="the numbers its check reads")
+
+
+class PhasePage(Strict):
+    """Front matter of `phases/0N_name/workflow.md`."""
+
+    title: str
+    phase: Phase
+    tool: str = Field(description="id of the tool that the phase runs")
+    artifacts: list[str]
+    settings: dict[str, Number | str | bool] = Field(default_factory=dict, description="numbers the phase itself reads")
+    items: list[Item] = Field(min_length=1)
+
+
+class Suggestion(Strict):
+    """One way to mend a finding."""
+
+    why: str
+    set: dict[str, Any] = Field(default_factory=dict, description='config changes by dotted key; "x0.1" scales')
+
+
+class DiagnosticPage(Strict):
+    """Front matter of `diagnostics/<id>.md`."""
+
+    title: str
+    diagnostic: str = Field(pattern=r"^[a-z_]+$", description="the module in mltrainer/diagnostics that it is paired with")
+    severity: Literal["critical", "warning", "info"]
+    thresholds: dict[str, Number]
+    sources: list[str] = Field(min_length=1, description="where each threshold comes from")
+    causes: list[str] = Field(min_length=1)
+    suggestions: list[Suggestion] = Field(min_length=1)
+
+
+class ToolPage(Strict):
+    """Front matter of `tools/<id>/README.md`: the tool's manifest."""
+
+    title: str
+    tool: str
+    entry_point: str = Field(pattern=r"^mltrainer(\.\w+)+$", description="the module that is run")
+    phases: list[Phase]
+    environment: dict[str, str] = Field(default_factory=dict, description="set before the interpreter starts; {threads} is filled in")
+    inputs: list[str]
+    outputs: list[str]
+
+
+class GuidePage(Strict):
+    """Front matter of a page that explains and declares nothing."""
+
+    title: str
+
+
+Any_Page = TypeVar("Any_Page", bound=BaseModel)
+
+
+def _read(model: type[Any_Page], path: str, project: Path | None) -> Any_Page:
+    return validate(model, handbook.read_page(path, project).meta)
+
+
+def phase_page(phase: str, project: Path | None) -> PhasePage:
+    """Return the policy of a phase."""
+    return _read(PhasePage, f"phases/{PHASES.index(phase) + 1:02d}_{phase}/workflow.md", project)
+
+
+def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:
+    """Return the rule of a diagnostic, by its page's name."""
+    return _read(DiagnosticPage, f"diagnostics/{name}.md", project)
+
+
+def tool_page(tool: str, project: Path | None) -> ToolPage:
+    """Return the manifest of a tool."""
+    return _read(ToolPage, f"tools/{tool}/README.md", project)
+
+

@@ -1,0 +1,254 @@
+"""The models of `mltrainer.yaml` and `training_config.yaml`: each option declared once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from mltrainer.configs import yaml
+from mltrainer.configs.loading import Strict, read_text, validate
+
+TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
+
+
+class Task(Strict):
+    """What is trained: one of the built-in kinds, or a class of the user's own."""
+
+    kind: TaskKind | None = Field(None, description="a built-in task")
+    use: str | None = Field(None, description='one\'s own task: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of one's own task")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Task:
+        if (self.kind is None) == (self.use is None):
+            raise ValueError("give either kind (a built-in task) or use (your own, as module:Class)")
+        if self.options and self.use is None:
+            raise ValueError("options belong to a task of your own (use: module:Class)")
+        return self
+
+
+class Data(Strict):
+    """Where the samples come from."""
+
+    source: str = Field(description='"sklearn:digits", or a path to a CSV, Parquet, JSONL or NumPy file, or a folder of images')
+    target: str | None = Field(None, description="the column to predict, for tables")
+    ignore: list[str] = Field(default_factory=list, description="columns that are not features, such as an id")
+
+
+class Split(Strict):
+    """The shares of the samples that are held out, as fractions of all."""
+
+    validation: float = Field(0.2, gt=0, lt=1, description="for choosing the best epoch and the best config")
+    test: float = Field(0.1, ge=0, lt=1, description="sealed until finalization")
+    stratify: bool = Field(True, description="keep the class shares in every split (classification only)")
+
+    @model_validator(mode="after")
+    def _leaves_training_data(self) -> Split:
+        if self.validation + self.test >= 1:
+            raise ValueError(f"validation {self.validation} + test {self.test} leave no training data")
+        return self
+
+
+class Mlp(Strict):
+    """A multi-layer perceptron with ReLU."""
+
+    name: Literal["mlp"] = "mlp"
+    hidden: list[Annotated[int, Field(ge=1)]] = Field(default_factory=lambda: [256, 256], description="units of each hidden layer")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of hidden units dropped in training")
+
+
+class Cnn(Strict):
+    """A small convolutional network for images: 3x3 convolutions with batch norm, pooled after each."""
+
+    name: Literal["cnn"] = "cnn"
+    channels: list[Annotated[int, Field(ge=1)]] = Field(default_factory=lambda: [32, 64], description="channels of each layer")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of features dropped before the last layer")
+
+
+class Linear(Strict):
+    """A linear model."""
+
+    name: Literal["linear"] = "linear"
+
+
+ModelConfig = Annotated[Mlp | Cnn | Linear, Field(discriminator="name")]
+
+
+class Metric(Strict):
+    """The metric that chooses the best checkpoint; its direction must be said, there is no default."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="accuracy, f1_macro, loss; r2, rmse, mae; or one of your own task's")
+    mode: Literal["max", "min"] = Field(description="whether larger or smaller is better")
+
+
+class Budget(Strict):
+    """What a run may cost."""
+
+    minutes: float = Field(60, gt=0, description="wall-clock time of one training run")
+
+
+class Sgd(Strict):
+    """Stochastic gradient descent with momentum (defaults: the usual ones for image classifiers)."""
+
+    name: Literal["sgd"] = "sgd"
+    lr: float = Field(0.1, gt=0, description="learning rate")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum")
+    nesterov: bool = Field(False, description="Nesterov's form of momentum")
+    weight_decay: float = Field(1.0e-4, ge=0, description="L2 penalty")
+
+
+class AdamW(Strict):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019, arXiv 1711.05101)."""
+
+    name: Literal["adamw"] = "adamw"
+    lr: float = Field(1.0e-3, gt=0, description="learning rate")
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
+        default_factory=lambda: [0.9, 0.999], min_length=2, max_length=2, description="decay of the two moments"
+    )
+    eps: float = Field(1.0e-8, gt=0, description="added to the denominator")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+
+
+Optimizer = Annotated[Sgd | AdamW, Field(discriminator="name")]
+
+
+class Constant(Strict):
+    """The same learning rate throughout, after a linear warm-up."""
+
+    name: Literal["constant"] = "constant"
+    warmup_epochs: float = Field(0, ge=0, description="epochs of linear warm-up")
+
+
+class Cosine(Strict):
+    """Half a cosine from the learning rate to `final` times it (Loshchilov and Hutter, 2017, arXiv 1608.03983)."""
+
+    name: Literal["cosine"] = "cosine"
+    warmup_epochs: float = Field(0, ge=0, description="epochs of linear warm-up")
+    final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end")
+
+
+Schedule = Annotated[Constant | Cosine, Field(discriminator="name")]
+
+
+class Clip(Strict):
+    """Gradient clipping."""
+
+    norm: float = Field(gt=0, description="largest L2 norm of all gradients together")
+
+
+class EarlyStopping(Strict):
+    """Stop when the metric has not improved for a while."""
+
+    patience: int = Field(10, ge=1, description="evaluations without improvement before stopping")
+    min_delta: float = Field(0.0, ge=0, description="smallest change that counts as improvement")
+
+
+class Evaluate(Strict):
+    """When the validation set is measured."""
+
+    every_n_epochs: int | None = Field(None, ge=1, description="after every so many epochs")
+    every_n_steps: int | None = Field(None, ge=1, description="after every so many steps")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Evaluate:
+        if (self.every_n_epochs is None) == (self.every_n_steps is None):
+            raise ValueError("give either every_n_epochs or every_n_steps")
+        return self
+
+
+class Checkpoint(Strict):
+    """What is kept of a run."""
+
+    every_n_epochs: int = Field(5, ge=1, description="a checkpoint after every so many epochs")
+    save_best: bool = Field(True, description="keep the checkpoint with the best metric")
+    save_last: bool = Field(True, description="keep the newest checkpoint")
+    keep: int = Field(3, ge=0, description="periodic checkpoints kept beside best and last")
+
+
+class Loader(Strict):
+    """How samples reach the model; in-memory data is gathered directly and needs no workers."""
+
+    workers: int = Field(0, ge=0, le=64, description="loader processes for data sets that are not in memory")
+
+
+class ProjectConfig(Strict):
+    """`mltrainer.yaml`: the one file a user must write."""
+
+    name: str = Field(pattern=NAME, description="the project's name")
+    id: str | None = Field(None, pattern=r"^[0-9a-f]{8,32}$", description="made by `init`; tells projects of equal content apart")
+    seed: int = Field(42, ge=0, le=2**32 - 1, description="the one seed from which every random draw is derived")
+    task: Task
+    data: Data | None = Field(None, description="not needed by a task of your own that makes its data")
+    split: Split = Field(default_factory=lambda: Split())
+    model: ModelConfig | None = Field(None, description="a built-in model; a task of your own brings its own")
+    metric: Metric
+    acceptance: dict[str, str] = Field(default_factory=dict, description='metric: criterion, such as accuracy: ">= 0.95"')
+    budget: Budget = Field(default_factory=lambda: Budget())
+
+    @field_validator("acceptance")
+    @classmethod
+    def _criteria(cls, value: dict[str, str]) -> dict[str, str]:
+        for metric, text in value.items():
+            if not CRITERION.match(text):
+                raise ValueError(f'{metric}: {text!r} is not a criterion such as ">= 0.95"')
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> ProjectConfig:
+        if self.task.kind and self.data is None:
+            raise ValueError(f"task {self.task.kind} needs data: {{source: ...}}")
+        if self.task.kind and self.model is None:
+            raise ValueError(f"task {self.task.kind} needs model: {{name: mlp}} (or cnn, linear)")
+        if self.task.use and self.model is not None:
+            raise ValueError("a task of your own makes its own model; pass what it needs in task.options")
+        return self
+
+
+class TrainingConfig(ProjectConfig):
+    """`training_config.yaml`: everything that decides a run, complete and explicit."""
+
+    epochs: int = Field(20, ge=1, description="passes over the training data")
+    batch_size: int = Field(64, ge=1, description="samples per step and micro-batch")
+    accumulate: int = Field(1, ge=1, description="micro-batches per step")
+    optimizer: Optimizer = Field(default_factory=lambda: AdamW())
+    schedule: Schedule = Field(default_factory=lambda: Cosine())
+    clip: Clip | None = Field(default_factory=lambda: Clip(norm=1.0))
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="arithmetic of forward and backward; weights stay fp32")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the model is trained")
+    threads: int = Field(1, ge=1, le=256, description="CPU threads of one operation; part of what decides the bits")
+    early_stopping: EarlyStopping | None = Field(default_factory=lambda: EarlyStopping())
+    evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
+    checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
+    loader: Loader = Field(default_factory=lambda: Loader())
+
+
+def meets(value: float, criterion: str) -> bool:
+    """Return whether a value meets a criterion such as `>= 0.95`; NaN meets none."""
+    match = CRITERION.match(criterion)
+    if match is None:
+        raise ValueError(f"{criterion!r} is not a criterion")
+    limit = float(match[2])
+    return {">=": value >= limit, "<=": value <= limit, ">": value > limit, "<": value < limit}[match[1]]
+
+
+def load_project(path: Path) -> ProjectConfig:
+    """Read and validate `mltrainer.yaml`.
+
+    Raises:
+        InputError: With file, line and key of every fault.
+    """
+    return validate(ProjectConfig, yaml.parse(read_text(path, "the project file"), path.name))
+
+
+def load_training(path: Path, name: str) -> TrainingConfig:
+    """Read and validate a training config; `name` is its path in messages.
+
+    Raises:
+        InputError: With file, line and key of every fault.
+    """
+    return validate(TrainingConfig, yaml.parse(read_text(path, "the training config"), name))

@@ -1,0 +1,82 @@
+"""The failures a user can meet, each with the exit code of the command-line contract.
+
+A message says where, what was expected, what was found and, in ``mend``, what to do next.
+"""
+
+from __future__ import annotations
+
+
+class MltrainerError(Exception):
+    """Base of every failure that is reported without a traceback.
+
+    Args:
+        message: What was expected and what was found.
+        where: File, line and key, or the command, that the message is about.
+        mend: What to type or change next.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, where: str | None = None, mend: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.mend = mend
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{head}\n  next: {self.mend}" if self.mend else head
+
+
+class InputError(MltrainerError):
+    """A mistake in what was given: config, data, code or an argument's value."""
+
+    exit_code = 1
+
+
+class UsageError(MltrainerError):
+    """Wrong usage of the command line."""
+
+    exit_code = 2
+
+
+class GateError(MltrainerError):
+    """A gate does not hold, or a file is not what its record says."""
+
+    exit_code = 4
+
+
+class DifferenceError(MltrainerError):
+    """A reproduction or an environment differs from what was recorded."""
+
+    exit_code = 5
+
+
+class InUseError(MltrainerError):
+    """Another process works on the same project or run."""
+
+    exit_code = 6
+
+
+class MachineError(MltrainerError):
+    """The machine failed: no space, no permission, an I/O error."""
+
+    exit_code = 7
+
+
+class StoppedError(MltrainerError):
+    """The user or the system asked the program to stop; ``exit_code`` is 130 or 143."""
+
+    def __init__(self, message: str, *, exit_code: int, mend: str | None = None) -> None:
+        super().__init__(message, mend=mend)
+        self.exit_code = exit_code
+
+
+def error_for_exit(code: int, message: str) -> MltrainerError:
+    """Return the error that stands for a tool's exit code."""
+    for kind in (InputError, GateError, DifferenceError, InUseError, MachineError):
+        if kind.exit_code == code:
+            return kind(message)
+    if code in (130, 143):
+        return StoppedError(message, exit_code=code)
+    return MltrainerError(message)

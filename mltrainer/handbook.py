@@ -1,0 +1,118 @@
+"""The handbook: guides whose front matter is the policy that the engine enforces.
+
+A page is found in the project first (a team's override), else in the handbook that is shipped.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs import yaml
+from mltrainer.errors import InputError
+from mltrainer.workspace import sha256_bytes
+
+FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
+_FENCE = "---\n"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page.
+
+    Attributes:
+        path: The path in the handbook, such as `diagnostics/nan_loss.md`.
+        meta: The front matter with the lines of its keys.
+        body: The Markdown below it.
+        overridden: Whether the project's own file was read.
+        sha256: Digest of the file.
+    """
+
+    path: str
+    meta: yaml.Document
+    body: str
+    overridden: bool
+    sha256: str
+
+
+@functools.cache
+def shipped_folder() -> Path:
+    """Return the folder of the shipped handbook: in the installed package, else in the checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_handbook"
+    return installed if installed.is_dir() else package.parent
+
+
+def page_paths() -> list[str]:
+    """Return the path of every shipped file of the handbook, sorted."""
+    root = shipped_folder()
+    return sorted(p.relative_to(root).as_posix() for folder in FOLDERS for p in _files(root / folder))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.suffix in (".md", ".yaml") and path.is_file())
+
+
+def locate(path: str, project: Path | None) -> tuple[Path, bool]:
+    """Return the file of a page and whether it is the project's own.
+
+    Raises:
+        InputError: There is no such page.
+    """
+    if path in page_paths():
+        own = project / path if project else None
+        if own is not None and own.is_file() and own != shipped_folder() / path:
+            return own, True
+        return shipped_folder() / path, False
+    raise InputError(f"the handbook has no page {path!r}", mend="`mltrainer guide` lists the pages")
+
+
+def read_page(path: str, project: Path | None) -> Page:
+    """Read a page, the project's own one if it has one.
+
+    Args:
+        path: Such as `diagnostics/nan_loss.md`.
+        project: The project's folder, or None outside a project.
+
+    Raises:
+        InputError: There is no such page, or its front matter is not YAML.
+    """
+    file, overridden = locate(path, project)
+    raw = file.read_bytes()
+    text = raw.decode("utf-8")
+    name = path if overridden else f"handbook {path}"
+    meta, body = _split(text, name)
+    return Page(path, yaml.parse(meta, name, first_line=2), body, overridden, sha256_bytes(raw))
+
+
+def _split(text: str, name: str) -> tuple[str, str]:
+    if not text.startswith(_FENCE):
+        return "", text
+    meta, fence, body = text[len(_FENCE) :].partition(f"\n{_FENCE}")
+    if not fence:
+        raise InputError("the front matter has no closing ---", where=f"{name}:1")
+    return meta, body.lstrip("\n")
+
+
+def read_template(path: str, project: Path | None) -> dict[str, Any]:
+    """Return the values of a config template such as `configs/baseline_template.yaml`.
+
+    Raises:
+        InputError: The template is not a YAML mapping.
+    """
+    file, overridden = locate(path, project)
+    document = yaml.parse(file.read_bytes(), path if overridden else f"handbook {path}")
+    if not isinstance(document.value, dict):
+        raise InputError("a mapping was expected", where=document.name)
+    return document.value
+
+
+def overrides(project: Path) -> list[str]:
+    """Return the pages that the project replaces by its own, sorted.
+
+    The phases' folders in a project hold its artifacts; only files at a page's exact path count.
+    """
+    return [path for path in page_paths() if locate(path, project)[1]]

@@ -1,0 +1,44 @@
+"""Deterministic operations: switched on before training, read back after the user's code ran."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+
+def switch_on(threads: int) -> None:
+    """Make every operation deterministic, or raise where none is (PyTorch's notes on randomness).
+
+    Args:
+        threads: CPU threads of one operation; the order of summation depends on it.
+    """
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=False)
+    # NaN-filling new memory makes reads of garbage visible, but costs time in every step; the probe turns it on.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+
+
+def read_back(device: str) -> dict[str, Any]:
+    """Return the switches as they really stand in this process."""
+    return {
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "not set"),
+        "hash_randomization": bool(sys.flags.hash_randomization),
+        "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG", "not set"),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "tf32": torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32,
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "device": device,
+    }

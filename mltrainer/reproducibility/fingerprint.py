@@ -1,0 +1,133 @@
+"""The chain of fingerprints: one line per step, each covering the one before.
+
+A line holds the digest of the step's sample ids, the bits of its loss and of its gradient norm, and the
+head of the chain up to it; a line that begins with `w` holds the digest of all weights after that step.
+Two runs with equal heads did the same thing, and unequal lines name the first step that differed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import GateError
+from mltrainer.workspace import machine_faults
+
+GENESIS = "0" * 32
+CHAIN_FILE = "chain.txt"
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a chain goes.
+
+    Attributes:
+        entries: Lines so far.
+        value: 32 hex digits that cover all of them.
+    """
+
+    entries: int = 0
+    value: str = GENESIS
+
+
+def ids_digest(raw: bytes) -> str:
+    """Return the digest of a step's sample ids, given as little-endian int64 bytes."""
+    return hashlib.blake2b(raw, digest_size=8).hexdigest()
+
+
+def bits(value: float) -> str:
+    """Return the bits of a float32 in hex; NaN and infinity keep theirs."""
+    return struct.pack(">f", value).hex()
+
+
+def step_entry(step: int, ids: str, loss: float, norm: float) -> str:
+    """Return what a line says of one step."""
+    return f"{step} {ids} {bits(loss)} {bits(norm)}"
+
+
+def weights_entry(step: int, sha256: str) -> str:
+    """Return what a line says of the weights after a step."""
+    return f"w {step} {sha256}"
+
+
+def extend(head: Head, entries: Iterable[str]) -> tuple[Head, list[str]]:
+    """Return the chain's new head and the lines to append."""
+    lines, value, count = [], head.value, head.entries
+    for entry in entries:
+        value = hashlib.sha256(f"{value} {entry}".encode()).hexdigest()[:32]
+        count += 1
+        lines.append(f"{entry} {value}")
+    return Head(count, value), lines
+
+
+def append(path: Path, lines: list[str]) -> None:
+    """Append lines to a chain's file."""
+    with machine_faults(str(path)), open(path, "a", encoding="ascii") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def read(path: Path) -> list[str]:
+    """Return the whole lines of a chain's file; a torn last line is left out."""
+    try:
+        text = path.read_text("ascii", errors="replace")
+    except FileNotFoundError:
+        return []
+    return text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]
+
+
+def verify(lines: list[str], name: str) -> Head:
+    """Return the head of a chain's lines.
+
+    Raises:
+        GateError: A line is not what the line before leads to; it is named.
+    """
+    head = Head()
+    for number, line in enumerate(lines, 1):
+        entry, _, value = line.rpartition(" ")
+        head, (expected,) = extend(head, [entry])
+        if expected != line:
+            raise GateError(f"the chain breaks: expected {head.value}, found {value}", where=f"{name}:{number}")
+    return head
+
+
+def cut(path: Path, head: Head) -> None:
+    """Cut a chain's file back to a head that a checkpoint recorded.
+
+    Raises:
+        GateError: The file does not lead to that head.
+    """
+    lines = read(path)[: head.entries]
+    found = verify(lines, path.name)
+    if found != head:
+        raise GateError(
+            f"the checkpoint continues a chain of {head.entries} entries ending in {head.value}, "
+            f"the file has {found.entries} ending in {found.value}",
+            where=str(path),
+        )
+    with machine_faults(str(path)), open(path, "w", encoding="ascii") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def first_divergence(expected: list[str], found: list[str]) -> dict[str, Any] | None:
+    """Return the first step at which two chains differ, or None where one continues the other.
+
+    Returns:
+        step, what differs (samples, loss, gradient norm, weights), expected and found.
+    """
+    for left, right in zip(expected, found, strict=False):
+        if left != right:
+            return _divergence(left.split(), right.split())
+    return None
+
+
+def _divergence(left: list[str], right: list[str]) -> dict[str, Any]:
+    if left[0] == "w" or right[0] == "w":
+        return {"step": int(left[1 if left[0] == "w" else 0]), "what": "weights", "expected": left[-2], "found": right[-2]}
+    for place, what in ((1, "samples"), (2, "loss"), (3, "gradient norm")):
+        if left[place] != right[place]:
+            return {"step": int(left[0]), "what": what, "expected": left[place], "found": right[place]}
+    return {"step": int(left[0]), "what": "order of entries", "expected": left[0], "found": right[0]}

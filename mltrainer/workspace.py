@@ -1,0 +1,247 @@
+"""The project's folder: where things lie, and how files are read, written and digested.
+
+Every file appears whole or not at all: temporary file in the same folder, fsync, rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import math
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError, InUseError, MachineError
+
+PHASES = ("planning", "baseline", "diagnostics", "optimization", "finalization")
+PROJECT_FILE = "mltrainer.yaml"
+MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE}
+
+
+
+# --- values and digests -------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON holds it; a number that is not finite becomes "nan", "inf" or "-inf"."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
+
+
+def canonical(value: Any) -> bytes:
+    """Return the one JSON text of a value: sorted keys, no spaces, UTF-8."""
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pretty_json(value: Any) -> bytes:
+    """Return a value as indented JSON with sorted keys, which people can read in a diff."""
+    return (json.dumps(plain(value), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def machine_faults(what: str) -> Iterator[None]:
+    """Turn the machine's failures (space, permission, I/O) into a `MachineError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in MACHINE_ERRNOS:
+            raise
+        mend = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the file's permissions and its disk"
+        raise MachineError(error.strerror or str(error), where=what, mend=f"{mend}, then type the same command again") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old content or the new, whole.
+
+    Raises:
+        MachineError: There is no space, no permission, or the disk failed; the old file is untouched.
+    """
+    with machine_faults(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as readable JSON, atomically."""
+    write_atomic(path, pretty_json(value))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that this program wrote.
+
+    Raises:
+        InputError: The file is missing or is not JSON (blank, truncated, edited).
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not readable as JSON: {error}", where=str(path)) from error
+
+
+# --- the project --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project's folder and the places in it.
+
+    Attributes:
+        root: The folder that holds `mltrainer.yaml`, resolved.
+    """
+
+    root: Path
+
+    @property
+    def file(self) -> Path:
+        """The one file a user must write."""
+        return self.root / PROJECT_FILE
+
+    @property
+    def state_dir(self) -> Path:
+        """The git-ignored folder of runs, checkpoints and caches."""
+        return self.root / ".mltrainer"
+
+    @property
+    def runs_dir(self) -> Path:
+        """The folder with one folder per run."""
+        return self.state_dir / "runs"
+
+    def phase_dir(self, phase: str) -> Path:
+        """Return the folder of a phase's artifacts, such as `phases/01_planning`."""
+        return self.root / "phases" / f"{PHASES.index(phase) + 1:02d}_{phase}"
+
+    def relative(self, path: Path) -> str:
+        """Return a path as it is written in records and messages: relative, with forward slashes."""
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
+
+
+def find_project(start: Path) -> Project:
+    """Return the project whose folder is `start` or the nearest one above it.
+
+    Raises:
+        InputError: No `mltrainer.yaml` is there.
+    """
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if (folder / PROJECT_FILE).is_file():
+            return Project(folder)
+    raise InputError(
+        f"no {PROJECT_FILE} in {start} or above it",
+        mend="go to your project's folder, name it with --project, or make one with `mltrainer init`",
+    )
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file for the length of a block; the kernel frees it when the process dies.
+
+    Args:
+        path: The lock file; it says who holds it.
+        what: What is in use, for the message.
+
+    Raises:
+        InUseError: Another process holds it.
+        MachineError: The lock file cannot be written.
+    """
+    with machine_faults(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(descriptor)
+    except BlockingIOError:
+        holder = os.read(descriptor, 500).decode(errors="replace").strip() or "another process"
+        os.close(descriptor)
+        raise InUseError(f"{what} is in use by {holder}", mend="wait until it ends, or stop it") from None
+    try:
+        holder = f"process {os.getpid()} on {socket.gethostname()} ({' '.join(Path(a).name for a in sys.argv[:3])})"
+        with machine_faults(str(path)):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, holder.encode())
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+def _take(descriptor: int) -> None:
+    """Take a lock; a moment's patience, because `is_locked` holds it for an instant to look."""
+    for attempt in range(4):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if attempt == 3:
+                raise
+            time.sleep(0.05)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a live process holds a lock file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
