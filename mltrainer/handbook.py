@@ -13,7 +13,7 @@ from typing import Any
 
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
-from mltrainer.workspace import sha256_bytes
+from mltrainer.workspace import digest, sha256_bytes
 
 FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
 _FENCE = "---\n"
@@ -108,6 +108,16 @@ def read_template(path: str, project: Path | None) -> dict[str, Any]:
     if not isinstance(document.value, dict):
         raise InputError("a mapping was expected", where=document.name)
     return document.value
+
+
+def policy_digest(path: str, project: Path | None) -> str:
+    """Return the digest of what a page or template declares; its prose may change freely.
+
+    Raises:
+        InputError: There is no such page.
+    """
+    declared = read_template(path, project) if path.endswith(".yaml") else read_page(path, project).meta.value
+    return digest(declared)
 
 
 def overrides(project: Path) -> list[str]:

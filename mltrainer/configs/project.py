@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -225,6 +226,11 @@ class TrainingConfig(ProjectConfig):
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
     loader: Loader = Field(default_factory=lambda: Loader())
+
+
+def bits_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a config that decides a run's bits: not its names, its criterion, its budget."""
+    return {key: value for key, value in config.items() if key not in ("name", "id", "acceptance", "budget")}
 
 
 def meets(value: float, criterion: str) -> bool:

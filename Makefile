@@ -1,0 +1,68 @@
+# Every target makes the virtual environment .venv first when it is missing or older than what it is made from.
+# Needed: Python 3.11 or newer, make, git. Another interpreter: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+WHEEL  := build/wheel
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types suite bench wheel-test clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0
+	$(PIP) hatchling editables
+	$(PIP) --no-build-isolation --editable '.[dev,onnx]'
+	@touch $@
+
+demo: $(STAMP)  ## the digits example through all five phases, in a scratch folder
+	@set -e; dir=$$(mktemp -d)/digits; \
+	$(BIN)/mltrainer init "$$dir" --example digits; \
+	$(BIN)/mltrainer run --project "$$dir"; \
+	echo; echo "Reports:"; find "$$dir/phases" -name '*.md' | sort | sed 's/^/  /'; \
+	echo; $(BIN)/mltrainer status --project "$$dir"
+
+test: lint types suite wheel-test  ## everything that CI runs
+
+lint: $(STAMP)  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## static types
+	$(BIN)/mypy
+
+suite: $(STAMP)  ## the tests, with coverage
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -n 2
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: $(STAMP)  ## the benchmarks, one program each
+	@set -e; for program in tests/benchmarks/bench_*.py; do echo "== $$program"; $(BIN)/python "$$program"; done
+
+# The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party
+# packages of .venv (a path line in a .pth file: the editable install there is not followed). The tests are copied
+# to an empty folder, so that nothing of the checkout can be imported.
+wheel-test: $(STAMP)  ## the built wheel, away from the checkout
+	rm -rf $(WHEEL)
+	$(BIN)/python -m build --wheel --no-isolation --outdir $(WHEEL) . > /dev/null
+	$(BIN)/python -m venv --without-pip $(WHEEL)/venv
+	$(BIN)/python -m pip --python $(WHEEL)/venv/bin/python install --quiet --disable-pip-version-check --no-deps $(WHEEL)/*.whl
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(WHEEL)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
+	@set -e; python="$$PWD/$(WHEEL)/venv/bin/python"; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	cp -R tests pyproject.toml "$$dir"; cd "$$dir"; \
+	MLTRAINER_TEST_WHEEL=1 "$$python" -m pytest -q -m wheel -p no:cacheprovider
+
+clean:  ## remove what was built, measured and cached; .venv stays
+	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

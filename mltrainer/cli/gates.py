@@ -1,0 +1,134 @@
+"""`mltrainer status` and `mltrainer gate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mltrainer.cli.common import json_option, open_project, project_option
+from mltrainer.cli.main import emit
+from mltrainer.reports.terminal import table
+from mltrainer.workflow.gate import Gate
+from mltrainer.workflow.machine import PhaseState, derive, next_command, next_phase
+from mltrainer.workspace import PHASES, Project
+
+PHASE = click.Choice(PHASES)
+
+
+@click.command(epilog="Example: mltrainer status --json")
+@project_option
+@json_option
+def status(folder: Path | None, as_json: bool) -> int:
+    """Show each phase, its gate, what is stale and why, and what comes next."""
+    project = open_project(folder)
+    states = derive(project)
+    if as_json:
+        emit({"project": project.root.name, "next": next_phase(states), "phases": [_state_row(project, s) for s in states]})
+        return 0
+    click.echo(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
+    click.echo(f"\nnext: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
+    return 0
+
+
+def _first(reasons: tuple[str, ...]) -> str:
+    more = f" (+{len(reasons) - 1} more: mltrainer gate check)" if len(reasons) > 1 else ""
+    return f"{reasons[0]}{more}" if reasons else ""
+
+
+def _state_row(project: Project, state: PhaseState) -> dict[str, Any]:
+    run = state.gate.record.evidence.get("run") if state.gate.record else None
+    return {
+        "name": state.name,
+        "state": state.state,
+        "reasons": list(state.reasons),
+        "run": run.get("id") if isinstance(run, dict) else None,
+        "artifacts": artifact_rows(project, state.name),
+    }
+
+
+def artifact_rows(project: Project, phase: str) -> list[dict[str, str]]:
+    """Return the files of a phase's folder with their digests."""
+    from mltrainer.workspace import sha256_file
+
+    folder = project.phase_dir(phase)
+    files = sorted(path for path in folder.glob("*") if path.is_file() and not path.name.startswith("."))
+    return [{"path": project.relative(path), "sha256": sha256_file(path)} for path in files]
+
+
+@click.group()
+def gate() -> None:
+    """Check gates, or waive an item with a reason."""
+
+
+@gate.command(epilog="Example: mltrainer gate check baseline --json")
+@click.argument("phase", type=PHASE, required=False)
+@click.option("--files", is_flag=True, help="Demand data and checkpoints, and hash them whole.")
+@project_option
+@json_option
+def check(phase: str | None, files: bool, folder: Path | None, as_json: bool) -> int:
+    """Recompute gates from the committed records; exit 0 when they hold, 4 when one does not.
+
+    Without PHASE every phase that has run must hold, and planning must have run.
+    """
+    project = open_project(folder)
+    states = derive(project, demand_files=files)
+    shown = [s for s in states if _is_asked(s, phase)]
+    holds = bool(shown) and all(s.gate.holds for s in shown)
+    if as_json:
+        emit({"holds": holds, "phases": [gate_json(s.gate) for s in shown]})
+    else:
+        for state in shown:
+            click.echo(describe(state.gate))
+        click.echo("all gates hold" if holds else f"next: {next_command(states)}")
+    return 0 if holds else 4
+
+
+def _is_asked(state: PhaseState, phase: str | None) -> bool:
+    """Without a phase's name: planning, and every phase that has a record."""
+    return state.name == phase if phase else state.gate.record is not None or state.name == PHASES[0]
+
+
+def gate_json(found: Gate) -> dict[str, Any]:
+    """Return a gate as `gate check --json` shows it."""
+    return {
+        "name": found.phase,
+        "holds": found.holds,
+        "items": [item.view() for item in found.items],
+        "stale": list(found.stale),
+        "notes": list(found.notes),
+    }
+
+
+def describe(found: Gate) -> str:
+    """Return a gate as a table for the terminal, with what is stale and how to mend it."""
+    word = "not run" if found.record is None else "holds" if found.holds else "stale" if found.stale else "does not hold"
+    lines = [f"{found.phase}: {word}"]
+    if found.items:
+        rows = [[i.verdict, i.id, ", ".join(f"{k}={_value(v)}" for k, v in i.evidence.items())[:110]] for i in found.items]
+        lines.append(table(rows, ["verdict", "item", "evidence"]))
+    lines += [f"  stale: {reason}" for reason in found.stale]
+    lines += [f"  {i.id} fails: {i.statement}; next: {i.mend}" for i in found.failing]
+    lines += [f"  note: {found.notes[0]}" + (f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else "")] if found.notes else []
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)
+
+
+@gate.command(epilog='Example: mltrainer gate waive baseline within_time_budget --reason "shared machine was busy"')
+@click.argument("phase", type=PHASE)
+@click.argument("item")
+@click.option("--reason", required=True, help="Why the item may pass; written into the report.")
+@project_option
+def waive(phase: str, item: str, reason: str, folder: Path | None) -> int:
+    """Waive a failing item that the handbook allows to be waived; your git identity is recorded."""
+    from mltrainer.reproducibility.git import identity
+    from mltrainer.workflow import engine
+
+    project = open_project(folder)
+    found = engine.waive(project, phase, item, reason, identity(project.root))
+    click.echo(f"waived {item} of {phase}; the report shows it. The gate {'holds' if found.holds else 'does not hold yet'}.")
+    return 0 if found.holds else 4

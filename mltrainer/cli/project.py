@@ -1,0 +1,62 @@
+"""`mltrainer init`, `mltrainer doctor` and `mltrainer guide`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mltrainer.cli.common import json_option
+from mltrainer.cli.main import emit
+from mltrainer.reports.terminal import printable, table
+
+
+@click.command(epilog="Example: mltrainer init houses --data houses.csv --target price")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path(), metavar="[DIR]")
+@click.option("--example", default=None, help="Start from a built-in example: digits, wine, diabetes.")
+@click.option("--data", type=click.Path(path_type=Path), default=None, help="Start from a table; the task is inferred.")
+@click.option("--target", default=None, help="The column to predict.")
+def init(folder: Path, example: str | None, data: Path | None, target: str | None) -> int:
+    """Make a project in DIR: mltrainer.yaml, .gitignore, and a git repository if it is not inside one."""
+    from mltrainer.workflow.start import make_project
+
+    for line in make_project(folder, example, data, target):
+        click.echo(line)
+    return 0
+
+
+@click.command(epilog="Example: mltrainer doctor --json")
+@json_option
+def doctor(as_json: bool) -> int:
+    """Show what this machine can do, what is missing, and how to get it."""
+    from mltrainer.doctor import examine
+
+    rows = examine()
+    if as_json:
+        emit({"checks": rows})
+        return 0
+    click.echo(table([[r["state"], r["what"], r["found"], r["get"] or ""] for r in rows], ["", "what", "found", "how to get it"]))
+    return 0
+
+
+@click.command(epilog="Example: mltrainer guide diagnostics/nan_loss")
+@click.argument("page", required=False)
+def guide(page: str | None) -> int:
+    """Read a page of the handbook; without PAGE, list them. A project's own page of the same path comes first."""
+    from mltrainer import handbook
+    from mltrainer.errors import InputError
+    from mltrainer.workspace import find_project
+
+    try:
+        root: Path | None = find_project(Path.cwd()).root
+    except InputError:
+        root = None
+    if page is None:
+        click.echo("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
+        return 0
+    path = page if page.endswith((".md", ".yaml")) else f"{page}.md"
+    file, overridden = handbook.locate(path, root)
+    if overridden:
+        click.echo(f"(this project's own page, instead of the handbook's {path})\n", err=True)
+    click.echo(file.read_text("utf-8") if path.endswith(".yaml") else printable(handbook.read_page(path, root).body, lines=True))
+    return 0

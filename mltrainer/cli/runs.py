@@ -1,0 +1,130 @@
+"""`mltrainer runs`, `mltrainer reproduce` and `mltrainer diagnose`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mltrainer.cli.common import Progress, json_option, open_project, project_option
+from mltrainer.cli.main import emit
+from mltrainer.reports.terminal import number, table
+from mltrainer.workflow.runs import describe_run, find_run, list_runs
+
+
+@click.group()
+def runs() -> None:
+    """List, show and compare runs."""
+
+
+@runs.command(name="list", epilog="Example: mltrainer runs list")
+@project_option
+@json_option
+def list_(folder: Path | None, as_json: bool) -> int:
+    """List every run of the project: what it was for, and with what result."""
+    rows = list_runs(open_project(folder))
+    if as_json:
+        emit({"runs": rows})
+        return 0
+    shown = [[r["id"], r["phase"], r["state"], str(r["steps"]), _metrics(r["metrics"])] for r in rows]
+    click.echo(table(shown, ["run", "phase", "state", "steps", "metrics"]) if shown else "no runs yet; next: mltrainer run")
+    return 0
+
+
+def _metrics(metrics: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {number(value)}" for name, value in metrics.items() if not name.startswith("train_"))
+
+
+@runs.command(epilog="Example: mltrainer runs show baseline --json")
+@click.argument("run")
+@project_option
+@json_option
+def show(run: str, folder: Path | None, as_json: bool) -> int:
+    """Show one run: by id, unique prefix, or its phase's name."""
+    project = open_project(folder)
+    row = describe_run(project, find_run(project, run))
+    if as_json:
+        emit(row)
+        return 0
+    flat = {**row, "metrics": _metrics(row["metrics"])}
+    click.echo(table([[key, str(value)] for key, value in flat.items()], ["", ""]))
+    return 0
+
+
+@runs.command(epilog="Example: mltrainer runs compare baseline finalization")
+@click.argument("first")
+@click.argument("second")
+@project_option
+@json_option
+def compare(first: str, second: str, folder: Path | None, as_json: bool) -> int:
+    """Show what differs between two runs: config, digests, metrics, and the first step at which they part."""
+    from mltrainer.workflow.runs import compare_runs
+
+    project = open_project(folder)
+    found = compare_runs(project, find_run(project, first), find_run(project, second))
+    if as_json:
+        emit(found)
+        return 0
+    rows = [[d["what"], str(d["first"]), str(d["second"])] for d in found["differences"]]
+    click.echo(table(rows, ["", found["first"], found["second"]]) if rows else "no difference")
+    step = found["first_divergence"]
+    click.echo(f"first different step: {step['step']} ({step['what']})" if step else "the same bits in every step")
+    return 0
+
+
+@click.command(epilog="Example: mltrainer reproduce baseline --steps 50")
+@click.argument("run", required=False)
+@click.option("--steps", type=click.IntRange(min=1), default=None, help="Compare only the first steps, for a quick proof.")
+@project_option
+@json_option
+def reproduce(run: str | None, steps: int | None, folder: Path | None, as_json: bool) -> int:
+    """Train a run again in a fresh process and compare every step; exit 5 when it differs.
+
+    Without RUN: the newest phase's run.
+    """
+    from mltrainer.workflow.runs import reproduce_run
+
+    project = open_project(folder)
+    progress = Progress()
+    try:
+        found = reproduce_run(project, find_run(project, run), progress, steps)
+    finally:
+        progress.close()
+    if as_json:
+        emit(found)
+    else:
+        click.echo(_verdict(found))
+    return 0 if found["identical"] else 5
+
+
+def _verdict(found: dict[str, Any]) -> str:
+    if found["identical"]:
+        return f"run {found['run']}: bitwise identical in {found['steps_compared']} steps"
+    lines = [f"run {found['run']} is not reproduced"]
+    if (step := found["first_divergence"]) is not None:
+        where = f", tensor {step['tensor']}" if step["tensor"] else ""
+        lines.append(f"  first different step: {step['step']} ({step['what']}{where}): expected {step['expected']}, found {step['found']}")
+    lines += [f"  {d['kind']}: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
+    return "\n".join(lines)
+
+
+@click.command(epilog="Example: mltrainer diagnose baseline")
+@click.argument("run", required=False)
+@project_option
+@json_option
+def diagnose(run: str | None, folder: Path | None, as_json: bool) -> int:
+    """Show findings over a recorded run, with pages of the handbook and suggested config changes."""
+    from mltrainer.workflow.runs import diagnose_run
+
+    project = open_project(folder)
+    rows = diagnose_run(project, find_run(project, run))
+    if as_json:
+        emit({"diagnostics": rows})
+        return 0
+    click.echo(table([[r["state"], r["id"], r["reason"]] for r in rows], ["state", "diagnostic", "reason"]))
+    for row in (r for r in rows if r["state"] == "fired"):
+        click.echo(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
+        for change in row["changes"]:
+            click.echo(f"  {change['why']}: mltrainer phase run planning " + " ".join(f"--set {k}={v}" for k, v in change["set"].items()))
+    return 0

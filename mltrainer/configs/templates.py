@@ -1,0 +1,195 @@
+"""The models of the three config templates, and how their values join a training config."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, create_model, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from mltrainer import handbook
+from mltrainer.configs import yaml
+from mltrainer.configs.loading import Strict, flatten, known_keys, validate
+from mltrainer.configs.pages import phase_page
+from mltrainer.configs.project import ProjectConfig, TrainingConfig
+
+BASELINE = "configs/baseline_template.yaml"
+TUNING = "configs/tuning_template.yaml"
+PRODUCTION = "configs/production_template.yaml"
+
+TRAINING_KEYS = tuple(name for name in TrainingConfig.model_fields if name not in ProjectConfig.model_fields)
+_PROJECT_SPACE = ("model.", "task.options.")  # what a search may vary beside the training keys
+
+
+def _tag(field: FieldInfo) -> Any:
+    """Return a field's discriminator and description, without its default."""
+    return Field(discriminator=field.discriminator, description=field.description)
+
+
+_FIELDS = {name: TrainingConfig.model_fields[name] for name in TRAINING_KEYS}
+_OPTIONAL: dict[str, Any] = {name: (field.annotation, field) for name, field in _FIELDS.items()}
+_REQUIRED: dict[str, Any] = {
+    name: (Annotated[field.annotation, *field.metadata, _tag(field)], ...) for name, field in _FIELDS.items()
+}
+
+ExportFormat = Literal["safetensors", "onnx", "torch_export", "torchscript"]
+Choosable = int | float | str | bool | list[int] | None
+
+# Made from the fields of TrainingConfig, so that no key is declared twice.
+TrainingChanges: Any = create_model("TrainingChanges", __base__=Strict, **_OPTIONAL)
+BaselineTemplate: Any = create_model("BaselineTemplate", __base__=Strict, **_REQUIRED)
+
+
+class Dimension(Strict):
+    """The values that one key may take in a search; exactly one of the three forms."""
+
+    choice: list[Choosable] | None = Field(None, min_length=1, description="each value equally likely")
+    uniform: list[float] | None = Field(None, min_length=2, max_length=2, description="[low, high], evenly spread")
+    log_uniform: list[float] | None = Field(
+        None, min_length=2, max_length=2, description="[low, high], evenly spread in the exponent"
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Dimension:
+        given = [name for name in ("choice", "uniform", "log_uniform") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of choice, uniform, log_uniform; found {', '.join(given) or 'none'}")
+        bounds = self.uniform or self.log_uniform
+        if bounds and not bounds[0] < bounds[1]:
+            raise ValueError(f"the low end {bounds[0]} must be below the high end {bounds[1]}")
+        if self.log_uniform and self.log_uniform[0] <= 0:
+            raise ValueError(f"log_uniform needs a low end above 0, found {self.log_uniform[0]}")
+        return self
+
+
+class TuningTemplate(Strict):
+    """`configs/tuning_template.yaml`: where to search, and how one trial differs from the baseline."""
+
+    strategy: Literal["random"] = Field(description="how values are drawn from the space")
+    trials: int = Field(ge=1, le=10_000, description="configs to try")
+    space: dict[str, Dimension] = Field(min_length=1, description="dotted key: dimension")
+    trial: TrainingChanges = Field(default_factory=TrainingChanges, description="training keys that every trial changes")
+
+    @field_validator("space")
+    @classmethod
+    def _keys_exist(cls, value: dict[str, Dimension]) -> dict[str, Dimension]:
+        for key in value:
+            _check_key(key)
+        return value
+
+
+class Export(Strict):
+    """What is written for deployment, and how it is compared with the trained model."""
+
+    formats: list[ExportFormat] = Field(min_length=1, description="the formats to write")
+    samples: int = Field(ge=1, description="real inputs on which each exported model is compared")
+    tolerance: float | None = Field(None, gt=0, description="largest difference; null: the finalization gate's")
+
+    @field_validator("formats")
+    @classmethod
+    def _each_once(cls, value: list[ExportFormat]) -> list[ExportFormat]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"each format once, found {value}")
+        return value
+
+
+class ProductionTemplate(TrainingChanges):
+    """`configs/production_template.yaml`: what the final training changes, and what is deployed."""
+
+    export: Export
+
+
+def _check_key(key: str) -> None:
+    """Refuse a key that no training config has, naming the nearest one.
+
+    Raises:
+        ValueError: The key does not exist, or is not one that a search may vary.
+    """
+    if key.startswith("task.options."):
+        return
+    *parents, last = key.split(".")
+    names = known_keys(TrainingConfig, tuple(parents))
+    if key.split(".")[0] not in TRAINING_KEYS and not key.startswith(_PROJECT_SPACE):
+        raise ValueError(f"{key!r} cannot be searched; training keys, model.* and task.options.* can")
+    if last not in names:
+        close = difflib.get_close_matches(last, names, n=1, cutoff=0.5)
+        near = ".".join([*parents, close[0]]) if close else ""
+        raise ValueError(f"{key!r} is no key of a training config" + (f"; did you mean {near!r}?" if close else ""))
+
+
+def _values(model: type[BaseModel], path: str, project: Path | None) -> dict[str, Any]:
+    file, overridden = handbook.locate(path, project)
+    document = yaml.parse(file.read_bytes(), path if overridden else f"handbook {path}")
+    validate(model, document)
+    values: dict[str, Any] = document.value
+    return values
+
+
+def _gate_setting(phase: str, item: str, project: Path | None) -> dict[str, Any]:
+    """Return the settings of one item of a phase's checklist, where its numbers stand."""
+    return next((dict(i.settings) for i in phase_page(phase, project).items if i.id == item), {})
+
+
+def baseline_template(project: Path | None) -> dict[str, Any]:
+    """Return every training key with its baseline value.
+
+    Args:
+        project: The project's folder, whose own template is read if it has one; None outside a project.
+
+    Raises:
+        InputError: The template is not valid; with file, line and key of every fault.
+    """
+    return _values(BaselineTemplate, BASELINE, project)
+
+
+def tuning_template(project: Path | None) -> dict[str, Any]:
+    """Return `strategy`, `trials`, `space`, `trial`, and as `comparison` the gate's `seeds` and `level`.
+
+    Raises:
+        InputError: The template or the optimization page is not valid.
+    """
+    values = _values(TuningTemplate, TUNING, project)
+    return {"trial": {}, **values, "comparison": _gate_setting("optimization", "improvement_validated", project)}
+
+
+def production_template(project: Path | None) -> dict[str, Any]:
+    """Return the training keys that the final training changes, and `export`.
+
+    `export.tolerance` is the template's, or where it gives none, the finalization gate's.
+
+    Raises:
+        InputError: The template or the finalization page is not valid.
+    """
+    values = _values(ProductionTemplate, PRODUCTION, project)
+    export = {"tolerance": None, **values["export"]}
+    if export["tolerance"] is None:
+        export = {**export, **_gate_setting("finalization", "exports_agree", project)}
+    return {**values, "export": export}
+
+
+def overlay(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a config with some keys changed; a group that changes its `name` is replaced whole.
+
+    Args:
+        config: Nested values, such as a full training config.
+        changes: Nested values that take their place, such as a template's training keys.
+    """
+    result = dict(config)
+    for key, value in changes.items():
+        old = result.get(key)
+        renamed = isinstance(old, dict) and isinstance(value, dict) and old.get("name") != value.get("name", old.get("name"))
+        result[key] = overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) and not renamed else value
+    return result
+
+
+def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Return the dimensions whose key the config has: a linear model has no dropout to search.
+
+    Args:
+        space: Dotted key to dimension, as in the tuning template.
+        config: A full training config.
+    """
+    present = flatten(config)
+    return {key: dimension for key, dimension in space.items() if key in present}

@@ -1,0 +1,29 @@
+"""Baseline: one training run of the planned config, with the numbers that later phases must beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.phases.context import Context, Result, file_row, rows_with_role
+from mltrainer.phases.runs import RESULT_FILE, train
+
+
+def run(ctx: Context) -> Result:
+    """Train the planned config."""
+    config = ctx.planned_config()
+    result = train(ctx, config)
+    evidence = {"run": result, "budget_minutes": config.budget.minutes}
+    return Result(evidence, run_source(ctx, result), run_inputs(ctx, result))
+
+
+def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the code identity that planning recorded, with the files that this run imported."""
+    return {**ctx.earlier["planning"]["source"], "imported": result["code_files"]}
+
+
+def run_inputs(ctx: Context, result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the files that bind a run to its phase's gate: result, checkpoints and code."""
+    rows = [file_row(ctx.project, ctx.project.runs_dir / result["id"] / RESULT_FILE, "run")]
+    for checkpoint in result["checkpoints"]:
+        rows += rows_with_role(checkpoint["files"], "checkpoint")
+    return rows + rows_with_role(result["code_files"], "code")

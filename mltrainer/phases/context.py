@@ -1,0 +1,75 @@
+"""What a phase is handed, and what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.pages import PhasePage
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.workspace import Project, sha256_file
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """A phase's surroundings.
+
+    Attributes:
+        project: The project.
+        page: The phase's policy.
+        earlier: The records of the phases before it, by name; their gates hold.
+        previous: Digest of the record just before, which this phase's runs carry.
+        assignments: The `--set KEY=VALUE` of the command line.
+        tell: Shows an event (progress, a note) to the person at the keyboard.
+    """
+
+    project: Project
+    page: PhasePage
+    earlier: Mapping[str, dict[str, Any]]
+    previous: str | None
+    assignments: tuple[str, ...]
+    tell: Callable[[Event], None]
+
+    @property
+    def folder(self) -> Path:
+        """The phase's folder of artifacts."""
+        return self.project.phase_dir(self.page.phase)
+
+    def note(self, text: str) -> None:
+        """Say something in plain words."""
+        self.tell({"event": "note", "text": text})
+
+    def planned_config(self) -> TrainingConfig:
+        """Return the config that planning's gate holds for."""
+        return TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a phase measured.
+
+    Attributes:
+        evidence: What its report and its gate are computed from.
+        source: Code identity of what ran.
+        inputs: Files that were read or written: path, sha256, size, role.
+        handbook: Pages and templates whose declarations it used.
+    """
+
+    evidence: dict[str, Any]
+    source: dict[str, Any]
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    handbook: list[str] = field(default_factory=list)
+
+
+def file_row(project: Project, path: Path, role: str) -> dict[str, Any]:
+    """Return the row of an input: what the gate compares later."""
+    return {"path": project.relative(path), "sha256": sha256_file(path), "size": path.stat().st_size, "role": role}
+
+
+def rows_with_role(rows: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+    """Return rows of files with the role that the gate treats them by."""
+    return [{"path": row["path"], "sha256": row["sha256"], "size": row["size"], "role": role} for row in rows]

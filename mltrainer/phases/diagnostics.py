@@ -1,0 +1,29 @@
+"""Diagnostics: every rule of the handbook on the recorded baseline, and a recommendation."""
+
+from __future__ import annotations
+
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, recommend
+from mltrainer.phases.context import Context, Result
+
+
+def run(ctx: Context) -> Result:
+    """Analyse the baseline's record; nothing is trained and no data is read."""
+    baseline = ctx.earlier["baseline"]
+    result = baseline["evidence"]["run"]
+    config = ctx.planned_config()
+    rows = diagnose(result, ctx.project.root)
+    assessment = assess(rows, result)
+    acceptance = acceptance_rows(config.acceptance, result["metrics"])
+    recommendation, reasons = recommend(rows, acceptance, assessment)
+    evidence = {
+        "run_id": result["id"],
+        "run": result,
+        "metrics": result["metrics"],
+        "diagnostics": rows,
+        "expected_diagnostics": sorted(RULES),
+        "assessment": assessment,
+        "acceptance": acceptance,
+        "recommendation": recommendation,
+        "reasons": reasons,
+    }
+    return Result(evidence, baseline["source"], [], [row["page"] for row in rows])

@@ -1,0 +1,130 @@
+"""Finalization: the last training, its reproduction, one look at the sealed test split, and a model to deploy.
+
+In: `final_config.yaml` and the production template. Out: `final_model/`, and as evidence the run, its
+reproduction in a fresh process, the exports' agreement, and every opening of the test split.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.templates import PRODUCTION, overlay, production_template
+from mltrainer.diagnostics.rules import acceptance_rows
+from mltrainer.errors import InputError
+from mltrainer.phases.baseline import run_inputs, run_source
+from mltrainer.phases.context import Context, Result, file_row
+from mltrainer.phases.planning import apply
+from mltrainer.phases.runs import RESULT_FILE, reproduce, train
+from mltrainer.tools.launcher import launch
+from mltrainer.workspace import read_json, write_json
+
+MODEL_FOLDER = "final_model"
+OPENINGS_FILE = "test_openings.json"
+MANAGER = "checkpoint_manager"
+
+
+def run(ctx: Context) -> Result:
+    """Train the final model, reproduce it, test it once, export it."""
+    template = production_template(ctx.project.root)
+    export = template.pop("export")
+    config = final_config(ctx, template)
+    result = train(ctx, config, parent=ctx.earlier["baseline"]["evidence"]["run"]["id"])
+    ctx.note("reproducing the final training in a fresh process")
+    again = reproduce(ctx.project, result["id"], ctx.tell)
+    exported = _export(ctx, config, result, export)
+    model_files = sorted(file_row(ctx.project, p, _role(p)) ["path"] for p in (ctx.folder / MODEL_FOLDER).iterdir() if p.name != "README.md")
+    rows = [file_row(ctx.project, ctx.project.root / path, _role(Path(path))) for path in model_files]
+    evidence = {
+        "run": result,
+        "config": config.model_dump(),
+        "reproduction": reproduction_row(result, again),
+        "exports": exported["exports"],
+        "inference": exported["inference"],
+        "test": {"samples": exported["test"]["samples"], "metrics": exported["test"]["metrics"], "openings": _openings(ctx)},
+        "model_files": rows,
+        "acceptance": acceptance_rows(config.acceptance, result["metrics"]),
+        "runs_tried": runs_tried(ctx),
+        "data": ctx.earlier["planning"]["evidence"]["data"],
+        "environment": ctx.earlier["planning"]["evidence"]["environment"],
+    }
+    inputs = [*run_inputs(ctx, result), *rows]
+    ledger = ctx.folder / OPENINGS_FILE
+    if ledger.exists():
+        inputs.append(file_row(ctx.project, ledger, "ledger"))
+    return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION])
+
+
+def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
+    """Return the optimized config under the production template's changes and the command line's.
+
+    Raises:
+        InputError: A `--set` does not fit.
+    """
+    values = overlay(ctx.earlier["optimization"]["evidence"]["config"], template)
+    for assignment in ctx.assignments:
+        values = apply(values, assignment)
+    try:
+        return TrainingConfig.model_validate(values)
+    except ValueError as error:
+        raise InputError(str(error), where="--set " + " ".join(ctx.assignments)) from error
+
+
+def reproduction_row(result: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reproduction showed, for records and `reproduce --json`."""
+    identical = again["first_divergence"] is None and again["weights_sha256"] == result["weights_sha256"]
+    return {
+        "run": result["id"],
+        "identical": identical,
+        "grade": "bitwise" if identical else "not reproduced",
+        "steps_compared": again["steps"],
+        "first_divergence": again["first_divergence"],
+        "weights_sha256": again["weights_sha256"],
+        "chain_head": again["chain"]["head"],
+        "wall_s": again["wall_s"],
+    }
+
+
+def _role(path: Path) -> str:
+    return "model" if path.suffix in (".safetensors", ".onnx", ".pt2", ".pt", ".data") else "document"
+
+
+def _openings(ctx: Context) -> list[dict[str, Any]]:
+    path = ctx.folder / OPENINGS_FILE
+    return list(read_json(path)["openings"]) if path.exists() else []
+
+
+def _export(ctx: Context, config: TrainingConfig, result: dict[str, Any], export: dict[str, Any]) -> dict[str, Any]:
+    """Run the checkpoint manager: the test split's one opening, the exports and the files beside them.
+
+    The opening is written down before the split is opened, so that a crash counts too; a run that was tested
+    before is not tested again.
+    """
+    tested = ctx.project.runs_dir / result["id"] / "test.json"
+    if config.split.test > 0 and not tested.exists():
+        openings = _openings(ctx)
+        row = {"nr": len(openings) + 1, "run": result["id"], "purpose": "final evaluation"}
+        write_json(ctx.folder / OPENINGS_FILE, {"openings": [*openings, row]})
+    folder = ctx.project.state_dir / "exports" / result["id"]
+    job = {
+        "schema": 1,
+        "run": result["id"],
+        "folder": ctx.project.relative(folder),
+        "run_folder": ctx.project.relative(ctx.project.runs_dir / result["id"]),
+        "checkpoint": next(c["path"] for c in result["checkpoints"] if "best" in c["roles"]),
+        "config": config.model_dump(),
+        "out": ctx.project.relative(ctx.folder / MODEL_FOLDER),
+        "formats": export["formats"],
+        "samples": export["samples"],
+        "tolerance": export["tolerance"],
+        "test": config.split.test > 0,
+        "threads": config.threads,
+    }
+    launch(ctx.project, MANAGER, job, ctx.tell)
+    return dict(read_json(folder / RESULT_FILE))
+
+
+def runs_tried(ctx: Context) -> int:
+    """Return how many runs were started in this project, not only the one reported."""
+    return sum(1 for folder in ctx.project.runs_dir.iterdir() if (folder / "job.json").is_file())

@@ -1,0 +1,141 @@
+"""Scales and ticks of figures, computed with decimals, so that every machine puts them at the same place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
+
+from mltrainer.reports.values import number
+
+Point = tuple[float, float]
+MAX_POINTS = 400
+LARGEST = 1e150  # beyond it a difference of two values may overflow
+_CONTEXT = Context(prec=28)
+_LOG_CONTEXT = Context(prec=17)
+_STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
+
+
+def drawable(value: float) -> bool:
+    """Return whether a value has a place on a linear axis."""
+    return math.isfinite(value) and abs(value) < LARGEST
+
+
+def log10(value: float) -> float:
+    """Return the logarithm of a positive number, correctly rounded on every machine."""
+    return float(Decimal(value).log10(_LOG_CONTEXT))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One axis.
+
+    Attributes:
+        low: Value at the axis's start, as its logarithm on a log axis.
+        high: Value at its end.
+        ticks: Places and labels, in the same measure as `low`.
+        log: Whether the axis is logarithmic.
+    """
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return where a value lies: 0 at the axis's start, 1 at its end."""
+        return ((log10(value) if self.log else value) - self.low) / (self.high - self.low)
+
+    def has(self, value: float) -> bool:
+        """Return whether a value can be drawn."""
+        return drawable(value) and (value > 0 or not self.log)
+
+
+def linear(values: Sequence[float], count: int = 5, tight: bool = False) -> Scale:
+    """Return an axis with round ticks that holds all the values.
+
+    Args:
+        values: At least one drawable value.
+        count: About how many intervals.
+        tight: End the axis at the values, not at the next ticks.
+    """
+    low, high = min(values), max(values)
+    if low == high:
+        margin = abs(low) * 0.1 or 1.0
+        low, high = (low - margin, high + margin) if not tight else (low - 0.5, high + 0.5)
+    with localcontext(_CONTEXT):
+        step = _step((Decimal(high) - Decimal(low)) / count)
+        inner, outer = (ROUND_CEILING, ROUND_FLOOR) if tight else (ROUND_FLOOR, ROUND_CEILING)
+        first = int((Decimal(low) / step).to_integral_value(inner))
+        last = int((Decimal(high) / step).to_integral_value(outer))
+        ticks = tuple((float(step * nr), _label(step * nr, step)) for nr in range(first, last + 1))
+    if tight:
+        return Scale(low, high, ticks)
+    return Scale(ticks[0][0], ticks[-1][0], ticks)
+
+
+def _step(width: Decimal) -> Decimal:
+    base = Decimal(1).scaleb(width.adjusted())
+    return next(base * step for step in _STEPS if base * step >= width)
+
+
+def _label(value: Decimal, step: Decimal) -> str:
+    exponent = int(step.normalize().as_tuple().exponent)
+    if value == 0:
+        return "0"
+    if not -5 <= value.adjusted() <= 5 or exponent < -6:
+        return f"{float(value):.3g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    return f"{value:,.{max(0, -exponent)}f}"
+
+
+def logarithmic(values: Sequence[float]) -> Scale:
+    """Return a log axis from the power of ten below the values to the one above; they are positive."""
+    low, high = math.floor(log10(min(values))), math.ceil(log10(max(values)))
+    high = max(high, low + 1)
+    every = -(-(high - low) // 6)
+    ticks = [(float(power), _power(power)) for power in range(low, high + 1, every)]
+    if high - low <= 2:
+        ticks += [(power + log10(digit), number(digit * _ten(power), 1)) for power in range(low, high) for digit in (2.0, 5.0)]
+    return Scale(float(low), float(high), tuple(sorted(ticks)), log=True)
+
+
+def _ten(power: int) -> float:
+    return float(f"1e{power}")
+
+
+def _power(power: int) -> str:
+    return number(_ten(power), 1) if -4 < power < 6 else f"1e{power}"
+
+
+def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """Return at most so many points; each stretch keeps its smallest, its largest and a value that is not finite."""
+    if len(points) <= limit:
+        return list(points)
+    width = -(-len(points) * 4 // limit)
+    kept: list[Point] = []
+    for start in range(0, len(points), width):
+        kept += _extremes(points[start : start + width])
+    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
+
+
+def _extremes(stretch: Sequence[Point]) -> list[Point]:
+    whole = [place for place, point in enumerate(stretch) if drawable(point[1])]
+    broken = [place for place in range(len(stretch)) if not drawable(stretch[place][1])]
+
+    def height(place: int) -> float:
+        return stretch[place][1]
+
+    chosen = {0, *broken[:1]} | ({min(whole, key=height), max(whole, key=height)} if whole else set())
+    return [stretch[place] for place in sorted(chosen)]
+
+
+def segments(points: Sequence[Point], drawn: Callable[[float], bool]) -> list[list[Point]]:
+    """Return the stretches of points between the ones that cannot be drawn."""
+    found: list[list[Point]] = [[]]
+    for point in points:
+        if drawn(point[1]):
+            found[-1].append(point)
+        elif found[-1]:
+            found.append([])
+    return [stretch for stretch in found if stretch]

@@ -1,0 +1,44 @@
+"""`baseline_results.md`: the first full training, and what it reached."""
+
+from __future__ import annotations
+
+from mltrainer.reports import figures, runs, sections
+from mltrainer.reports import markdown as md
+from mltrainer.reports.values import at, duration, number, share
+
+
+def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
+    """Return the report of the baseline and its figures."""
+    run = record["evidence"]["run"]
+    drawn = figures.of_run(run)
+    page = sections.Page(
+        title="Baseline results",
+        verdict=" ".join(filter(None, [runs.outcome(run), _acceptance(record)])),
+        done=[*runs.done(run), _budget(record)],
+        result=runs.result(run, drawn),
+        findings=_findings(record),
+        reproduce=sections.digests(run),
+        commands=[f"mltrainer reproduce {run['id']}"],
+        after=[("The diagnostics look at this run and recommend what to do with it:", "mltrainer phase run diagnostics")],
+    )
+    return {
+        "baseline_results.md": sections.assemble(page, record, waivers, gate),
+        **{figure.file: figure.content for figure in drawn},
+    }
+
+
+def _acceptance(record: sections.Record) -> str:
+    line = sections.acceptance_line(at(record, "evidence.acceptance") or [])
+    return f"{line}." if line else ""
+
+
+def _budget(record: sections.Record) -> str:
+    minutes, wall = at(record, "evidence.budget_minutes"), at(record, "evidence.run.wall_s")
+    if not isinstance(minutes, int | float) or not isinstance(wall, int | float):
+        return f"Time budget: {number(minutes)} minutes."
+    return f"It took {duration(wall)} of a budget of {number(minutes)} minutes ({share(wall / 60 / minutes) if minutes else 'no budget'})."
+
+
+def _findings(record: sections.Record) -> list[str]:
+    found = runs.findings(record["evidence"]["run"])
+    return [md.bullets(found)] if found else []

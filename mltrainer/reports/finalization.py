@@ -1,0 +1,114 @@
+"""`final_report.md`: the model that is handed over, and the proof that it is what it is said to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.reports import figures, runs, sections
+from mltrainer.reports import markdown as md
+from mltrainer.reports.values import at, number
+
+EXPORT_STATES = {"written": "written", "not_available": "not available", "failed": "❌ **failed**"}
+
+
+def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
+    """Return the final report and its figures."""
+    evidence = record["evidence"]
+    run = evidence["run"]
+    drawn = figures.of_run(run)
+    page = sections.Page(
+        title="Final report",
+        verdict=_verdict(evidence),
+        done=[*runs.done(run), *_config(evidence)],
+        result=[
+            *_test(evidence),
+            sections.acceptance_table(evidence.get("acceptance") or []),
+            *_exports(evidence),
+            *_files(evidence),
+            *runs.result(run, drawn),
+        ],
+        findings=_findings(evidence),
+        reproduce=[*sections.digests(run), ("reproduction", _reproduction(evidence))],
+        commands=[f"mltrainer reproduce {run['id']}"],
+        after=[
+            (
+                "The model and its card lie in `final_model/`. Commit the reports, and let the gates guard the pull request:",
+                "mltrainer gate check",
+            ),
+        ],
+    )
+    return {
+        "final_report.md": sections.assemble(page, record, waivers, gate),
+        **{figure.file: figure.content for figure in drawn},
+    }
+
+
+def _verdict(evidence: dict[str, Any]) -> str:
+    metrics = at(evidence, "test.metrics") or {}
+    shown = ", ".join(f"{md.text(name)} {number(value)}" for name, value in sorted(metrics.items())) or "not measured"
+    line = sections.acceptance_line(evidence.get("acceptance") or [])
+    again = "reproduced bit for bit" if at(evidence, "reproduction.identical") is True else "**not reproduced**"
+    return f"{runs.outcome(evidence['run'])} Test split: {shown}. {f'{line}. ' if line else ''}The training was {again}."
+
+
+def _config(evidence: dict[str, Any]) -> list[str]:
+    config = evidence.get("config") or {}
+    return [md.details("The whole config", sections.config_tables(config))] if config else []
+
+
+def _test(evidence: dict[str, Any]) -> list[str]:
+    test = evidence.get("test") or {}
+    openings = test.get("openings") or []
+    rows = [(md.text(name), number(value, 5)) for name, value in sorted((test.get("metrics") or {}).items())]
+    tried = f"{number(evidence.get('runs_tried'))} runs were tried before this one was chosen"
+    head = f"The test split ({number(test.get('samples'))} samples) was opened {number(len(openings))} times; {tried}."
+    table = [md.table(("metric, test split", "value"), rows, "lr")] if rows else []
+    opened = [(number(o.get("nr")), md.code(o.get("run")), md.text(o.get("purpose", ""))) for o in openings]
+    return [*table, head, *([md.table(("opening", "run", "purpose"), opened)] if opened else [])]
+
+
+def _exports(evidence: dict[str, Any]) -> list[str]:
+    rows = [
+        (
+            md.code(e.get("format")),
+            md.code(e.get("file")),
+            EXPORT_STATES.get(str(e.get("state")), md.text(e.get("state"))),
+            number(e.get("max_difference"), 3),
+            number(e.get("relative_difference"), 3),
+            number(e.get("tolerance"), 3),
+            "not compared" if e.get("agrees") is None else ("✅ yes" if e["agrees"] is True else "❌ no"),
+            number(e.get("samples")),
+            md.text(e.get("reason") or ""),
+        )
+        for e in evidence.get("exports") or []
+    ]
+    heads = ("format", "file", "state", "largest difference", "relative", "tolerance", "agrees", "samples", "why")
+    return ["### Exports, read back and compared with the trained model", md.table(heads, rows, "lllrrrlrl")]
+
+
+def _files(evidence: dict[str, Any]) -> list[str]:
+    files = evidence.get("model_files") or []
+    documents = ", ".join(md.code(d if isinstance(d, str) else d.get("path")) for d in evidence.get("documents") or [])
+    listed = [f"Documents: {documents}."] if documents else []
+    return [*listed, *([md.details(f"Files of the model ({number(len(files))})", sections.file_table(files))] if files else [])]
+
+
+def _reproduction(evidence: dict[str, Any]) -> str:
+    found = evidence.get("reproduction") or {}
+    same = "the same bits" if found.get("identical") is True else "**other bits**"
+    first = found.get("first_divergence")
+    where = f"; first divergence: {md.plain_value(first)}" if first else ""
+    grade = f", grade {md.text(found['grade'])}" if found.get("grade") else ""
+    return (
+        f"run {md.code(found.get('run'))} in a fresh process: {same} in {number(found.get('steps_compared'))} steps{grade}{where}"
+    )
+
+
+def _findings(evidence: dict[str, Any]) -> list[str]:
+    found = runs.findings(evidence["run"])
+    openings = len(at(evidence, "test.openings") or [])
+    if openings > 1:
+        found.append(f"**The test split was opened {number(openings)} times**: its metrics are no longer an unbiased estimate.")
+    absent = [e for e in evidence.get("exports") or [] if e.get("state") == "not_available"]
+    found += [f"Not exported as {md.code(e.get('format'))}: {md.text(e.get('reason') or 'no reason recorded')}." for e in absent]
+    return [md.bullets(found)] if found else []

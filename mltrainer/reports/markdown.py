@@ -1,0 +1,137 @@
+"""Markdown, as GitHub shows it: text from records is escaped, so that it is read and never acts.
+
+`text` and `code` are the two ways for a value of a record into a document. Characters that could be markup, a
+link, a formula or a template (`{{...}}`) are written as character references, which show them as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mltrainer.reports.values import NOT_MEASURED, cut, number, visible
+
+_MARKUP = re.compile(r"[&<>\"`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[ #+=!-]")
+_ORDERED = re.compile(r"^(\d+)([.)])")
+_CODE_REFERENCE = re.compile(r"[&<>\"`|\\{}$*_\[\]~:]")
+_SIMPLE_CODE = re.compile(r"[^&<>`|{}$\\]+")
+_EVIDENCE_LIMIT = 300
+_LIST_LIMIT = 8
+
+
+def _reference(match: re.Match[str]) -> str:
+    return f"&#{ord(match[0])};"
+
+
+def text(value: object) -> str:
+    """Return a value as literal text on one line."""
+    shown = _MARKUP.sub(_reference, visible(value))
+    return _ORDERED.sub(lambda match: f"{match[1]}&#{ord(match[2])};", shown)
+
+
+def code(value: object) -> str:
+    """Return a value in code type, for names, paths, digests and commands."""
+    if value is None:
+        return NOT_MEASURED
+    shown = visible(value)
+    if _SIMPLE_CODE.fullmatch(shown) and shown == shown.strip():
+        return f"`{shown}`"
+    return f"<code>{_CODE_REFERENCE.sub(_reference, shown)}</code>"
+
+
+def block(lines: Iterable[object], language: str = "") -> str:
+    """Return lines in a fenced code block that none of them can close."""
+    body = [visible(line) for line in lines]
+    longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([fence + language, *body, fence])
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
+    """Return a table; the cells are Markdown already.
+
+    Args:
+        headers: The columns' names.
+        rows: Cells made by `text`, `code` or `number`.
+        align: One letter per column, `l` or `r`; left where it is too short.
+    """
+    rules = ["---:" if align[place : place + 1] == "r" else "---" for place in range(len(headers))]
+    lines = [headers, rules, *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return a table of two columns: what, and its value as Markdown."""
+    return table(("", ""), pairs)
+
+
+def details(summary: str, body: str) -> str:
+    """Return a part that is folded until it is asked for; the summary is Markdown-free text."""
+    return f"<details>\n<summary>{text(summary)}</summary>\n\n{body}\n\n</details>"
+
+
+def alert(kind: str, body: str) -> str:
+    """Return a loud banner; `kind` is CAUTION, WARNING, IMPORTANT or NOTE."""
+    return "\n".join([f"> [!{kind}]", *(f"> {line}".rstrip() for line in body.split("\n"))])
+
+
+def bullets(items: Iterable[str]) -> str:
+    """Return a list of Markdown lines."""
+    return "\n".join(f"- {item}" for item in items)
+
+
+def image(alt: str, file: str) -> str:
+    """Return a figure that lies beside the document."""
+    return f"![{text(alt)}]({file})"
+
+
+def plain_value(value: Any, digits: int = 6) -> str:
+    """Return any value of a record as one line of Markdown, lists and dicts in short."""
+    if isinstance(value, dict):
+        shown = ", ".join(f"{text(key)} {plain_value(item, digits)}" for key, item in _head(list(value.items())))
+        return (shown or "none") + _rest(len(value))
+    if isinstance(value, list):
+        return (", ".join(plain_value(item, digits) for item in _head(value)) or "none") + _rest(len(value))
+    if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
+        return text(cut(value, _EVIDENCE_LIMIT))
+    return number(value, digits)
+
+
+def _head(items: list[Any]) -> list[Any]:
+    return items[:_LIST_LIMIT]
+
+
+def _rest(count: int) -> str:
+    return f" and {count - _LIST_LIMIT:,} more" if count > _LIST_LIMIT else ""
+
+
+def evidence(values: Any) -> str:
+    """Return the measured values beside a verdict, one per line of a table's cell."""
+    if not isinstance(values, dict):
+        return plain_value(values)
+    return "<br>".join(f"{text(str(key).replace('_', ' '))}: {plain_value(item)}" for key, item in values.items())
+
+
+def document(blocks: Iterable[str]) -> str:
+    """Return the whole text: the blocks that are not empty, with a line between them."""
+    return "\n\n".join(part for part in blocks if part) + "\n"
+
+
+def embedded(body: str, depth: int) -> str:
+    """Return another document's Markdown with its headings that many levels down, code blocks untouched."""
+    lines, fence = [], ""
+    for line in body.strip().splitlines():
+        opened = re.match(r" {0,3}(`{3,}|~{3,})", line)
+        if opened and not fence:
+            fence = opened[1]
+        elif opened and fence and opened[1].startswith(fence):
+            fence = ""
+        heading = re.match(r"#{1,6} ", line) if not fence else None
+        shown = f"{'#' * min(6, len(heading[0]) - 1 + depth)} {line[len(heading[0]) :]}" if heading else line
+        lines.append(_unseen_but_tabs(shown))
+    return "\n".join([*lines, fence] if fence else lines)
+
+
+def _unseen_but_tabs(line: str) -> str:
+    return "\t".join(visible(part) for part in line.split("\t"))

@@ -1,0 +1,54 @@
+"""Plain aligned text for a terminal: nothing in it can move the cursor, change colours or hide."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from mltrainer.reports.values import cut, visible
+
+GAP = "  "
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes; wide characters take two, combining ones none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: int = 80) -> str:
+    """Return rows under their headers, aligned; numbers stand on the right.
+
+    Args:
+        rows: Cells; None is an empty one.
+        headers: The columns' names.
+        limit: Longest cell in characters; the last column is never cut.
+    """
+    cells = [[_cell(value, limit if nr + 1 < len(headers) else None) for nr, value in enumerate(row)] for row in rows]
+    if not cells:
+        return "(none)\n"
+    widths = [max(columns(row[nr]) for row in [list(headers), *cells]) for nr in range(len(headers))]
+    right = [all(_is_number(row[nr]) for row in cells) for nr in range(len(headers))]
+    rules = ["-" * width for width in widths]
+    return "\n".join(_line(row, widths, right) for row in [list(headers), rules, *cells]) + "\n"
+
+
+def _cell(value: object, limit: int | None) -> str:
+    shown = "" if value is None else visible(value)
+    return shown if limit is None else cut(shown, limit)
+
+
+def _is_number(text: str) -> bool:
+    return (
+        bool(text)
+        and text.replace(",", "").lstrip("+-").replace(".", "", 1).isascii()
+        and text[-1].isdigit()
+        and text.lstrip("+-")[0].isdigit()
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    parts = []
+    for cell, width, to_right in zip(cells, widths, right, strict=True):
+        room = " " * (width - columns(cell))
+        parts.append(room + cell if to_right else cell + room)
+    return GAP.join(parts).rstrip()

@@ -1,0 +1,137 @@
+"""Values as people read them: numbers, durations, sizes, digests, and text made visible.
+
+Everything here gives the same text on every machine and in every version of Python: no locale, no table of
+Unicode properties, no function of the C library whose last bit differs between systems.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+NOT_MEASURED = "not measured"
+_NOT_FINITE = {"nan": "NaN", "inf": "infinite", "-inf": "-infinite"}
+# Controls, and characters that are not seen or that turn the direction of writing, by code point.
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(value: object) -> str:
+    r"""Return text on one line in which nothing is hidden: an escape character becomes `\x1b`, a newline `\n`."""
+    return _INVISIBLE.sub(_shown, str(value))
+
+
+def _shown(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def at(value: Any, path: str, default: Any = None) -> Any:
+    """Return what lies at a dotted path of nested dicts, or the default where a step is missing."""
+    for key in path.split("."):
+        if not isinstance(value, dict) or key not in value:
+            return default
+        value = value[key]
+    return value
+
+
+def as_float(value: Any) -> float:
+    """Return a number of a record as a float; "nan", "inf" and what was not measured are not finite."""
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    return float(value)
+
+
+def finite(value: Any) -> bool:
+    """Return whether a value of a record is a finite number."""
+    return math.isfinite(as_float(value))
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """Return a number with fixed significant digits; a whole number is written out in full.
+
+    Args:
+        value: A number of a record; "nan", "inf" and "-inf" are numbers, None is not measured.
+        digits: Significant digits of a fraction.
+    """
+    if value is None:
+        return NOT_MEASURED
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float) and math.isfinite(value):
+        return _significant(value, digits)
+    return _NOT_FINITE.get(str(value), visible(value))
+
+
+def _significant(value: float, digits: int) -> str:
+    if value == 0:
+        return "0"
+    scientific = f"{value:.{digits - 1}e}"
+    exponent = int(scientific.partition("e")[2])
+    if not -4 <= exponent < 7:
+        return scientific
+    return f"{value:.{max(0, digits - 1 - exponent)}f}"
+
+
+def signed(value: Any, digits: int = 3) -> str:
+    """Return a number with its sign, for differences."""
+    return f"+{number(value, digits)}" if as_float(value) > 0 else number(value, digits)
+
+
+def share(value: Any) -> str:
+    """Return a fraction as a percentage with three significant digits."""
+    return f"{number(as_float(value) * 100, 3)} %" if finite(value) else number(value)
+
+
+def duration(seconds: Any) -> str:
+    """Return a time in the units that a person would use."""
+    if not finite(seconds):
+        return number(seconds)
+    value = as_float(seconds)
+    if value < 60:
+        return f"{number(value, 3)} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+
+
+def microseconds(value: Any) -> str:
+    """Return a time that is recorded in microseconds."""
+    return f"{number(value, 4)} µs" if finite(value) else number(value)
+
+
+def size(count: Any) -> str:
+    """Return a number of bytes with three significant digits and a decimal unit."""
+    if not finite(count):
+        return number(count)
+    value = as_float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000:
+            return f"{number(value, 3)} {unit}" if unit != "B" else f"{number(int(value))} B"
+        value /= 1000
+    return f"{number(value, 3)} TB"
+
+
+def megabytes(value: Any) -> str:
+    """Return an amount of memory that is recorded in MB."""
+    return f"{number(value, 4)} MB" if finite(value) else number(value)
+
+
+def short(digest: Any, length: int = 12) -> str:
+    """Return the head of a digest, enough to recognise it; the record holds it whole."""
+    return NOT_MEASURED if digest is None else visible(digest)[:length]
+
+
+def cut(text: str, limit: int) -> str:
+    """Return text of at most so many characters, ending in an ellipsis where some were left out."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"

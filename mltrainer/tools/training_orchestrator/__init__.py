@@ -1,0 +1,1 @@
+"""The tool that trains: one job in, one run folder out."""

@@ -1,0 +1,58 @@
+"""How busy the GPU is, sampled beside the training; nothing where there is none."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+SAMPLE_S = 0.25
+WARM_UP_SAMPLES = 4  # the first second: kernels are loaded, memory is allocated
+
+
+class GpuWatch:
+    """Samples a GPU's utilization while a block runs.
+
+    Args:
+        device: "cuda" to watch it, anything else to do nothing.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._wanted = device == "cuda"
+        self._stop = threading.Event()
+        self._samples: list[int] = []
+        self._name: str | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> GpuWatch:
+        if self._wanted:
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        import torch
+
+        self._name = torch.cuda.get_device_name()
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+        except Exception:  # noqa: BLE001 - no library or no driver: utilization is then "not measured", never 0
+            return
+        while not self._stop.wait(SAMPLE_S):
+            self._samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+
+    def summary(self) -> dict[str, Any] | None:
+        """Return name, 95th percentile of the utilization in percent after warm-up, and the number of samples."""
+        if not self._wanted:
+            return None
+        steady = sorted(self._samples[WARM_UP_SAMPLES:])
+        p95 = steady[int(0.95 * (len(steady) - 1))] if steady else None
+        return {"name": self._name, "utilization_p95": p95, "samples": len(steady)}

@@ -1,0 +1,347 @@
+"""The training loop: a small state machine. What varies - task, optimizer, schedule, sinks - is handed in."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import fingerprint, seeds
+from mltrainer.tasks.loading import OpenTask, Samples
+from mltrainer.tools.training_orchestrator.batches import Batch, Plan, Step, evaluation_batches, training_steps
+from mltrainer.tools.training_orchestrator.optimization import build_optimizer, clip, gradient_norms, learning_rate
+from mltrainer.tools.training_orchestrator.recorder import Interval, NonFiniteError, Recorder
+from mltrainer.tools.training_orchestrator.stopping import best_row, patience_is_over
+
+
+class State(enum.Enum):
+    """The stages of a run; each handler returns the next."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    CHECKPOINT = "checkpoint"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Where a run's events go.
+
+    Attributes:
+        checkpoint: Called with the state tree, the step and the history; saves it, without waiting.
+        row: Called with each new history row.
+        progress: Called with (step, last loss) after every fetch.
+        compare: Called with new lines of the chain; returns the first divergence from another run, or None.
+        stop_signal: Returns the name of the signal that asked for a stop, or None.
+    """
+
+    checkpoint: Callable[[dict[str, Any], int], None]
+    row: Callable[[dict[str, Any]], None]
+    progress: Callable[[int, float], None]
+    compare: Callable[[list[str]], dict[str, Any] | None]
+    stop_signal: Callable[[], str | None]
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    reason: str = "epochs"
+    divergence: dict[str, Any] | None = None
+    nonfinite: dict[str, Any] | None = None
+    evaluate_s: float = 0.0
+    checkpoint_s: float = 0.0
+    train_s: float = 0.0
+    interruptions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains a task's model from step to step; the position is all that tells where it stands.
+
+    Args:
+        task: The opened task.
+        model: The model, on its device.
+        config: What decides the run.
+        plan: Where each step lies.
+        recorder: What writes the chain.
+        sinks: Where events go.
+        max_steps: Stop after this step, for a probe or a short reproduction.
+    """
+
+    def __init__(
+        self,
+        task: OpenTask,
+        model: nn.Module,
+        config: TrainingConfig,
+        plan: Plan,
+        recorder: Recorder,
+        sinks: Sinks,
+        max_steps: int | None = None,
+    ) -> None:
+        self.task, self.model, self.config, self.plan = task, model, config, plan
+        self.recorder, self.sinks = recorder, sinks
+        self.optimizer = build_optimizer(config.optimizer, model)
+        self.rate = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
+        self.layers = [named[place][0] for place in self.layer_places]
+        self.parameter_names = [name for name, _ in named]
+        self.history: list[dict[str, Any]] = []
+        self.first_loss: float | None = None
+        self.step = 0
+        self.last_step = min(plan.steps, max_steps or plan.steps)
+        self.outcome = Outcome()
+        self._steps: Iterator[Step] = iter(())
+        self._row_started = time.perf_counter()
+        self._samples_seen = 0
+        self._waited = 0.0
+        self._autocast = torch.autocast(config.device, torch.bfloat16, enabled=config.precision == "bf16")
+
+    # --- state that resuming needs ---
+
+    def state_tree(self) -> dict[str, Any]:
+        """Return everything that resuming needs; draws need nothing, they follow from the position."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+            "history": list(self.history),
+            "first_loss": self.first_loss,
+            "interval": self.recorder.interval.tree(),
+            "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
+        }
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Continue from a checkpoint's tree, in the middle of an epoch too."""
+        self.model.load_state_dict(tree["model"], strict=True)
+        self.optimizer.load_state_dict(tree["optimizer"])
+        self.step = tree["step"]
+        self.history = list(tree["history"])
+        self.first_loss = tree["first_loss"]
+        head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
+        self.recorder.rewind(head, Interval.from_tree(tree["interval"]), self.step, len(self.parameters))
+
+    # --- the machine ---
+
+    def run(self) -> Outcome:
+        """Train until the plan, early stopping, a signal, a divergence or a number that is not finite ends it."""
+        self.model.train()
+        if self.step == 0 and not self.recorder.head.entries:
+            self._note_weights()
+        self._steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        handlers = {State.TRAIN: self._train, State.EVALUATE: self._evaluate, State.CHECKPOINT: self._checkpoint}
+        state = State.TRAIN if self._more_to_do() else State.STOP
+        try:
+            while state is not State.STOP:
+                state = handlers[state]()
+        except NonFiniteError as error:
+            epoch, _ = self.plan.place(error.step)
+            self.outcome.reason = "nonfinite"
+            self.outcome.nonfinite = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids}
+        return self.outcome
+
+    def _more_to_do(self) -> bool:
+        if patience_is_over(self.history, self.config):
+            self.outcome.reason = "early_stopping"
+            return False
+        return self.step < self.last_step
+
+    def _train(self) -> State:
+        """Train up to the next step at which something else is due."""
+        started = time.perf_counter()
+        boundary = self._next_boundary()
+        while self.step < boundary:
+            if self.recorder.full and self._fetch():
+                return State.STOP
+            if self.step + 1 == boundary and self._evaluation_due(boundary):
+                self._remember_weights()
+            self._train_step()
+            if (cause := self.sinks.stop_signal()) is not None:
+                self.outcome.reason = "signal"
+                self.outcome.interruptions.append({"step": self.step, "cause": cause})
+                break
+        diverged = self._fetch()
+        self.outcome.train_s += time.perf_counter() - started
+        if diverged:
+            return State.STOP
+        return State.EVALUATE if self._evaluation_due(self.step) else State.CHECKPOINT
+
+    def _train_step(self) -> None:
+        begun = time.perf_counter()
+        step = next(self._steps)
+        loaded = time.perf_counter()
+        self.step += 1
+        seeds.seed_everything(seeds.key(self.config.seed, "step", self.step))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._forward_backward(step)
+        gradients = self._gradients()
+        norms, total = gradient_norms(gradients)
+        self.recorder.note(self.step, step.ids, loss, norms, total)
+        if self.config.clip is not None:
+            clip(gradients, total, self.config.clip.norm)
+        self.optimizer.step()
+        self._samples_seen += len(step.ids)
+        self._waited += loaded - begun
+        self.recorder.timings.step_s.append(time.perf_counter() - begun)
+
+    def _forward_backward(self, step: Step) -> Tensor:
+        """Return the step's mean loss; micro-batches weigh by their samples, so that a small last one counts little."""
+        if len(step.micro_batches) == 1:
+            loss = self._loss(step.micro_batches[0])
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss.detach()
+        total = torch.zeros((), device=self.config.device)
+        for micro in step.micro_batches:
+            share = self._loss(micro) * (len(micro[-1]) / len(step.ids))
+            share.backward()  # type: ignore[no-untyped-call]
+            total += share.detach()
+        return total
+
+    def _loss(self, batch: Batch) -> Tensor:
+        with self._autocast:
+            outputs, targets = self.task.task.forward(self.model, batch)
+            return self.task.task.loss(outputs, targets)
+
+    def _gradients(self) -> list[Tensor]:
+        """Return every parameter's gradient; one that the loss did not reach has gradient zero."""
+        for p in self.parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        return [p.grad for p in self.parameters if p.grad is not None]
+
+    def _next_boundary(self) -> int:
+        """Return the next step after which to evaluate or to save."""
+        per_epoch = self.plan.steps_per_epoch
+        epoch_end = (self.step // per_epoch + 1) * per_epoch
+        every = self.config.evaluate.every_n_steps
+        next_evaluation = (self.step // every + 1) * every if every else epoch_end
+        return min(epoch_end, next_evaluation, self.last_step)
+
+    def _evaluation_due(self, step: int) -> bool:
+        """Return whether the validation set is measured after a step; the planned last step always is."""
+        if step == self.plan.steps:
+            return True
+        if self.config.evaluate.every_n_steps:
+            return step % self.config.evaluate.every_n_steps == 0
+        epoch, rest = divmod(step, self.plan.steps_per_epoch)
+        return rest == 0 and epoch % (self.config.evaluate.every_n_epochs or 1) == 0
+
+    def _fetch(self) -> bool:
+        """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
+        lines = self.recorder.fetch()
+        losses = self.recorder.interval.losses
+        if losses:
+            self.first_loss = losses[0] if self.first_loss is None else self.first_loss
+            self.sinks.progress(self.step, losses[-1])
+        return self._differs(lines)
+
+    def _differs(self, lines: list[str]) -> bool:
+        self.outcome.divergence = self.sinks.compare(lines)
+        if self.outcome.divergence is not None:
+            self.outcome.reason = "diverged"
+        return self.outcome.divergence is not None
+
+    def _note_weights(self) -> bool:
+        return self._differs(self.recorder.note_weights(self.step, weights_sha256(self.model.state_dict())))
+
+    # --- evaluation ---
+
+    def _remember_weights(self) -> None:
+        self._before = [self.parameters[place].detach().clone() for place in self.layer_places]
+
+    def _update_ratios(self) -> list[float]:
+        """Return |update| / |weight| of each layer for the last step (healthy near 1e-3: Karpathy, 2019)."""
+        after = [self.parameters[place].detach() for place in self.layer_places]
+        if not after:
+            return []
+        updates = torch.stack(torch._foreach_norm(torch._foreach_sub(after, self._before)))
+        weights = torch.stack(torch._foreach_norm(self._before))
+        return [float(v) for v in (updates / (weights + 1e-12)).tolist()]
+
+    def _evaluate(self) -> State:
+        started = time.perf_counter()
+        ratios = self._update_ratios()
+        row = self._row(started, ratios)
+        self.history.append(row)
+        self.recorder.interval = Interval()
+        self.sinks.row(row)
+        diverged = self._note_weights()
+        self.outcome.evaluate_s += time.perf_counter() - started
+        self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0
+        return State.STOP if diverged else State.CHECKPOINT
+
+    def _row(self, now: float, ratios: list[float]) -> dict[str, Any]:
+        clip_norm = self.config.clip.norm if self.config.clip else None
+        seconds = now - self._row_started
+        train, validation = self.task.split("train"), self.task.split("validation")
+        return {
+            "epoch": self.plan.place(self.step)[0] + 1,
+            "step": self.step,
+            "lr": self.rate(self.step),
+            **self.recorder.interval.row(clip_norm, self.layer_places),
+            "update_ratios": ratios,
+            "train": self.measure(train, "train", sample_positions(len(train), len(validation))),
+            "validation": self.measure(validation, "validation"),
+            "seconds": seconds,
+            "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
+            "data_wait": self._waited / seconds if seconds > 0 else 0.0,
+        }
+
+    def measure(self, samples: Samples, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
+        """Return loss and metrics over samples in evaluation mode."""
+        outputs, targets, loss = self.outputs(samples, split, positions)
+        return {"loss": loss, **self.task.task.metrics(outputs, targets)}
+
+    @torch.no_grad()
+    def outputs(self, samples: Samples, split: str, positions: np.ndarray | None = None) -> tuple[Tensor, Tensor, float]:
+        """Return outputs and targets on the host, and the mean loss; training cannot notice that it happened."""
+        positions = np.arange(len(samples)) if positions is None else positions
+        self.model.eval()
+        outputs, targets, weighted = [], [], []
+        for number, batch in enumerate(evaluation_batches(samples, positions, self.config, split)):
+            seeds.seed_everything(seeds.key(self.config.seed, "evaluate", number))
+            with self._autocast:
+                output, target = self.task.task.forward(self.model, batch)
+                loss = self.task.task.loss(output, target)
+            outputs.append(output)
+            targets.append(target)
+            weighted.append(loss.detach().double() * len(target))
+        self.model.train()
+        mean = float(torch.stack(weighted).sum()) / len(positions)
+        return torch.cat(outputs).float().cpu(), torch.cat(targets).cpu(), mean
+
+    # --- checkpoints ---
+
+    def _checkpoint(self) -> State:
+        started = time.perf_counter()
+        if self._checkpoint_due():
+            self.sinks.checkpoint(self.state_tree(), self.step)
+        self.outcome.checkpoint_s += time.perf_counter() - started
+        if self.outcome.reason == "signal" or not self._more_to_do():
+            return State.STOP
+        return State.TRAIN
+
+    def _checkpoint_due(self) -> bool:
+        settings = self.config.checkpoint
+        epoch, rest = divmod(self.step, self.plan.steps_per_epoch)
+        periodic = rest == 0 and epoch % settings.every_n_epochs == 0
+        best = best_row(self.history, self.config.metric)
+        is_best = settings.save_best and best is not None and best["step"] == self.step
+        ends = self.outcome.reason == "signal" or self.step == self.last_step or patience_is_over(self.history, self.config)
+        return periodic or is_best or ends
+
+
+def sample_positions(available: int, wanted: int) -> np.ndarray:
+    """Return evenly spaced positions of at most `wanted` of the samples, the same in every evaluation."""
+    return np.unique(np.linspace(0, available - 1, min(available, wanted)).round().astype(np.int64))

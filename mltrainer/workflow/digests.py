@@ -1,0 +1,55 @@
+"""Digests of files, by size and modification time first, so that large ones are not read again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import MltrainerError
+from mltrainer.workspace import Project, sha256_file, write_atomic
+
+CACHE_FROM_BYTES = 1 << 20  # smaller files are quicker to hash than to look up
+
+
+class FileDigests:
+    """Answers with a file's digest; large files are hashed again only when size or modification time changed.
+
+    Args:
+        project: Whose cache is used; a read-only project works without.
+        trust_times: False re-hashes everything.
+    """
+
+    def __init__(self, project: Project, trust_times: bool = True) -> None:
+        self._path = project.state_dir / "cache" / "digests.json"
+        self._trust_times = trust_times
+        self._cache: dict[str, Any] = {}
+        self._changed = False
+        with contextlib.suppress(OSError, ValueError):
+            self._cache = json.loads(self._path.read_bytes())
+
+    def of(self, path: Path) -> str | None:
+        """Return a file's digest, or None where there is no such file."""
+        try:
+            stat = path.stat()
+        except OSError:
+            return None
+        if not path.is_file():
+            return None
+        if stat.st_size < CACHE_FROM_BYTES:
+            return sha256_file(path)
+        mark = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+        known = self._cache.get(str(path))
+        if self._trust_times and known and known[0] == mark:
+            return str(known[1])
+        sha256 = sha256_file(path)
+        self._cache[str(path)] = [mark, sha256]
+        self._changed = True
+        return sha256
+
+    def save(self) -> None:
+        """Keep what was hashed, where the project can be written."""
+        if self._changed:
+            with contextlib.suppress(MltrainerError, OSError):
+                write_atomic(self._path, json.dumps(self._cache).encode())

@@ -1,0 +1,70 @@
+"""A phase's record: the evidence that its report and its gate are computed from, sealed by its own digest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.workspace import Project, digest, sha256_bytes
+
+RECORD_FILE = "record.json"
+GATE_FILE = "gate.json"
+WAIVERS_FILE = "waivers.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it lies on disk.
+
+    Attributes:
+        data: Its content; empty where the file cannot be read.
+        sha256: Digest of the file, to which the next phase's record is bound.
+        faults: Why it cannot be trusted; empty for a sound one.
+    """
+
+    data: dict[str, Any]
+    sha256: str
+    faults: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What the program measured."""
+        found = self.data.get("evidence")
+        return found if isinstance(found, dict) else {}
+
+
+def seal(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with the digest of everything else in it."""
+    content = {key: value for key, value in record.items() if key != "seal"}
+    return {**content, "seal": digest(content)}
+
+
+def read_record(project: Project, phase: str) -> Record | None:
+    """Return a phase's record, with its faults, or None where there is none."""
+    path = project.phase_dir(phase) / RECORD_FILE
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    sha256 = sha256_bytes(raw)
+    name = project.relative(path)
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        return Record({}, sha256, (f"{name} is not readable as JSON: blank, truncated or edited",))
+    if not isinstance(data, dict):
+        return Record({}, sha256, (f"{name} holds no record",))
+    return Record(data, sha256, tuple(_faults(data, phase, name)))
+
+
+def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:
+    if not isinstance(data.get("schema"), int) or data["schema"] > SCHEMA:
+        return [f"{name} has schema {data.get('schema')!r}; this version reads {SCHEMA} and older: a newer mltrainer is needed"]
+    faults = []
+    if data.get("phase") != phase:
+        faults.append(f"{name} is the record of phase {data.get('phase')!r}, expected {phase!r}")
+    if seal(data)["seal"] != data.get("seal"):
+        faults.append(f"{name} was edited: its content does not match its seal")
+    return faults

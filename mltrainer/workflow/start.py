@@ -1,0 +1,134 @@
+"""Starts a project: the files of `mltrainer init`."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs import yaml
+from mltrainer.configs.loading import validate
+from mltrainer.configs.project import ProjectConfig
+from mltrainer.errors import InputError, MltrainerError
+from mltrainer.reproducibility import git
+from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "digits": {
+        "task": {"kind": "image_classification"},
+        "data": {"source": "sklearn:digits"},
+        "model": {"name": "mlp", "hidden": [256, 256]},
+        "metric": {"name": "accuracy", "mode": "max"},
+        "acceptance": {"accuracy": ">= 0.95"},
+    },
+    "wine": {
+        "task": {"kind": "tabular_classification"},
+        "data": {"source": "sklearn:wine"},
+        "model": {"name": "mlp", "hidden": [32]},
+        "metric": {"name": "accuracy", "mode": "max"},
+        "acceptance": {"accuracy": ">= 0.9"},
+    },
+    "diabetes": {
+        "task": {"kind": "tabular_regression"},
+        "data": {"source": "sklearn:diabetes"},
+        "model": {"name": "mlp", "hidden": [32], "dropout": 0.1},
+        "metric": {"name": "r2", "mode": "max"},
+        "acceptance": {"r2": ">= 0.4"},
+    },
+}
+GITIGNORE = """# Runs, checkpoints and caches stay out of git; they are found again by digest.
+.mltrainer/
+phases/05_finalization/final_model/*.safetensors
+phases/05_finalization/final_model/*.onnx
+phases/05_finalization/final_model/*.onnx.data
+phases/05_finalization/final_model/*.pt
+phases/05_finalization/final_model/*.pt2
+__pycache__/
+.venv/
+.env*
+!.env.example
+"""
+
+
+def make_project(folder: Path, example: str | None, data: Path | None, target: str | None) -> list[str]:
+    """Write a project's first files and return what to tell the person.
+
+    Args:
+        folder: The project's folder; made where it is missing.
+        example: A built-in example, or None.
+        data: A table whose task is inferred, or None.
+        target: The column to predict, for `data`.
+
+    Raises:
+        InputError: The folder holds a project already, or what was given does not fit.
+        MachineError: The folder cannot be written.
+    """
+    if (folder / PROJECT_FILE).exists():
+        raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
+    values, told = _values(folder, example, data, target)
+    content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **values, "budget": {"minutes": 60}}
+    text = yaml.dump(content)
+    validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
+    with machine_faults(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+    written = [_extend_gitignore(folder / ".gitignore"), PROJECT_FILE]
+    write_atomic(folder / PROJECT_FILE, text.encode())
+    told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
+    place = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    return [*told, f"next: {place}mltrainer run"]
+
+
+def _name(folder: Path) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")
+    return name[:64] or "project"
+
+
+def _values(folder: Path, example: str | None, data: Path | None, target: str | None) -> tuple[dict[str, Any], list[str]]:
+    if example is not None and data is not None:
+        raise InputError("give either --example or --data")
+    if data is not None:
+        return _from_table(folder, data, target)
+    if target is not None:
+        raise InputError("--target belongs to --data", mend="mltrainer init --data file.csv --target column")
+    chosen = example or "digits"
+    if chosen not in EXAMPLES:
+        raise InputError(f"there is no example {chosen!r}; there are {', '.join(EXAMPLES)}")
+    note = [] if example else ["no --example and no --data: starting from the digits example; edit mltrainer.yaml for your own task"]
+    split = {"validation": 0.2, "test": 0.1, "stratify": chosen != "diabetes"}
+    return {**EXAMPLES[chosen], "split": split}, note
+
+
+def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]]:
+    from mltrainer.tasks.tables import infer_project
+
+    if target is None:
+        raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
+    found = infer_project(data, target)
+    root, file = folder.resolve(), data.resolve()
+    source = file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)
+    classification = found.kind == "tabular_classification"
+    values = {
+        "task": {"kind": found.kind},
+        "data": {"source": source, "target": target, **({"ignore": list(found.ignored)} if found.ignored else {})},
+        "split": {"validation": 0.2, "test": 0.1, "stratify": classification},
+        "model": {"name": "mlp", "hidden": [64, 64], "dropout": 0.1},
+        "metric": {"name": found.metric, "mode": "min" if found.metric in ("rmse", "mae", "loss") else "max"},
+    }
+    return values, [*found.explanation, *(f"warning: {w}" for w in found.warnings), "no acceptance criterion yet: name one in mltrainer.yaml"]
+
+
+def _extend_gitignore(path: Path) -> str:
+    old = path.read_text("utf-8") if path.exists() else ""
+    missing = [line for line in GITIGNORE.splitlines() if line not in old.splitlines()]
+    if missing:
+        write_atomic(path, (old + ("\n" if old and not old.endswith("\n") else "") + "\n".join(missing) + "\n").encode())
+    return path.name
+
+
+def _git(folder: Path, written: list[str]) -> str:
+    """Make the folder a repository with a first commit when it is in none; work without git where that fails."""
+    try:
+        return git.start_repository(folder, written)
+    except MltrainerError as error:
+        return f"not a git repository ({error.message}): files are identified by their digests"

@@ -1,0 +1,120 @@
+"""The handbook's text: front matter, links, and the commands it tells people to type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from mltrainer import handbook
+from mltrainer.configs.loading import validate
+from mltrainer.configs.pages import DiagnosticPage, GuidePage, PhasePage, ToolPage
+
+pytestmark = pytest.mark.wheel
+
+ROOT = handbook.shipped_folder()
+PAGES = [path for path in handbook.page_paths() if path.endswith(".md")]
+REQUIRED = """
+phases/WORKFLOW.md phases/01_planning/workflow.md phases/02_baseline/workflow.md phases/03_diagnostics/workflow.md
+phases/04_optimization/workflow.md phases/05_finalization/workflow.md
+reproducibility/README.md reproducibility/seed_control.md reproducibility/determinism.md reproducibility/environment.md
+reproducibility/verification.md
+diagnostics/README.md diagnostics/nan_loss.md diagnostics/overfitting.md diagnostics/exploding_gradients.md
+diagnostics/vanishing_gradients.md diagnostics/resource_inefficiency.md diagnostics/convergence_stall.md
+configs/README.md configs/baseline_template.yaml configs/tuning_template.yaml configs/production_template.yaml
+checkpointing/README.md checkpointing/strategy.md checkpointing/recovery.md checkpointing/best_model_selection.md
+checkpointing/deployment_export.md
+tools/INDEX.md tools/training_orchestrator/README.md tools/hyperparameter_tuner/README.md tools/checkpoint_manager/README.md
+tools/training_monitor/README.md
+""".split()
+
+
+def model_of(path: str) -> type[BaseModel]:
+    """Return the model that a page's front matter must satisfy."""
+    folder, _, name = path.rpartition("/")
+    if folder.startswith("phases/") and name == "workflow.md":
+        return PhasePage
+    if folder == "diagnostics" and name != "README.md":
+        return DiagnosticPage
+    return ToolPage if folder.startswith("tools/") else GuidePage
+
+
+def links(text: str) -> list[str]:
+    """Return the targets of a text's links to other files."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
+
+
+def commands(text: str) -> list[str]:
+    """Return the mltrainer commands in a text's console blocks and code spans."""
+    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
+    typed = [line[2:].split(" # ")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    parts = [part.strip() for line in typed for part in re.split(r"&&|>", line)]
+    spans = re.findall(r"`(mltrainer [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return [part for part in [*parts, *spans] if part.startswith("mltrainer ")]
+
+
+def unknown_part(command: str) -> str | None:
+    """Return what the command-line interface does not know of a command, or None."""
+    from mltrainer.cli.main import cli
+
+    node, words = cli, shlex.split(command.replace("...", ""))[1:]
+    while hasattr(node, "commands") and words and not words[0].startswith("-"):
+        if words[0] not in node.commands:
+            return words[0]
+        node, words = node.commands[words[0]], words[1:]
+    options = {name for parameter in node.params for name in parameter.opts} | {"--help"}
+    return next((word for word in words if word.startswith("--") and word.split("=")[0] not in options), None)
+
+
+def test_every_promised_page_is_there() -> None:
+    assert set(REQUIRED) <= set(handbook.page_paths())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_front_matter_is_valid(path: str) -> None:
+    page = validate(model_of(path), handbook.read_page(path, None).meta)
+    assert page.title  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_a_text_with_one_title(path: str) -> None:
+    body = re.sub(r"```.*?```", "", handbook.read_page(path, None).body, flags=re.DOTALL)
+    assert body.startswith("# ")
+    assert len(re.findall(r"^# ", body, flags=re.MULTILINE)) == 1
+    assert len(body.split()) > 60
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_links_between_pages_resolve(path: str) -> None:
+    folder = (ROOT / path).parent
+    broken = [target for target in links(handbook.read_page(path, None).body) if not (folder / target).exists()]
+    assert not broken
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_command_in_a_page_exists(path: str) -> None:
+    unknown = {command: part for command in commands(handbook.read_page(path, None).body) if (part := unknown_part(command))}
+    assert not unknown
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_can_be_reached_from_another_one(path: str) -> None:
+    entries = {"phases/WORKFLOW.md", "diagnostics/README.md", "tools/INDEX.md"} | {f"{folder}/README.md" for folder in handbook.FOLDERS}
+    reviewing = path.endswith("/checklist.md")
+    linked = {
+        (ROOT / other).parent.joinpath(target).resolve() for other in PAGES for target in links(handbook.read_page(other, None).body)
+    }
+    assert reviewing or path in entries or (ROOT / path).resolve() in linked
+
+
+def test_the_handbook_holds_no_python() -> None:
+    assert not [path for folder in handbook.FOLDERS for path in Path(ROOT / folder).rglob("*.py")]
+
+
+def test_no_page_names_an_absolute_path_of_somebodys_machine() -> None:
+    suspects = re.compile(r"(?<![\w.])/(?:home|root|Users|work|tmp)/")
+    assert not [path for path in handbook.page_paths() if suspects.search((ROOT / path).read_text("utf-8"))]

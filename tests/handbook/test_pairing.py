@@ -1,0 +1,118 @@
+"""Policy and mechanism fit together: what a page declares is enforced, and what is enforced is declared."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+
+import pytest
+
+from mltrainer import handbook
+from mltrainer.configs.pages import PhasePage, diagnostic_page, phase_page, tool_page
+from mltrainer.workflow.checks import CHECKS
+from mltrainer.workspace import PHASES
+
+pytestmark = pytest.mark.wheel
+
+TOOLS = sorted(path.split("/")[1] for path in handbook.page_paths() if path.startswith("tools/") and path.endswith("README.md"))
+DIAGNOSTICS = sorted(
+    path.removeprefix("diagnostics/").removesuffix(".md")
+    for path in handbook.page_paths()
+    if path.startswith("diagnostics/") and path != "diagnostics/README.md"
+)
+NEVER_WAIVABLE = {
+    "seeds_fixed",
+    "determinism_on",
+    "environment_captured",
+    "probe_identical",
+    "reproduction_verified",
+    "config_valid",
+    "data_valid",
+    "no_secrets",
+    "checkpoints_verified",
+    "losses_finite",
+}
+
+
+@pytest.fixture(params=PHASES)
+def page(request: pytest.FixtureRequest) -> PhasePage:
+    return phase_page(request.param, None)
+
+
+def test_every_item_has_a_check_and_every_check_an_item() -> None:
+    declared = {item.id for phase in PHASES for item in phase_page(phase, None).items}
+    assert declared == set(CHECKS)
+
+
+def test_no_item_stands_twice_on_a_page(page: PhasePage) -> None:
+    ids = [item.id for item in page.items]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_check_reads_exactly_the_settings_that_its_item_declares(page: PhasePage) -> None:
+    for item in page.items:
+        read = set(re.findall(r'settings\["(\w+)"\]', inspect.getsource(CHECKS[item.id]).replace("settings = run", "")))
+        own = {name for name in read if name not in ("save_best", "save_last")}
+        assert own == set(item.settings), item.id
+
+
+def test_items_about_reproducibility_cannot_be_waived(page: PhasePage) -> None:
+    assert not [item.id for item in page.items if item.waivable and item.id in NEVER_WAIVABLE]
+
+
+def test_each_item_is_explained_on_its_page_and_in_the_checklist(page: PhasePage) -> None:
+    folder = f"phases/{PHASES.index(page.phase) + 1:02d}_{page.phase}"
+    workflow, checklist = (handbook.read_page(f"{folder}/{name}.md", None).body for name in ("workflow", "checklist"))
+    assert not [item.id for item in page.items if f"`{item.id}`" not in workflow or f"`{item.id}`" not in checklist]
+
+
+def test_a_numeric_setting_stands_in_the_front_matter_only(page: PhasePage) -> None:
+    body = handbook.read_page(f"phases/{PHASES.index(page.phase) + 1:02d}_{page.phase}/workflow.md", None).body
+    numbers = [str(value) for item in page.items for value in item.settings.values() if type(value) in (int, float) and value != 1]
+    assert not [number for number in numbers if re.search(rf"(?<![\w.]){re.escape(number)}(?![\w.])", body)]
+
+
+def test_the_significance_level_can_be_reached_with_the_number_of_seeds() -> None:
+    settings = next(item.settings for item in phase_page("optimization", None).items if item.id == "improvement_validated")
+    assert 0.5 ** int(settings["seeds"]) <= float(settings["level"])
+
+
+def test_a_phase_names_a_tool_that_serves_it(page: PhasePage) -> None:
+    assert page.phase in tool_page(page.tool, None).phases
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tools_manifest_names_itself_and_a_module_that_exists(tool: str) -> None:
+    manifest = tool_page(tool, None)
+    assert manifest.tool == tool
+    assert importlib.util.find_spec(manifest.entry_point) is not None
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_starts_with_what_must_be_set_before_the_interpreter(tool: str) -> None:
+    environment = tool_page(tool, None).environment
+    assert environment["PYTHONHASHSEED"] == "0"
+    assert environment["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert environment["OMP_NUM_THREADS"].format(threads=3) == "3"
+
+
+def test_every_tool_is_listed_in_the_index() -> None:
+    body = handbook.read_page("tools/INDEX.md", None).body
+    assert not [tool for tool in TOOLS if f"({tool}/README.md)" not in body]
+
+
+@pytest.mark.parametrize("name", DIAGNOSTICS)
+def test_a_diagnostics_page_is_paired_with_its_module(name: str) -> None:
+    assert diagnostic_page(name, None).diagnostic == name
+    assert importlib.util.find_spec(f"mltrainer.diagnostics.{name}") is not None
+
+
+@pytest.mark.parametrize("name", DIAGNOSTICS)
+def test_every_threshold_is_read_by_the_diagnostics_module(name: str) -> None:
+    spec = importlib.util.find_spec(f"mltrainer.diagnostics.{name}")
+    assert spec is not None
+    assert spec.origin is not None
+    with open(spec.origin, encoding="utf-8") as file:
+        source = file.read()
+    assert not [key for key in diagnostic_page(name, None).thresholds if f'"{key}"' not in source]
