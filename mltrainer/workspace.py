@@ -28,7 +28,6 @@ PROJECT_FILE = "mltrainer.yaml"
 MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE}
 
 
-
 # --- values and digests -------------------------------------------------------------------------
 
 
@@ -223,13 +222,12 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 def _take(descriptor: int) -> None:
     """Take a lock; a moment's patience, because `is_locked` holds it for an instant to look."""
-    for attempt in range(4):
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if attempt == 3:
-                raise
-            time.sleep(0.05)
+    for _ in range(3):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.05)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_locked(path: Path) -> bool:

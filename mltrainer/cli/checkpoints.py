@@ -8,7 +8,8 @@ import click
 
 from mltrainer.cli.common import Progress, json_option, open_project, project_option
 from mltrainer.cli.main import emit
-from mltrainer.reports.terminal import number, table
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import number
 from mltrainer.workflow.runs import find_run
 
 
@@ -28,7 +29,16 @@ def list_(folder: Path | None, as_json: bool) -> int:
     if as_json:
         emit({"checkpoints": rows})
         return 0
-    shown = [[r["run"], str(r["step"]), ", ".join(f"{k} {number(v)}" for k, v in r["metrics"].items()), ", ".join(r["phases"]), r["path"]] for r in rows]
+    shown = [
+        [
+            r["run"],
+            str(r["step"]),
+            ", ".join(f"{k} {number(v)}" for k, v in r["metrics"].items()),
+            ", ".join(r["phases"]),
+            r["path"],
+        ]
+        for r in rows
+    ]
     click.echo(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else "no checkpoints yet; next: mltrainer run")
     return 0
 
@@ -54,7 +64,13 @@ def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
 
 @checkpoints.command(epilog="Example: mltrainer checkpoints export baseline --format onnx --to exported")
 @click.argument("run", required=False)
-@click.option("--format", "formats", multiple=True, type=click.Choice(["safetensors", "onnx", "torch_export", "torchscript"]), help="May be given more than once; default: all.")
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    type=click.Choice(["safetensors", "onnx", "torch_export", "torchscript"]),
+    help="May be given more than once; default: all.",
+)
 @click.option("--to", "out", type=click.Path(path_type=Path), default=Path("exported"), help="The folder to write.")
 @project_option
 def export(run: str | None, formats: tuple[str, ...], out: Path, folder: Path | None) -> int:

@@ -10,12 +10,17 @@ from typing import Any
 
 import click
 
+from mltrainer.reports.values import duration
 from mltrainer.workspace import Project, find_project
 
 Event = dict[str, Any]
 
 project_option = click.option(
-    "--project", "folder", type=click.Path(path_type=Path), default=None, help="The project's folder (default: upwards from here)."
+    "--project",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="The project's folder (default: upwards from here).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 
@@ -23,14 +28,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 def open_project(folder: Path | None) -> Project:
     """Return the project that a command works on."""
     return find_project(folder or Path.cwd())
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as people say it: 8 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class Progress:
@@ -52,7 +49,9 @@ class Progress:
             "phase": lambda e: self._line(f"{e['phase']}:"),
             "progress": self._progress,
             "row": self._row,
-            "trial": lambda e: self._line(f"  trial {e['nr']} of {e['trials']}: " + ", ".join(f"{k}={_short(v)}" for k, v in e["values"].items())),
+            "trial": lambda e: self._line(
+                f"  trial {e['nr']} of {e['trials']}: " + ", ".join(f"{k}={_short(v)}" for k, v in e["values"].items())
+            ),
         }
 
     def __call__(self, event: Event) -> None:
@@ -84,8 +83,9 @@ class Progress:
         self._status(f"step {event['step']}/{event['steps']}  loss {_short(event['loss'])}  {rate:.0f} steps/s  {left} left")
 
     def _row(self, event: Event) -> None:
-        metrics = "  ".join(f"{k.replace('validation_', 'validation ')} {_short(v)}" for k, v in event.items() if k.startswith("validation_"))
-        self._status(f"epoch {event['epoch']}/{event['epochs']}  step {event['step']}/{event['steps']}  train loss {_short(event['train_loss'])}  {metrics}")
+        place = f"epoch {event['epoch']}/{event['epochs']}  step {event['step']}/{event['steps']}"
+        measured = [f"{k.replace('_', ' ')} {_short(v)}" for k, v in event.items() if k.startswith(("train_", "validation_"))]
+        self._status("  ".join([place, *measured]))
 
     def close(self) -> None:
         """End a line that is still being rewritten."""

@@ -110,7 +110,11 @@ def describe(found: Gate) -> str:
         lines.append(table(rows, ["verdict", "item", "evidence"]))
     lines += [f"  stale: {reason}" for reason in found.stale]
     lines += [f"  {i.id} fails: {i.statement}; next: {i.mend}" for i in found.failing]
-    lines += [f"  note: {found.notes[0]}" + (f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else "")] if found.notes else []
+    lines += (
+        [f"  note: {found.notes[0]}" + (f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else "")]
+        if found.notes
+        else []
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -125,7 +129,7 @@ def _value(value: Any) -> str:
 @project_option
 def waive(phase: str, item: str, reason: str, folder: Path | None) -> int:
     """Waive a failing item that the handbook allows to be waived; your git identity is recorded."""
-    from mltrainer.reproducibility.git import identity
+    from mltrainer.reproducibility.repository import identity
     from mltrainer.workflow import engine
 
     project = open_project(folder)

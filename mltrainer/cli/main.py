@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="mltrainer")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Training runs that can be trusted: five gated phases, each with measured evidence.
+    r"""Training runs that can be trusted: five gated phases, each with measured evidence.
 
     \b
     Example:
@@ -104,13 +104,11 @@ def run(arguments: list[str]) -> int:
         return 0
     except MltrainerError as error:
         return _fail(error)
-    except Exception as error:  # noqa: BLE001 - the boundary where a fault of ours gets its exit code
+    except Exception as error:
         return _fail(_fault(error))
 
 
 def _fail(error: MltrainerError) -> int:
-    from mltrainer.reports.terminal import printable
-
     click.echo(f"error: {printable(str(error))}", err=True)
     return error.exit_code
 
@@ -122,12 +120,21 @@ def _fault(error: Exception) -> MltrainerError:
     from mltrainer.workspace import MACHINE_ERRNOS
 
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
-        return MachineError(error.strerror or str(error), where=str(error.filename or ""), mend="check the disk and its permissions")
+        return MachineError(
+            error.strerror or str(error), where=str(error.filename or ""), mend="check the disk and its permissions"
+        )
     text = redact("".join(traceback.format_exception(error)))
     path = Path.cwd() / "mltrainer-fault.txt"
     with contextlib.suppress(OSError):
         path.write_text(f"mltrainer {__version__}, Python {sys.version}\n\n{text}", "utf-8")
     return MltrainerError(f"a fault of mltrainer's own: {type(error).__name__}: {error}", mend=f"report it with {path}")
+
+
+def printable(text: str) -> str:
+    """Return a text's lines with nothing in them that could move a terminal's cursor or hide."""
+    from mltrainer.reports.values import visible
+
+    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def emit(value: Any) -> None:

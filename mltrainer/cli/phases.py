@@ -41,7 +41,11 @@ def _conclude(project: Project, gates: list[Gate]) -> int:
         click.echo(describe(gates[-1]))
         return 4
     command = next_command(derive(project))
-    click.echo(f"next: {command}" if command else "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model")
+    click.echo(
+        f"next: {command}"
+        if command
+        else "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
+    )
     return 0
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from mltrainer.cli.common import json_option
-from mltrainer.cli.main import emit
-from mltrainer.reports.terminal import printable, table
+from mltrainer.cli.main import emit, printable
+from mltrainer.reports.terminal import table
 
 
 @click.command(epilog="Example: mltrainer init houses --data houses.csv --target price")
@@ -58,5 +58,5 @@ def guide(page: str | None) -> int:
     file, overridden = handbook.locate(path, root)
     if overridden:
         click.echo(f"(this project's own page, instead of the handbook's {path})\n", err=True)
-    click.echo(file.read_text("utf-8") if path.endswith(".yaml") else printable(handbook.read_page(path, root).body, lines=True))
+    click.echo(file.read_text("utf-8") if path.endswith(".yaml") else printable(handbook.read_page(path, root).body))
     return 0

@@ -9,7 +9,8 @@ import click
 
 from mltrainer.cli.common import Progress, json_option, open_project, project_option
 from mltrainer.cli.main import emit
-from mltrainer.reports.terminal import number, table
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import number
 from mltrainer.workflow.runs import describe_run, find_run, list_runs
 
 
@@ -104,7 +105,9 @@ def _verdict(found: dict[str, Any]) -> str:
     lines = [f"run {found['run']} is not reproduced"]
     if (step := found["first_divergence"]) is not None:
         where = f", tensor {step['tensor']}" if step["tensor"] else ""
-        lines.append(f"  first different step: {step['step']} ({step['what']}{where}): expected {step['expected']}, found {step['found']}")
+        lines.append(
+            f"  first different step: {step['step']} ({step['what']}{where}): expected {step['expected']}, found {step['found']}"
+        )
     lines += [f"  {d['kind']}: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
     return "\n".join(lines)
 
@@ -126,5 +129,7 @@ def diagnose(run: str | None, folder: Path | None, as_json: bool) -> int:
     for row in (r for r in rows if r["state"] == "fired"):
         click.echo(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
         for change in row["changes"]:
-            click.echo(f"  {change['why']}: mltrainer phase run planning " + " ".join(f"--set {k}={v}" for k, v in change["set"].items()))
+            click.echo(
+                f"  {change['why']}: mltrainer phase run planning " + " ".join(f"--set {k}={v}" for k, v in change["set"].items())
+            )
     return 0

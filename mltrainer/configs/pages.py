@@ -61,7 +61,9 @@ class ToolPage(Strict):
     tool: str
     entry_point: str = Field(pattern=r"^mltrainer(\.\w+)+$", description="the module that is run")
     phases: list[Phase]
-    environment: dict[str, str] = Field(default_factory=dict, description="set before the interpreter starts; {threads} is filled in")
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="set before the interpreter starts; {threads} is filled in"
+    )
     inputs: list[str]
     outputs: list[str]
 
@@ -92,5 +94,3 @@ def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:
 def tool_page(tool: str, project: Path | None) -> ToolPage:
     """Return the manifest of a tool."""
     return _read(ToolPage, f"tools/{tool}/README.md", project)
-
-

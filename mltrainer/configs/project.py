@@ -59,7 +59,9 @@ class Mlp(Strict):
     """A multi-layer perceptron with ReLU."""
 
     name: Literal["mlp"] = "mlp"
-    hidden: list[Annotated[int, Field(ge=1)]] = Field(default_factory=lambda: [256, 256], description="units of each hidden layer")
+    hidden: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=lambda: [256, 256], description="units of each hidden layer"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of hidden units dropped in training")
 
 
@@ -83,7 +85,9 @@ ModelConfig = Annotated[Mlp | Cnn | Linear, Field(discriminator="name")]
 class Metric(Strict):
     """The metric that chooses the best checkpoint; its direction must be said, there is no default."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="accuracy, f1_macro, loss; r2, rmse, mae; or one of your own task's")
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9_]*$", description="accuracy, f1_macro, loss; r2, rmse, mae; or one of your own task's"
+    )
     mode: Literal["max", "min"] = Field(description="whether larger or smaller is better")
 
 

@@ -15,14 +15,13 @@ from mltrainer.diagnostics.rules import acceptance_rows
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
+from mltrainer.phases.exporting import run_manager
 from mltrainer.phases.planning import apply
-from mltrainer.phases.runs import RESULT_FILE, reproduce, train
-from mltrainer.tools.launcher import launch
+from mltrainer.phases.runs import reproduce, train
 from mltrainer.workspace import read_json, write_json
 
 MODEL_FOLDER = "final_model"
 OPENINGS_FILE = "test_openings.json"
-MANAGER = "checkpoint_manager"
 
 
 def run(ctx: Context) -> Result:
@@ -34,8 +33,8 @@ def run(ctx: Context) -> Result:
     ctx.note("reproducing the final training in a fresh process")
     again = reproduce(ctx.project, result["id"], ctx.tell)
     exported = _export(ctx, config, result, export)
-    model_files = sorted(file_row(ctx.project, p, _role(p)) ["path"] for p in (ctx.folder / MODEL_FOLDER).iterdir() if p.name != "README.md")
-    rows = [file_row(ctx.project, ctx.project.root / path, _role(Path(path))) for path in model_files]
+    written = sorted(path for path in (ctx.folder / MODEL_FOLDER).iterdir() if path.name != "README.md")
+    rows = [file_row(ctx.project, path, _role(path)) for path in written]
     evidence = {
         "run": result,
         "config": config.model_dump(),
@@ -106,23 +105,7 @@ def _export(ctx: Context, config: TrainingConfig, result: dict[str, Any], export
         openings = _openings(ctx)
         row = {"nr": len(openings) + 1, "run": result["id"], "purpose": "final evaluation"}
         write_json(ctx.folder / OPENINGS_FILE, {"openings": [*openings, row]})
-    folder = ctx.project.state_dir / "exports" / result["id"]
-    job = {
-        "schema": 1,
-        "run": result["id"],
-        "folder": ctx.project.relative(folder),
-        "run_folder": ctx.project.relative(ctx.project.runs_dir / result["id"]),
-        "checkpoint": next(c["path"] for c in result["checkpoints"] if "best" in c["roles"]),
-        "config": config.model_dump(),
-        "out": ctx.project.relative(ctx.folder / MODEL_FOLDER),
-        "formats": export["formats"],
-        "samples": export["samples"],
-        "tolerance": export["tolerance"],
-        "test": config.split.test > 0,
-        "threads": config.threads,
-    }
-    launch(ctx.project, MANAGER, job, ctx.tell)
-    return dict(read_json(folder / RESULT_FILE))
+    return run_manager(ctx.project, result, config, ctx.folder / MODEL_FOLDER, export, config.split.test > 0, ctx.tell)
 
 
 def runs_tried(ctx: Context) -> int:

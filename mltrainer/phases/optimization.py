@@ -90,7 +90,9 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     return _collect(ctx, diagnosis, study_result, trial_config, job)
 
 
-def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], trial_config: dict[str, Any], job: dict[str, Any]) -> Result:
+def _collect(
+    ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], trial_config: dict[str, Any], job: dict[str, Any]
+) -> Result:
     best = next((trial for trial in found["trials"] if trial["nr"] == found["best"]), None)
     replay = reproduce(ctx.project, best["run"], ctx.tell) if best else None
     better = found["comparison"]["mean_difference"] > 0
@@ -104,7 +106,10 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], tri
         "trials": found["trials"],
         "best": found["best"],
         "baseline": {"run": job["parent"], "value": diagnosis["evidence"]["metrics"].get(config["metric"]["name"])},
-        "replay": {"run": best["run"] if best else None, "identical": bool(replay) and replay is not None and replay["first_divergence"] is None},
+        "replay": {
+            "run": best["run"] if best else None,
+            "identical": bool(replay) and replay is not None and replay["first_divergence"] is None,
+        },
         "comparison": found["comparison"],
         "promoted": "candidate" if best and better else "baseline",
         "acceptance": diagnosis["evidence"]["acceptance"],

@@ -189,7 +189,12 @@ def _compare(ctx: Context, probes: list[dict[str, Any]]) -> dict[str, Any]:
         for probe in probes
     ]
     difference = fingerprint.first_divergence(*chains)
-    return {"steps": probes[0]["steps"], "runs": runs, "identical": difference is None and chains[0] == chains[1], "first_difference": difference}
+    return {
+        "steps": probes[0]["steps"],
+        "runs": runs,
+        "identical": difference is None and chains[0] == chains[1],
+        "first_difference": difference,
+    }
 
 
 def estimate(config: TrainingConfig, probes: list[dict[str, Any]], environment: dict[str, Any], disk_free: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mltrainer.reports import figures, runs, sections
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import at, duration, number, share
+from mltrainer.reports.values import as_float, at, duration, given, number, share
 
 
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
@@ -28,15 +28,14 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
 
 
 def _acceptance(record: sections.Record) -> str:
-    line = sections.acceptance_line(at(record, "evidence.acceptance") or [])
-    return f"{line}." if line else ""
+    return sections.acceptance_line(at(record, "evidence.acceptance") or [])
 
 
 def _budget(record: sections.Record) -> str:
-    minutes, wall = at(record, "evidence.budget_minutes"), at(record, "evidence.run.wall_s")
-    if not isinstance(minutes, int | float) or not isinstance(wall, int | float):
-        return f"Time budget: {number(minutes)} minutes."
-    return f"It took {duration(wall)} of a budget of {number(minutes)} minutes ({share(wall / 60 / minutes) if minutes else 'no budget'})."
+    budget, wall = as_float(at(record, "evidence.budget_minutes")), as_float(at(record, "evidence.run.wall_s"))
+    if not budget > 0 or not wall >= 0:
+        return f"Time budget: {number(at(record, 'evidence.budget_minutes'))} minutes."
+    return f"It took {duration(wall)} of a budget of {given(budget)} minutes ({share(wall / 60 / budget)})."
 
 
 def _findings(record: sections.Record) -> list[str]:

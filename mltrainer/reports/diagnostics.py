@@ -9,7 +9,7 @@ from mltrainer.reports import figures, runs, sections
 from mltrainer.reports import markdown as md
 from mltrainer.reports.values import number, visible
 
-STATES = {"fired": "🔴 **fired**", "clear": "🟢 clear", "not_applicable": "➖ not applicable"}
+STATES = {"fired": "🔴 **fired**", "clear": "🟢 clear", "not_applicable": "⚪ not applicable"}
 ADVICE = {
     "deploy": "The model is good enough: optimization is skipped, on the record, and finalization follows.",
     "optimize": "The model trains soundly but does not meet its criterion yet: search for a better config.",
@@ -33,7 +33,7 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
     page = sections.Page(
         title="Diagnostic report",
         verdict=_verdict(evidence),
-        done=[_done(evidence), md.details("Metrics of the run", md.plain_value(evidence.get("metrics") or {}))],
+        done=[_done(evidence), _run(evidence, run)],
         result=[*_assessment(evidence), sections.acceptance_table(evidence.get("acceptance") or []), *_figures(drawn, evidence)],
         findings=[*_reasons(evidence), *(part for row in fired(evidence) for part in _finding(row, drawn))],
         reproduce=sections.digests(run),
@@ -52,11 +52,12 @@ def fired(evidence: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _verdict(evidence: dict[str, Any]) -> str:
-    names = ", ".join(md.code(row["id"]) for row in fired(evidence)) or "none"
+    rows = fired(evidence)
+    names = f": {', '.join(md.code(row['id']) for row in rows)}" if rows else ""
     line = sections.acceptance_line(evidence.get("acceptance") or [])
     count = number(len(evidence.get("diagnostics") or []))
     advice = f"Recommendation: **{md.text(evidence.get('recommendation'))}**."
-    return f"{advice} Of {count} diagnostics fired: {names}.{f' {line}.' if line else ''}"
+    return f"{advice} {number(len(rows))} of {count} diagnostics fired{names}.{f' {line}' if line else ''}"
 
 
 def _done(evidence: dict[str, Any]) -> str:
@@ -72,6 +73,12 @@ def _done(evidence: dict[str, Any]) -> str:
     ]
     head = f"Every diagnostic was evaluated on run {md.code(evidence.get('run_id'))}."
     return f"{head}\n\n{md.table(('diagnostic', 'state', 'why', 'measured', 'threshold'), rows)}"
+
+
+def _run(evidence: dict[str, Any], run: dict[str, Any]) -> str:
+    metrics = f"Metrics: {md.plain_value(evidence.get('metrics') or {})}."
+    parts = [*runs.done(run), runs.states(run), metrics, runs.checkpoints(run)]
+    return md.details("The run that was looked at", "\n\n".join(parts))
 
 
 def _assessment(evidence: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from mltrainer.reports import markdown as md
 from mltrainer.reports import svg
 from mltrainer.reports.canvas import FAULT, Mark, Series
-from mltrainer.reports.values import as_float, at, number, share, signed, visible
+from mltrainer.reports.values import as_float, at, number, share, signed, times, visible
 
 Run = dict[str, Any]
 MAX_CLASSES = 60
@@ -203,7 +203,7 @@ def _heat(run: Run, key: str, file: str, title: str, what: str) -> Figure | None
     if whole:
         low, high = min(whole, key=lambda pair: pair[1]), max(whole, key=lambda pair: pair[1])
         ends = f"{number(low[1], 3)} ({visible(low[0])}) to {number(high[1], 3)} ({visible(high[0])})"
-        caption = f"At the last evaluation the {what} of the {len(rows):,} layers went from {ends}; grey is exactly zero, a cross is not finite."
+        caption = f"At the last evaluation the {what} of the {len(rows):,} layers went from {ends}."
     epochs = [as_float(row.get("epoch")) for row in history(run)]
     content = svg.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
     return Figure(file, title, md.text(caption), content)
@@ -274,9 +274,7 @@ def confusion(result: dict[str, Any]) -> Figure | None:
     if not total or len(labels) > MAX_CLASSES:
         return None
     wrong = confused(result)
-    worst = (
-        f"; most often {visible(wrong[0][0])} was taken for {visible(wrong[0][1])} ({number(wrong[0][2])} times)" if wrong else ""
-    )
+    worst = f"; most often {visible(wrong[0][0])} was taken for {visible(wrong[0][1])} ({times(wrong[0][2])})" if wrong else ""
     caption = f"{number(right)} of {number(total)} validation samples are on the diagonal, {share(right / total)}{worst}."
     content = svg.confusion_matrix("Confusion matrix, validation split", caption, labels, counts)
     return Figure("confusion.svg", "Confusion matrix, validation split", md.text(caption), content)

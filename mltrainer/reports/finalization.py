@@ -6,7 +6,7 @@ from typing import Any
 
 from mltrainer.reports import figures, runs, sections
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import at, number
+from mltrainer.reports.values import at, given, number, times
 
 EXPORT_STATES = {"written": "written", "not_available": "not available", "failed": "❌ **failed**"}
 
@@ -48,7 +48,7 @@ def _verdict(evidence: dict[str, Any]) -> str:
     shown = ", ".join(f"{md.text(name)} {number(value)}" for name, value in sorted(metrics.items())) or "not measured"
     line = sections.acceptance_line(evidence.get("acceptance") or [])
     again = "reproduced bit for bit" if at(evidence, "reproduction.identical") is True else "**not reproduced**"
-    return f"{runs.outcome(evidence['run'])} Test split: {shown}. {f'{line}. ' if line else ''}The training was {again}."
+    return f"{runs.outcome(evidence['run'])} Test split: {shown}. {f'{line} ' if line else ''}The training was {again}."
 
 
 def _config(evidence: dict[str, Any]) -> list[str]:
@@ -61,7 +61,7 @@ def _test(evidence: dict[str, Any]) -> list[str]:
     openings = test.get("openings") or []
     rows = [(md.text(name), number(value, 5)) for name, value in sorted((test.get("metrics") or {}).items())]
     tried = f"{number(evidence.get('runs_tried'))} runs were tried before this one was chosen"
-    head = f"The test split ({number(test.get('samples'))} samples) was opened {number(len(openings))} times; {tried}."
+    head = f"The test split ({number(test.get('samples'))} samples) was opened {times(len(openings))}; {tried}."
     table = [md.table(("metric, test split", "value"), rows, "lr")] if rows else []
     opened = [(number(o.get("nr")), md.code(o.get("run")), md.text(o.get("purpose", ""))) for o in openings]
     return [*table, head, *([md.table(("opening", "run", "purpose"), opened)] if opened else [])]
@@ -75,7 +75,7 @@ def _exports(evidence: dict[str, Any]) -> list[str]:
             EXPORT_STATES.get(str(e.get("state")), md.text(e.get("state"))),
             number(e.get("max_difference"), 3),
             number(e.get("relative_difference"), 3),
-            number(e.get("tolerance"), 3),
+            given(e.get("tolerance")),
             "not compared" if e.get("agrees") is None else ("✅ yes" if e["agrees"] is True else "❌ no"),
             number(e.get("samples")),
             md.text(e.get("reason") or ""),
@@ -108,7 +108,7 @@ def _findings(evidence: dict[str, Any]) -> list[str]:
     found = runs.findings(evidence["run"])
     openings = len(at(evidence, "test.openings") or [])
     if openings > 1:
-        found.append(f"**The test split was opened {number(openings)} times**: its metrics are no longer an unbiased estimate.")
+        found.append(f"**The test split was opened {times(openings)}**: its metrics are no longer an unbiased estimate.")
     absent = [e for e in evidence.get("exports") or [] if e.get("state") == "not_available"]
     found += [f"Not exported as {md.code(e.get('format'))}: {md.text(e.get('reason') or 'no reason recorded')}." for e in absent]
     return [md.bullets(found)] if found else []

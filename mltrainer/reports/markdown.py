@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mltrainer.reports.values import NOT_MEASURED, cut, number, visible
+from mltrainer.reports.values import NOT_MEASURED, cut, given, visible
 
 _MARKUP = re.compile(r"[&<>\"`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[ #+=!-]")
-_ORDERED = re.compile(r"^(\d+)([.)])")
+_ORDERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _CODE_REFERENCE = re.compile(r"[&<>\"`|\\{}$*_\[\]~:]")
-_SIMPLE_CODE = re.compile(r"[^&<>`|{}$\\]+")
+_SIMPLE_CODE = re.compile(r"[^`|{}$\\]+")
 _EVIDENCE_LIMIT = 300
 _LIST_LIMIT = 8
 
@@ -86,16 +86,16 @@ def image(alt: str, file: str) -> str:
     return f"![{text(alt)}]({file})"
 
 
-def plain_value(value: Any, digits: int = 6) -> str:
+def plain_value(value: Any) -> str:
     """Return any value of a record as one line of Markdown, lists and dicts in short."""
     if isinstance(value, dict):
-        shown = ", ".join(f"{text(key)} {plain_value(item, digits)}" for key, item in _head(list(value.items())))
+        shown = ", ".join(f"{text(key)} {plain_value(item)}" for key, item in _head(list(value.items())))
         return (shown or "none") + _rest(len(value))
     if isinstance(value, list):
-        return (", ".join(plain_value(item, digits) for item in _head(value)) or "none") + _rest(len(value))
+        return (", ".join(plain_value(item) for item in _head(value)) or "none") + _rest(len(value))
     if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
         return text(cut(value, _EVIDENCE_LIMIT))
-    return number(value, digits)
+    return given(value)
 
 
 def _head(items: list[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from mltrainer.reports import markdown as md
 from mltrainer.reports import sections
 from mltrainer.reports.figures import confused, metric_name
-from mltrainer.reports.values import at, duration, finite, number, share, visible
+from mltrainer.reports.values import at, duration, finite, given, number, share, times, visible
 
 PIPELINES = {
     "image_classification": "image-classification",
@@ -85,8 +85,8 @@ def _index(name: str, pipeline: str, evidence: dict[str, Any]) -> Iterable[str]:
 
 
 def _quoted(value: object) -> str:
-    """Return text as a YAML scalar: a JSON string of visible characters is one."""
-    return json.dumps(visible(value), ensure_ascii=False)
+    """Return text as a YAML scalar: a JSON string of visible characters is one; tags and templates are escaped."""
+    return json.dumps(visible(value), ensure_ascii=False).replace("<", "\\u003c").replace("{", "\\u007b")
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -99,7 +99,8 @@ def _summary(evidence: dict[str, Any]) -> str:
     target = at(config, "data.target")
     goal = f", predicting {md.code(target)}" if target else ""
     data = md.code(at(config, "data.source", "the task's own data"))
-    return f"{md.text(str(task).replace('_', ' '))} on {data}{goal}: {md.text(model)} with {number(at(evidence, 'run.parameters'))} parameters."
+    size = f"{number(at(evidence, 'run.parameters'))} parameters"
+    return f"{md.text(str(task).replace('_', ' '))} on {data}{goal}: {md.text(model)} with {size}."
 
 
 def _results(evidence: dict[str, Any]) -> Iterable[str]:
@@ -114,10 +115,12 @@ def _results(evidence: dict[str, Any]) -> Iterable[str]:
 
 def _looks(evidence: dict[str, Any]) -> str:
     openings = at(evidence, "test.openings") or []
-    often = "once" if len(openings) == 1 else f"**{number(len(openings))} times**"
+    often = "once" if len(openings) == 1 else f"**{times(len(openings))}**"
     purposes = "; ".join(md.text(row.get("purpose", "")) for row in openings)
-    tried = f"{number(evidence.get('runs_tried'))} runs were tried in all; the one reported was chosen by its validation {md.text(metric_name(evidence['run']))}."
-    return f"The test split ({number(at(evidence, 'test.samples'))} samples) was opened {often}{f' ({purposes})' if purposes else ''}. {tried}"
+    why = f" ({purposes})" if purposes else ""
+    opened = f"The test split ({number(at(evidence, 'test.samples'))} samples) was opened {often}{why}."
+    chosen = f"the one reported was chosen by its validation {md.text(metric_name(evidence['run']))}"
+    return f"{opened} {number(evidence.get('runs_tried'))} runs were tried in all; {chosen}."
 
 
 def _training(evidence: dict[str, Any]) -> list[tuple[str, str]]:
@@ -127,7 +130,7 @@ def _training(evidence: dict[str, Any]) -> list[tuple[str, str]]:
         ("samples", f"{number(run.get('train_samples'))}, in batches of {number(run.get('batch_size'))}"),
         ("optimizer", md.plain_value(config.get("optimizer") or {})),
         ("schedule", md.plain_value(config.get("schedule") or {})),
-        ("seed", number(run.get("seed"))),
+        ("seed", given(run.get("seed"))),
         ("time", f"{duration(run.get('wall_s'))} on {md.text(run.get('device'))}"),
     ]
 
@@ -161,9 +164,7 @@ def _weakest(run: dict[str, Any]) -> list[str]:
     )
     wrong = confused(evaluation)
     taken = (
-        f"Most frequent mistake: {md.text(wrong[0][0])} taken for {md.text(wrong[0][1])} ({number(wrong[0][2])} times)."
-        if wrong
-        else ""
+        f"Most frequent mistake: {md.text(wrong[0][0])} taken for {md.text(wrong[0][1])} ({times(wrong[0][2])})." if wrong else ""
     )
     return [line for line in (worst, taken) if line]
 
@@ -175,7 +176,7 @@ def _formats(evidence: dict[str, Any]) -> Iterable[str]:
             md.text(e.get("format")),
             "yes" if e.get("agrees") is True else "no",
             number(e.get("max_difference"), 3),
-            number(e.get("tolerance"), 3),
+            given(e.get("tolerance")),
             number(e.get("samples")),
         )
         for e in evidence.get("exports") or []

@@ -9,7 +9,7 @@ from mltrainer.reports import markdown as md
 from mltrainer.reports import sections, svg
 from mltrainer.reports.canvas import Series
 from mltrainer.reports.figures import Figure
-from mltrainer.reports.values import as_float, at, duration, finite, number, signed, visible
+from mltrainer.reports.values import as_float, at, duration, finite, given, number, signed, visible
 
 FINALIZE = ("Train and export the final model:", "mltrainer phase run finalization")
 
@@ -33,7 +33,7 @@ def _skipped(evidence: dict[str, Any]) -> sections.Page:
     line = sections.acceptance_line(rows)
     return sections.Page(
         title="Tuning results",
-        verdict=f"Optimization was skipped: {md.text(evidence.get('rule', 'no rule recorded'))}.{f' {line}.' if line else ''}",
+        verdict=f"Optimization was skipped: {md.text(evidence.get('rule', 'no rule recorded'))}.{f' {line}' if line else ''}",
         done=["No search was run. The rule that skipped it is recorded and checked with every `mltrainer gate check`."],
         result=[sections.acceptance_table(rows)],
         findings=[],
@@ -66,10 +66,11 @@ def _metric(evidence: dict[str, Any]) -> str:
 def _verdict(evidence: dict[str, Any]) -> str:
     found = evidence.get("comparison") or {}
     differences = f"mean difference {signed(found.get('mean_difference'))} over {number(len(found.get('seeds') or []))} seeds"
-    level = f"p {number(found.get('p_value'), 3)} against {number(found.get('level'))}"
+    level = f"p {number(found.get('p_value'), 3)} against {given(found.get('level'))}"
+    trials = number(len(evidence.get("trials") or []))
     better = "is better than the baseline" if found.get("improved") is True else "is **not shown to be better** than the baseline"
-    promoted = md.text(evidence.get("promoted", "nothing"))
-    return f"The best of {number(len(evidence.get('trials') or []))} trials {better} ({differences}, {level}); promoted: **{promoted}**."
+    promoted = f"promoted: **{md.text(evidence.get('promoted', 'nothing'))}**"
+    return f"The best of {trials} trials {better} ({differences}, {level}); {promoted}."
 
 
 def _done(evidence: dict[str, Any]) -> str:
@@ -78,7 +79,7 @@ def _done(evidence: dict[str, Any]) -> str:
     counts = ", ".join(f"{number(states.count(state))} {md.text(state)}" for state in sorted(set(states)))
     planned = evidence.get("planned_trials")
     spent = math.fsum(as_float(trial.get("wall_s")) for trial in trials if finite(trial.get("wall_s")))
-    search = f"{md.text(evidence.get('strategy', 'unknown'))} search, seed {number(evidence.get('seed'))}"
+    search = f"{md.text(evidence.get('strategy', 'unknown'))} search, seed {given(evidence.get('seed'))}"
     wanted = "" if planned is None else f" of {number(planned)} planned"
     return f"{search}: {number(len(trials))} trials{wanted} ({counts or 'none'}) in {duration(spent)}."
 
@@ -96,8 +97,8 @@ def _trials(evidence: dict[str, Any]) -> str:
         (
             f"**{number(t.get('nr'))}** (best)" if t.get("nr") == evidence.get("best") else number(t.get("nr")),
             md.code(t.get("run")),
-            *(md.plain_value((t.get("values") or {}).get(key), 4) for key in keys),
-            number(t.get("seed")),
+            *(_tried((t.get("values") or {}).get(key)) for key in keys),
+            given(t.get("seed")),
             md.text(t.get("state")),
             number(t.get("value"), 5),
             number(t.get("steps")),
@@ -108,10 +109,14 @@ def _trials(evidence: dict[str, Any]) -> str:
     return md.details(f"Trials ({number(len(trials))})", md.table(heads, rows, "ll" + "r" * len(keys) + "rlrrr"))
 
 
+def _tried(value: Any) -> str:
+    return number(value) if isinstance(value, float) else md.plain_value(value)
+
+
 def _comparison(evidence: dict[str, Any]) -> str:
     found = evidence.get("comparison") or {}
-    rows = [(number(seed), number(base, 5), number(new, 5), _change(base, new)) for seed, base, new in _pairs(evidence)]
-    test = f"{md.text(found.get('test', 'no test'))}: p {number(found.get('p_value'), 4)}, level {number(found.get('level'))}"
+    rows = [(given(seed), number(base, 5), number(new, 5), _change(base, new)) for seed, base, new in _pairs(evidence)]
+    test = f"{md.text(found.get('test', 'no test'))}: p {number(found.get('p_value'), 4)}, level {given(found.get('level'))}"
     ends = f"mean difference {signed(found.get('mean_difference'), 4)}, worst {signed(found.get('worst_difference'), 4)}"
     return f"{md.table(('seed', 'baseline', 'candidate', 'difference'), rows, 'rrrr')}\n\n{test}; {ends}."
 
@@ -139,9 +144,7 @@ def _findings(evidence: dict[str, Any]) -> list[str]:
     if at(evidence, "replay.identical") is not True:
         found.append("**The best trial, run again, did not give the same bits.**")
     if at(evidence, "comparison.improved") is not True:
-        found.append(
-            "The improvement is not more than luck with seeds would give; the baseline's config stays unless a person decides otherwise."
-        )
+        found.append("The improvement is not more than luck with seeds would give.")
     return [md.bullets(found)] if found else []
 
 
@@ -151,7 +154,7 @@ def _origin(evidence: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("baseline", f"run {md.code(base.get('run'))}, {md.text(_metric(evidence))} {number(base.get('value'), 5)}"),
         ("best trial", f"number {number(evidence.get('best'))}; run again in a fresh process it gave {replay}"),
-        ("search", f"{md.text(evidence.get('strategy'))}, seed {number(evidence.get('seed'))}"),
+        ("search", f"{md.text(evidence.get('strategy'))}, seed {given(evidence.get('seed'))}"),
     ]
 
 
@@ -165,11 +168,13 @@ def _trials_figure(evidence: dict[str, Any]) -> Figure | None:
     name = visible(_metric(evidence))
     whole = [y for _, y in trials if math.isfinite(y)]
     base = as_float(at(evidence, "baseline.value"))
-    series = [Series("trial", trials, dots=True), Series("best so far", _best_so_far(trials, _pick(evidence)))]
+    series = [Series("best so far", _best_so_far(trials, _pick(evidence)))]
     if math.isfinite(base):
         series.append(Series("baseline", [(trials[0][0], base), (trials[-1][0], base)], dashed=True))
+    series.append(Series("trial", trials, dots=True))
     top = number(_pick(evidence)(whole), 5) if whole else "none"
-    caption = f"Best {name} of the {number(len(trials))} trials: {top} (trial {number(evidence.get('best'))}); the baseline has {_base(base)}."
+    best = f"{top} (trial {number(evidence.get('best'))})"
+    caption = f"Best {name} of the {number(len(trials))} trials: {best}; the baseline has {_base(base)}."
     content = svg.line_chart("Trials", caption, series, x_label="trial", y_label=name)
     return Figure("trials.svg", "Trials", md.text(caption), content)
 
@@ -197,7 +202,7 @@ def _comparison_figure(evidence: dict[str, Any]) -> Figure | None:
     if not pairs:
         return None
     name = visible(_metric(evidence))
-    items = [(f"seed {number(seed)}", as_float(new) - as_float(base)) for seed, base, new in pairs]
+    items = [(f"seed {given(seed)}", as_float(new) - as_float(base)) for seed, base, new in pairs]
     above = sum(1 for _, difference in items if difference > 0)
     caption = (
         f"The candidate's {name} is above the baseline's for {number(above)} of {number(len(items))} seeds, "

@@ -6,7 +6,7 @@ from typing import Any
 
 from mltrainer.reports import markdown as md
 from mltrainer.reports import sections
-from mltrainer.reports.values import at, duration, megabytes, microseconds, number, share, short, size
+from mltrainer.reports.values import at, counted, duration, given, megabytes, microseconds, number, share, short, size
 
 SEVERITIES = {"error": "❌ error", "warning": "⚠️ warning", "info": "note"}
 
@@ -35,16 +35,17 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
 def _verdict(evidence: dict[str, Any]) -> str:
     probe, estimate = evidence.get("probe") or {}, evidence.get("estimate") or {}
     same = "agree bit for bit" if probe.get("identical") is True else "**differ**"
-    time = f"about {number(estimate.get('minutes'), 3)} of {number(estimate.get('budget_minutes'))} minutes"
+    time = f"about {number(estimate.get('minutes'), 3)} of {given(estimate.get('budget_minutes'))} minutes"
     samples = number(at(evidence, "data.samples"))
-    return f"Two fresh processes trained {number(probe.get('steps'))} steps each and {same}; the run on {samples} samples will take {time}."
+    steps = f"{number(probe.get('steps'))} steps"
+    return f"Two fresh processes trained {steps} each and {same}; the run on {samples} samples will take {time}."
 
 
 def _estimate(estimate: dict[str, Any]) -> str:
     rows = [
         ("steps", number(estimate.get("steps"))),
         ("step time, measured", microseconds(estimate.get("step_time_us"))),
-        ("time, estimated", f"{number(estimate.get('minutes'), 3)} minutes, budget {number(estimate.get('budget_minutes'))}"),
+        ("time, estimated", f"{number(estimate.get('minutes'), 3)} minutes, budget {given(estimate.get('budget_minutes'))}"),
         ("memory, measured", f"{megabytes(estimate.get('peak_mb'))} of {megabytes(estimate.get('available_mb'))}"),
         ("one checkpoint", megabytes(estimate.get("checkpoint_mb"))),
         ("free on the disk", megabytes(estimate.get("disk_free_mb"))),
@@ -90,9 +91,8 @@ def _difference(found: Any) -> list[str]:
 
 
 def _switches(evidence: dict[str, Any]) -> list[str]:
-    switches = evidence.get("determinism") or next(
-        (r["determinism"] for r in at(evidence, "probe.runs") or [] if r.get("determinism")), {}
-    )
+    probed: list[dict[str, Any]] = [run["determinism"] for run in at(evidence, "probe.runs") or [] if run.get("determinism")]
+    switches: dict[str, Any] = evidence.get("determinism") or (probed[0] if probed else {})
     seeds = evidence.get("seeds") or {}
     seeded = [(md.text(key), "not applicable" if value is None else md.plain_value(value)) for key, value in seeds.items()]
     return [
@@ -109,8 +109,9 @@ def _data(data: dict[str, Any]) -> list[str]:
         (md.text(name), number(row.get("samples")), md.code(short(row.get("sha256"), 16)))
         for name, row in (data.get("splits") or {}).items()
     ]
+    shape = md.plain_value(data.get("shape") or [])
     head = (
-        f"{number(data.get('samples'))} samples of shape {md.plain_value(data.get('shape') or [])} from {md.code(data.get('source'))} "
+        f"{number(data.get('samples'))} samples of shape {shape} from {md.code(data.get('source'))} "
         f"({md.text(data.get('kind', 'unknown'))}), digest {md.code(short(data.get('sha256'), 16))}; "
         f"{number(data.get('duplicates_across_splits'))} duplicates across splits."
     )
@@ -170,7 +171,10 @@ def _environment(found: dict[str, Any]) -> list[str]:
             ),
         ),
         ("platform", " ".join(md.text(platform[key]) for key in ("system", "release", "machine", "libc") if platform.get(key))),
-        ("CPU", f"{md.text(cpu.get('model'))}, {number(cpu.get('cores'))} cores, {number(found.get('threads'))} threads used"),
+        (
+            "CPU",
+            f"{md.text(cpu.get('model'))}, {counted(cpu.get('cores'), 'core')}, {counted(found.get('threads'), 'thread')} used",
+        ),
         ("instruction sets", f"{flags} (digest {md.code(short(cpu.get('flags_sha256')))})"),
         ("memory", megabytes(found.get("memory_mb"))),
         ("GPU", gpus),
@@ -199,7 +203,8 @@ def _findings(evidence: dict[str, Any]) -> list[str]:
         f"❌ secret ({md.text(s.get('kind'))}) in {md.code(s.get('path'))}, line {number(s.get('line'))}"
         for s in secrets.get("found") or []
     ]
-    scanned = f"{number(len(secrets.get('scanned') or []))} files were scanned for secrets, {number(len(secrets.get('found') or []))} found."
+    count = number(len(secrets.get("found") or []))
+    scanned = f"{number(len(secrets.get('scanned') or []))} files were scanned for secrets, {count} found."
     estimate = evidence.get("estimate") or {}
     need, free = estimate.get("peak_mb"), estimate.get("available_mb")
     memory = (
@@ -213,7 +218,7 @@ def _findings(evidence: dict[str, Any]) -> list[str]:
 def _digests(evidence: dict[str, Any]) -> list[tuple[str, str]]:
     config = evidence.get("config_sha256")
     return [
-        ("seed", number(at(evidence, "config.seed"))),
+        ("seed", given(at(evidence, "config.seed"))),
         *([("config digest", md.code(short(config, 16)))] if config else []),
         ("data digest", f"{md.code(short(at(evidence, 'data.sha256'), 16))}, {size(_bytes(evidence))} in files"),
         ("environment digest", md.code(short(at(evidence, "environment.sha256"), 16))),

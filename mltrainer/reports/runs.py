@@ -8,7 +8,22 @@ from typing import Any
 from mltrainer.reports import markdown as md
 from mltrainer.reports.figures import Figure, confused, history, metric_name
 from mltrainer.reports.heat import evenly
-from mltrainer.reports.values import as_float, at, duration, finite, megabytes, microseconds, number, share, short, signed, size
+from mltrainer.reports.values import (
+    as_float,
+    at,
+    counted,
+    duration,
+    finite,
+    given,
+    megabytes,
+    microseconds,
+    number,
+    share,
+    short,
+    signed,
+    size,
+    times,
+)
 
 Run = dict[str, Any]
 MAX_ROWS = 200
@@ -53,7 +68,7 @@ def done(run: Run) -> list[str]:
         ("state", f"{md.text(run.get('state'))}: {STOPS.get(str(run.get('stop_reason')), md.text(run.get('stop_reason')))}"),
         ("epochs", planned),
         ("steps", f"{steps}, batch size {number(run.get('batch_size'))}, {number(run.get('train_samples'))} training samples"),
-        ("seed", number(run.get("seed"))),
+        ("seed", given(run.get("seed"))),
         ("parameters", number(run.get("parameters"))),
         ("wall time", duration(run.get("wall_s"))),
         ("step time", f"{microseconds(timing.get('median'))} median, {microseconds(timing.get('p95'))} 95th percentile"),
@@ -61,7 +76,10 @@ def done(run: Run) -> list[str]:
             "memory",
             f"{megabytes(at(run, 'memory.peak_rss_mb'))} peak, on the device {megabytes(at(run, 'memory.device_peak_mb'))}",
         ),
-        ("machine", f"{md.text(run.get('device'))}, {number(run.get('threads'))} threads per operation, {versions}{_gpu(run)}"),
+        (
+            "machine",
+            f"{md.text(run.get('device'))}, {counted(run.get('threads'), 'thread')} per operation, {versions}{_gpu(run)}",
+        ),
     ]
     return [md.facts(rows), *_interruptions(run)]
 
@@ -83,7 +101,7 @@ def _interruptions(run: Run) -> list[str]:
     if not rows:
         return []
     places = ", ".join(f"step {number(row.get('step'))} ({md.text(row.get('cause'))})" for row in rows)
-    return [f"The run was interrupted and went on {number(len(rows))} times: {places}."]
+    return [f"The run was interrupted and resumed {times(len(rows))}: {places}."]
 
 
 def result(run: Run, figures: Sequence[Figure]) -> list[str]:
@@ -167,7 +185,7 @@ def tables(run: Run) -> list[str]:
 
 
 def _learning(rows: Sequence[dict[str, Any]], metric: str) -> str:
-    names = [name for name in dict.fromkeys(["loss", metric, *_names(rows)])]
+    names = list(dict.fromkeys(["loss", metric, *_names(rows)]))
     paths = ["epoch", "step", "lr", "train_loss", *(f"{split}.{name}" for name in names for split in ("train", "validation"))]
     heads = [
         "epoch",
@@ -220,10 +238,6 @@ def _nth(values: Any, nr: int) -> Any:
 def findings(run: Run) -> list[str]:
     """Return what a reader should look at in a run, from its numbers alone."""
     found = [f"{nonfinite(run)}."] if nonfinite(run) else []
-    if run.get("interruptions"):
-        found.append(
-            f"It was interrupted {number(len(run['interruptions']))} times and resumed; the chain of fingerprints is unbroken by it."
-        )
     unverified = [kept for kept in run.get("checkpoints") or [] if kept.get("verified") is not True]
     if unverified:
         found.append(f"{number(len(unverified))} checkpoints did not verify.")

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import at, number, short, visible
+from mltrainer.reports.values import at, counted, number, short, visible
 
 Record = dict[str, Any]
 Waivers = list[dict[str, Any]]
 GateView = list[dict[str, Any]]
-VERDICTS = {"pass": "✅ pass", "fail": "❌ **FAIL**", "not_applicable": "➖ not applicable", "waived": "⚠️ **WAIVED**"}
-PHASE_ORDER = ("planning", "baseline", "diagnostics", "optimization", "finalization")
+VERDICTS = {"pass": "✅ pass", "fail": "❌ **FAIL**", "not_applicable": "⚪ not applicable", "waived": "⚠️ **WAIVED**"}
 
 
 @dataclass
@@ -119,11 +118,11 @@ def banners(record: Record, waivers: Waivers, gate: GateView) -> list[str]:
 
 
 def _waiver(waiver: dict[str, Any], gate: GateView) -> str:
+    date = f" on {md.text(waiver['when'])}" if waiver.get("when") else ""
     verdicts = {item["id"]: item.get("verdict") for item in gate}
     who = waiver.get("by") or waiver.get("who") or "nobody named"
-    when = waiver.get("when") or waiver.get("at")
-    effect = "" if verdicts.get(waiver.get("item")) == "waived" else " It has no effect on the item's verdict now."
-    head = f"**WAIVED: {md.code(waiver.get('item', 'unnamed'))}**, by {md.text(who)}{f' on {md.text(when)}' if when else ''}.{effect}"
+    effect = "" if not gate or verdicts.get(waiver.get("item")) == "waived" else " It has no effect on the item's verdict now."
+    head = f"**WAIVED: {md.code(waiver.get('item', 'unnamed'))}**, by {md.text(who)}{date}.{effect}"
     return md.alert("CAUTION", f"{head}\n\nReason: {md.text(waiver.get('reason', 'none given'))}")
 
 
@@ -145,12 +144,13 @@ def _dirty(source: dict[str, Any]) -> str:
     untracked = source.get("untracked") or 0
     head = (
         f"**NOT COMMITTED**: the tree had changes on top of commit {md.code(short(commit))}: the difference has the digest "
-        f"{md.code(short(source.get('diff_sha256')))}, {number(untracked)} untracked {'file' if untracked == 1 else 'files'}."
+        f"{md.code(short(source.get('diff_sha256')))}, {counted(untracked, 'untracked file')}."
     )
     if not snapshot:
         return f"{head} No snapshot of it was kept, so it cannot be restored."
     commands = md.block(restore_commands(source), "sh")
-    return f"{head} Its snapshot is {md.code(snapshot)}, in this repository only until it is pushed. To restore it in a folder of its own:\n\n{commands}"
+    where = f"Its snapshot is {md.code(snapshot)}, in this repository only until it is pushed."
+    return f"{head} {where} To restore it in a folder of its own:\n\n{commands}"
 
 
 def restore_commands(source: dict[str, Any]) -> list[str]:
@@ -182,17 +182,24 @@ def _reproduction(page: Page, record: Record) -> list[str]:
             md.code(short(record["previous"])) if record.get("previous") else "none: this is the first phase",
         ),
     ]
-    commands = restore_commands(source) if source.get("commit") else []
-    inside = ["cd ../restored"] if commands else []
-    return [md.facts(rows), md.block([*commands, *inside, *page.commands], "sh"), *_files(record, source)]
+    return [md.facts(rows), md.block(page.commands, "sh"), *_elsewhere(record, source), *_files(record, source)]
+
+
+def _elsewhere(record: Record, source: dict[str, Any]) -> Iterable[str]:
+    if source.get("commit"):
+        yield "From the recorded code, in a folder of its own (the digests above are what to expect):"
+        again = f"mltrainer run --until {shlex.quote(visible(record['phase']))}"
+        yield md.block([*restore_commands(source), "cd ../restored", again], "sh")
 
 
 def _code(source: dict[str, Any]) -> str:
     files = number(len(source.get("files") or []))
     commit = f"commit {md.code(short(source['commit']))}" if source.get("commit") else "no commit"
     branch = f" on {md.code(source['branch'])}" if source.get("branch") else ""
-    state = {True: ", with uncommitted changes", False: ", clean"}.get(source.get("dirty"), "")  # type: ignore[call-overload]
-    return f"{commit}{branch}{state}; {files} imported files, digest {md.code(short(source.get('sha256')))}"
+    dirty, untracked = source.get("dirty"), source.get("untracked")
+    state = "" if dirty is None else ", with uncommitted changes" if dirty else ", clean"
+    beside = f", {counted(untracked, 'untracked file')}" if untracked else ""
+    return f"{commit}{branch}{state}{beside}; {files} imported files, digest {md.code(short(source.get('sha256')))}"
 
 
 def _files(record: Record, source: dict[str, Any]) -> Iterable[str]:
@@ -250,7 +257,7 @@ def acceptance_table(rows: Sequence[dict[str, Any]]) -> str:
     """Return each acceptance criterion with the value and whether it is met."""
     if not rows:
         return "`mltrainer.yaml` names no acceptance criterion."
-    cells = [(md.code(r["metric"]), md.text(r["criterion"]), number(r.get("value"), 6), _met(r)) for r in rows]
+    cells = [(md.code(r["metric"]), md.code(r["criterion"]), number(r.get("value"), 6), _met(r)) for r in rows]
     return md.table(("metric", "criterion", "value", "met"), cells, "llr")
 
 
@@ -259,12 +266,12 @@ def _met(row: dict[str, Any]) -> str:
 
 
 def acceptance_line(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the result against the criteria as part of a sentence; empty without criteria."""
-    parts = [
-        f"{md.text(r['metric'])} {number(r.get('value'))} against {md.text(r['criterion'])}: {'met' if r.get('met') is True else '**not met**'}"
-        for r in rows
-    ]
-    return "; ".join(parts)
+    """Return the result against the criteria as a sentence; empty without criteria."""
+    parts = []
+    for row in rows:
+        verdict = "met" if row.get("met") is True else "**not met**"
+        parts.append(f"{md.text(row['metric'])} {number(row.get('value'))}, criterion {md.code(row['criterion'])}: {verdict}")
+    return f"Acceptance: {'; '.join(parts)}." if parts else ""
 
 
 def config_tables(config: dict[str, Any], edited: dict[str, Any] | None = None) -> str:

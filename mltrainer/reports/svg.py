@@ -145,7 +145,7 @@ def bars(
     span = (high - low) or 1.0
     written = [f"{'+' if sign and value > 0 else ''}{number(_as_recorded(value), digits)}" for _, value in items]
     room = max((width_of(text) for text in written), default=0) + 10
-    left = 30 + max((width_of(cut(visible(name), 34)) for name, _ in items), default=0) + (room if low < 0 else 0)
+    left = 30 + max((width_of(cut(visible(name), 34)) for name, _ in items), default=0) + (room + 8 if low < 0 else 0)
     unit_width = (WIDTH - 24 - room - left) / span
     parts = []
     for nr, ((name, value), text) in enumerate(zip(items, written, strict=True)):

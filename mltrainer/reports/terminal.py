@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 from mltrainer.reports.values import cut, visible
 
 GAP = "  "
+_NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 
 def columns(text: str) -> int:
@@ -27,7 +29,7 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: in
     if not cells:
         return "(none)\n"
     widths = [max(columns(row[nr]) for row in [list(headers), *cells]) for nr in range(len(headers))]
-    right = [all(_is_number(row[nr]) for row in cells) for nr in range(len(headers))]
+    right = [all(bool(_NUMBER.fullmatch(row[nr])) for row in cells) for nr in range(len(headers))]
     rules = ["-" * width for width in widths]
     return "\n".join(_line(row, widths, right) for row in [list(headers), rules, *cells]) + "\n"
 
@@ -35,15 +37,6 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: in
 def _cell(value: object, limit: int | None) -> str:
     shown = "" if value is None else visible(value)
     return shown if limit is None else cut(shown, limit)
-
-
-def _is_number(text: str) -> bool:
-    return (
-        bool(text)
-        and text.replace(",", "").lstrip("+-").replace(".", "", 1).isascii()
-        and text[-1].isdigit()
-        and text.lstrip("+-")[0].isdigit()
-    )
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

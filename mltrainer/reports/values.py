@@ -79,7 +79,28 @@ def _significant(value: float, digits: int) -> str:
     exponent = int(scientific.partition("e")[2])
     if not -4 <= exponent < 7:
         return scientific
-    return f"{value:.{max(0, digits - 1 - exponent)}f}"
+    return f"{value:,.{max(0, digits - 1 - exponent)}f}"
+
+
+def given(value: Any) -> str:
+    """Return a value as a person gave it, such as a setting or a limit: every digit, and none added."""
+    if value is None:
+        return "none"
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value).removesuffix(".0")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return number(value)
+
+
+def times(count: int) -> str:
+    """Return how often, in words where they are shorter."""
+    return {1: "once", 2: "twice"}.get(count, f"{number(count)} times")
+
+
+def counted(count: Any, noun: str) -> str:
+    """Return a number and its noun, in the plural where it belongs."""
+    return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
 def signed(value: Any, digits: int = 3) -> str:

@@ -78,14 +78,19 @@ def run_program(work: Callable[[dict[str, Any], Events], int]) -> None:
         code = _report(events, StoppedError("interrupted before the first step", exit_code=130))
     except SystemExit as error:
         code = _report(events, InputError(f"your code called sys.exit({error.code!r})", mend="raise an exception instead"))
-    except Exception as error:  # noqa: BLE001 - the boundary where every other failure gets its exit code
+    except Exception as error:
         code = _report(events, _explained(error, root, job_file.parent))
     sys.exit(code)
 
 
 def _report(events: Events, error: MltrainerError) -> int:
     events.send(
-        "error", exit_code=error.exit_code, message=redact(error.message), where=error.where, mend=error.mend, kind=type(error).__name__
+        "error",
+        exit_code=error.exit_code,
+        message=redact(error.message),
+        where=error.where,
+        mend=error.mend,
+        kind=type(error).__name__,
     )
     return error.exit_code
 
@@ -99,16 +104,23 @@ def _explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         write_atomic(folder / CRASH_FILE, text.encode())
     frame = user_frame(error, root)
     if frame is not None:
-        return InputError(f"{type(error).__name__}: {error}", where=frame, mend=f"mend your code; the traceback is in {folder.name}/{CRASH_FILE}")
-    return MltrainerError(f"{type(error).__name__}: {error}", where=str(folder / CRASH_FILE), mend="report this fault with that file")
+        return InputError(
+            f"{type(error).__name__}: {error}",
+            where=frame,
+            mend=f"mend your code; the traceback is in {folder.name}/{CRASH_FILE}",
+        )
+    return MltrainerError(
+        f"{type(error).__name__}: {error}", where=str(folder / CRASH_FILE), mend="report this fault with that file"
+    )
 
 
 def user_frame(error: BaseException, root: Path) -> str | None:
     """Return `file:line` of the innermost frame in the user's project, or None where none of it is theirs."""
-    found = None
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = Path(frame.filename)
-        if path.is_relative_to(root) and ".venv" not in path.parts and "site-packages" not in path.parts:
-            if not path.is_relative_to(Path(__file__).resolve().parents[1]):
-                found = f"{path.relative_to(root).as_posix()}:{frame.lineno}"
-    return found
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [f"{path.relative_to(root).as_posix()}:{line}" for path, line in frames if _is_users(path, root)]
+    return own[-1] if own else None
+
+
+def _is_users(path: Path, root: Path) -> bool:
+    installed = {".venv", "site-packages"} & set(path.parts)
+    return path.is_relative_to(root) and not installed and not path.is_relative_to(Path(__file__).resolve().parents[1])

@@ -64,9 +64,20 @@ def seeds_fixed(record: Evidence, _settings: Settings) -> Outcome:
     initial = [run["init_sha256"] for run in record["evidence"]["probe"]["runs"]]
     hash_seeds = [run["determinism"]["PYTHONHASHSEED"] for run in record["evidence"]["probe"]["runs"]]
     drawn = {name for name in first if first[name] == second.get(name)}
-    holds = {"python", "numpy", "torch"} <= drawn and len(drawn) == len(first) and initial[0] == initial[1] and hash_seeds == ["0", "0"]
-    found = {"seed": record["evidence"]["config"]["seed"], "equal_draws": sorted(drawn), "equal_initial_weights": initial[0] == initial[1]}
-    return _when(holds, found, "look for randomness in your task that is not drawn from Python, NumPy or torch; then " + RUN_PLANNING)
+    holds = (
+        {"python", "numpy", "torch"} <= drawn
+        and len(drawn) == len(first)
+        and initial[0] == initial[1]
+        and hash_seeds == ["0", "0"]
+    )
+    found = {
+        "seed": record["evidence"]["config"]["seed"],
+        "equal_draws": sorted(drawn),
+        "equal_initial_weights": initial[0] == initial[1],
+    }
+    return _when(
+        holds, found, "look for randomness in your task that is not drawn from Python, NumPy or torch; then " + RUN_PLANNING
+    )
 
 
 def determinism_on(record: Evidence, _settings: Settings) -> Outcome:
@@ -80,7 +91,12 @@ def determinism_on(record: Evidence, _settings: Settings) -> Outcome:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }
     runs = record["evidence"]["probe"]["runs"]
-    wrong = {name: run["determinism"].get(name) for run in runs for name, value in wanted.items() if run["determinism"].get(name) != value}
+    wrong = {
+        name: run["determinism"].get(name)
+        for run in runs
+        for name, value in wanted.items()
+        if run["determinism"].get(name) != value
+    }
     found = {"switches": len(wanted), "threads": runs[0]["determinism"]["threads"], **({"changed": wrong} if wrong else {})}
     return _when(not wrong, found, "remove what changes these switches in your code; then " + RUN_PLANNING)
 
@@ -125,7 +141,11 @@ def probe_identical(record: Evidence, settings: Settings) -> Outcome:
     steps = min(run["steps"] for run in probe["runs"])
     holds = len(heads) == 2 and heads[0] == heads[1] and weights[0] == weights[1] and steps >= int(settings["min_steps"])
     found = {"steps": steps, "weights": weights[0] if holds else weights, "first_difference": probe.get("first_difference")}
-    return _when(holds, found, "make the named part of your task deterministic (mltrainer guide reproducibility/determinism); then " + RUN_PLANNING)
+    return _when(
+        holds,
+        found,
+        "make the named part of your task deterministic (mltrainer guide reproducibility/determinism); then " + RUN_PLANNING,
+    )
 
 
 def memory_fits(record: Evidence, settings: Settings) -> Outcome:
@@ -141,7 +161,9 @@ def time_within_budget(record: Evidence, _settings: Settings) -> Outcome:
     estimate = record["evidence"]["estimate"]
     budget = record["evidence"]["config"]["budget"]["minutes"]
     found = {"minutes": estimate["minutes"], "budget_minutes": budget}
-    return _when(estimate["minutes"] <= budget, found, f"lower epochs or raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}")
+    return _when(
+        estimate["minutes"] <= budget, found, f"lower epochs or raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
+    )
 
 
 def no_secrets(record: Evidence, _settings: Settings) -> Outcome:
@@ -162,13 +184,19 @@ def finished(record: Evidence, _settings: Settings) -> Outcome:
     recorded = run["chain"]["entries"] >= run["steps"] > 0
     holds = run["state"] == "finished" and run["stop_reason"] in ("epochs", "early_stopping") and complete and recorded
     found = {"state": run["state"], "stop_reason": run["stop_reason"], "steps": run["steps"], "epochs": run["epochs"]}
-    return _when(holds, found, f"read the log in .mltrainer/runs/{run['id']}/, mend the cause, then mltrainer phase run {record['phase']}")
+    return _when(
+        holds, found, f"read the log in .mltrainer/runs/{run['id']}/, mend the cause, then mltrainer phase run {record['phase']}"
+    )
 
 
 def losses_finite(record: Evidence, _settings: Settings) -> Outcome:
     """No loss, metric or gradient norm was NaN or infinite in any step."""
     run = record["evidence"]["run"]
-    values = [v for row in run["history"] for v in (row["train_loss"], row["grad_norm"]["max"], *row["train"].values(), *row["validation"].values())]
+    values = [
+        v
+        for row in run["history"]
+        for v in (row["train_loss"], row["grad_norm"]["max"], *row["train"].values(), *row["validation"].values())
+    ]
     bad = sum(isinstance(v, str) for v in values)
     holds = bool(values) and bad == 0 and run["nonfinite"] is None
     found = {"values": len(values), "not_finite": bad, "first": run["nonfinite"]}
@@ -189,7 +217,11 @@ def within_time_budget(record: Evidence, _settings: Settings) -> Outcome:
     """Training took no longer than the budget."""
     minutes = record["evidence"]["run"]["wall_s"] / 60
     budget = record["evidence"]["budget_minutes"]
-    return _when(minutes <= budget, {"minutes": round(minutes, 3), "budget_minutes": budget}, f"lower epochs or raise budget.minutes, then {RUN_PLANNING}")
+    return _when(
+        minutes <= budget,
+        {"minutes": round(minutes, 3), "budget_minutes": budget},
+        f"lower epochs or raise budget.minutes, then {RUN_PLANNING}",
+    )
 
 
 def gpu_utilization(record: Evidence, settings: Settings) -> Outcome:
@@ -211,7 +243,11 @@ def curves_analysed(record: Evidence, settings: Settings) -> Outcome:
     """The learning curves have enough points to be judged, and were."""
     rows = len(record["evidence"]["run"]["history"])
     text = record["evidence"]["assessment"]["curves"]
-    return _when(rows >= int(settings["min_evaluations"]) and bool(text), {"evaluations": rows}, "evaluate more often or train longer, then " + RUN_PLANNING)
+    return _when(
+        rows >= int(settings["min_evaluations"]) and bool(text),
+        {"evaluations": rows},
+        "evaluate more often or train longer, then " + RUN_PLANNING,
+    )
 
 
 def fit_assessed(record: Evidence, _settings: Settings) -> Outcome:
@@ -321,7 +357,11 @@ def exports_agree(record: Evidence, settings: Settings) -> Outcome:
     rows = record["evidence"]["exports"]
     limit = float(settings["tolerance"])
     written = [row for row in rows if row["state"] == "written"]
-    bad = [r["format"] for r in written if r["agrees"] is not True or isinstance(r["max_difference"], str) or r["relative_difference"] > limit]
+    bad = [
+        r["format"]
+        for r in written
+        if r["agrees"] is not True or isinstance(r["max_difference"], str) or r["relative_difference"] > limit
+    ]
     failed = [row["format"] for row in rows if row["state"] == "failed"]
     absent = [row["format"] for row in rows if row["state"] == "not_available"]
     holds = bool(written) and not bad and not failed
@@ -342,7 +382,11 @@ def reproduction_verified(record: Evidence, _settings: Settings) -> Outcome:
     run, again = record["evidence"]["run"], record["evidence"]["reproduction"]
     same = again["weights_sha256"] == run["weights_sha256"] and again["chain_head"] == run["chain"]["head"]
     holds = same and again["identical"] is True and again["steps_compared"] == run["steps"]
-    found = {"steps_compared": again["steps_compared"], "identical": again["identical"], "first_divergence": again["first_divergence"]}
+    found = {
+        "steps_compared": again["steps_compared"],
+        "identical": again["identical"],
+        "first_divergence": again["first_divergence"],
+    }
     return _when(holds, found, f"mltrainer reproduce {run['id']}")
 
 

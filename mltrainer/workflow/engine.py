@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import mltrainer
@@ -38,7 +39,9 @@ def run_phase(project: Project, phase: str, assignments: tuple[str, ...], tell: 
         MltrainerError: The phase failed; nothing is half-written.
     """
     if assignments and phase not in ("planning", "optimization", "finalization"):
-        raise InputError(f"--set does not belong to {phase}: its config is planning's", mend="mltrainer phase run planning --set KEY=VALUE")
+        raise InputError(
+            f"--set does not belong to {phase}: its config is planning's", mend="mltrainer phase run planning --set KEY=VALUE"
+        )
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:
@@ -153,7 +156,8 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
         if gate.record is None or gate.record.faults or item not in {i.id for i in gate.failing}:
             raise InputError(f"{item} does not fail now, so there is nothing to waive", mend=f"mltrainer gate check {phase}")
         waivers, _ = read_waivers(project, phase, gate.record)
-        row = {"item": item, "reason": reason.strip(), "by": by, "record": gate.record.sha256}
+        when = datetime.now(UTC).date().isoformat()
+        row = {"item": item, "reason": reason.strip(), "by": by, "when": when, "record": gate.record.sha256}
         write_json(project.phase_dir(phase) / WAIVERS_FILE, {"waivers": [*waivers, row]})
         render_phase(project, phase)
     return gate_of(project, phase)
@@ -176,5 +180,3 @@ def walk(project: Project, until: str | None, tell: Tell) -> list[Gate]:
         if not ran[-1].holds:
             break
     return ran
-
-

@@ -8,8 +8,8 @@ from typing import Any
 
 import mltrainer
 from mltrainer.configs.pages import PhasePage, phase_page
-from mltrainer.handbook import policy_digest
 from mltrainer.errors import InputError
+from mltrainer.handbook import policy_digest
 from mltrainer.reports.render import render
 from mltrainer.workflow.checks import run_check
 from mltrainer.workflow.digests import FileDigests
@@ -138,7 +138,9 @@ def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dic
     name = project.relative(path)
     try:
         content = read_json(path)
-        waivers = [w for w in content["waivers"] if w["record"] == record.sha256 and str(w["reason"]).strip() and w["item"] and w["by"]]
+        waivers = [
+            w for w in content["waivers"] if w["record"] == record.sha256 and str(w["reason"]).strip() and w["item"] and w["by"]
+        ]
     except (InputError, KeyError, TypeError):
         return [], [f"{name} is not readable; next: remove it, and waive again with `mltrainer gate waive`"]
     return waivers, []
@@ -166,7 +168,8 @@ def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
             continue
         if found is None and row["role"] in AWAY_ROLES:
             if look.demand_files:
-                yield f"{row['path']} ({row['role']}) is not here; expected sha256 {row['sha256'][:12]}; next: bring it back, or {look.rerun}"
+                wanted = f"expected sha256 {row['sha256'][:12]}"
+                yield f"{row['path']} ({row['role']}) is not here; {wanted}; next: bring it back, or {look.rerun}"
             else:
                 look.notes.append(f"{row['path']}: not here, digest recorded")
             continue
@@ -200,96 +203,6 @@ def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
             yield f"the handbook's page {path} changed what it declares; next: {look.rerun}"
 
 
-_STALENESS:
-        stale.extend(source(look, previous))
-    stale.extend(_artifacts(look, waivers, items))
-    skipped = record.evidence.get("skipped") is True
-    return Gate(phase, record, tuple(items), tuple(dict.fromkeys(stale)), tuple(look.notes), skipped)
-
-
-# --- verdicts -------------------------------------------------------------------------------------
-
-
-def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, Any]]) -> list[GateItem]:
-    """Return the verdict of every item of a phase's checklist."""
-    waived = {waiver["item"] for waiver in waivers}
-    items = []
-    for item in page.items:
-        outcome = run_check(item.id, record, item.settings)
-        verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
-        items.append(GateItem(item.id, item.statement, verdict, outcome.evidence, outcome.mend if verdict == "fail" else None))
-    return items
-
-
-def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a phase's waivers and what is wrong with them; a waiver counts for the record it was given for."""
-    path = project.phase_dir(phase) / WAIVERS_FILE
-    if not path.exists():
-        return [], []
-    name = project.relative(path)
-    try:
-        content = read_json(path)
-        waivers = [w for w in content["waivers"] if w["record"] == record.sha256 and str(w["reason"]).strip() and w["item"] and w["by"]]
-    except (InputError, KeyError, TypeError):
-        return [], [f"{name} is not readable; next: remove it, and waive again with `mltrainer gate waive`"]
-    return waivers, []
-
-
-# --- staleness ------------------------------------------------------------------------------------
-
-
-def _origin(look: _Look, previous: Gate | None) -> Iterator[str]:
-    """The record belongs to this project and continues the record of the phase before."""
-    data = look.record.data
-    if previous is not None and not previous.holds:
-        yield f"the gate before it, {previous.phase}, does not hold"
-    expected = previous.record.sha256 if previous is not None and previous.record else None
-    if data.get("previous") != expected:
-        before = previous.phase if previous else "nothing"
-        yield f"it was made from another record of {before} than the one here; next: {look.rerun}"
-
-
-def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """Every file that the phase read or wrote is still what it was."""
-    for row in look.record.data.get("inputs", []):
-        found = look.digests.of(look.project.root / row["path"])
-        if found == row["sha256"]:
-            continue
-        if found is None and row["role"] in AWAY_ROLES:
-            if look.demand_files:
-                yield f"{row['path']} ({row['role']}) is not here; expected sha256 {row['sha256'][:12]}; next: bring it back, or {look.rerun}"
-            else:
-                look.notes.append(f"{row['path']}: not here, digest recorded")
-            continue
-        change = "is missing" if found is None else f"changed: sha256 {row['sha256'][:12]} -> {found[:12]}"
-        detail = config_change(look, row["path"]) if row["role"] == "config" else ""
-        yield f"{row['path']} ({row['role']}) {change}{detail}; next: {row.get('mend') or look.rerun}"
-
-
-def config_change(look: _Look, path: str) -> str:
-    """Return which keys of an edited config differ from the recorded one."""
-    from mltrainer.configs.loading import flatten, read_text
-    from mltrainer.configs.yaml import parse
-
-    try:
-        now = flatten(parse(read_text(look.project.root / path, "the config"), path).value)
-    except (InputError, AttributeError):
-        return " (it is not readable now)"
-    then = flatten(look.record.evidence.get("config", {}))
-    keys = [f"{k}: {then.get(k)!r} -> {now.get(k)!r}" for k in sorted(now.keys() | then.keys()) if now.get(k) != then.get(k)]
-    return f" ({'; '.join(keys[:5])})" if keys else " (comments or layout only)"
-
-
-def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """The checklist and its numbers are those that the phase ran under."""
-    now = look.page.model_dump()
-    then = look.record.data.get("policy")
-    if now == then:
-        return
-    changed = sorted(k for k in now if not isinstance(then, dict) or now[k] != then.get(k))
-    yield f"the handbook's page of this phase changed ({', '.join(changed)}); next: {look.rerun}"
-
-
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy)
 
 
@@ -308,7 +221,11 @@ def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]
         look.notes.append(f"reports were rendered by mltrainer {look.record.data.get('mltrainer')}, compared by digest only")
         yield from _attested(look)
         return
-    expected = {name: text.encode() for name, text in artifacts(look.record.data, waivers, items).items()}
+    try:
+        expected = {name: text.encode() for name, text in artifacts(look.record.data, waivers, items).items()}
+    except InputError as error:
+        yield f"{error.message}; next: {look.rerun}"
+        return
     for name, content in sorted(expected.items()):
         yield from _compare(folder / name, content, look)
     gate_file = folder / GATE_FILE
@@ -368,5 +285,3 @@ def statement(project: Project, record: Record, rendered: dict[str, bytes]) -> b
             },
         }
     )
-
-

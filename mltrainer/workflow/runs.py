@@ -74,7 +74,14 @@ def describe_run(project: Project, run: str) -> dict[str, Any]:
     if result is None:
         job = read_json(folder / "job.json")
         state = "running" if is_locked(folder / "lock") else "interrupted"
-        result = {**_EMPTY_RESULT, "id": run, "phase": job["phase"], "state": state, "parent": job.get("parent"), **job["contract"]}
+        result = {
+            **_EMPTY_RESULT,
+            "id": run,
+            "phase": job["phase"],
+            "state": state,
+            "parent": job.get("parent"),
+            **job["contract"],
+        }
     elif is_locked(folder / "lock"):
         result = {**result, "state": "running"}
     keys = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
@@ -98,9 +105,16 @@ def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
     """Return how two runs differ: config keys, digests, metrics, and the first step at which they part."""
     sides = [_side(project, run) for run in (first, second)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
-    differences = [{"what": n, "first": sides[0].get(n), "second": sides[1].get(n)} for n in names if sides[0].get(n) != sides[1].get(n)]
+    differences = [
+        {"what": n, "first": sides[0].get(n), "second": sides[1].get(n)} for n in names if sides[0].get(n) != sides[1].get(n)
+    ]
     chains = [fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE) for run in (first, second)]
-    return {"first": first, "second": second, "differences": differences, "first_divergence": fingerprint.first_divergence(*chains)}
+    return {
+        "first": first,
+        "second": second,
+        "differences": differences,
+        "first_divergence": fingerprint.first_divergence(*chains),
+    }
 
 
 def _side(project: Project, run: str) -> dict[str, Any]:
@@ -128,7 +142,9 @@ def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> d
     return _compared(project, run, result, tell, steps, known)
 
 
-def _compared(project: Project, run: str, result: dict[str, Any], tell: Any, steps: int | None, known: list[dict[str, Any]]) -> dict[str, Any]:
+def _compared(
+    project: Project, run: str, result: dict[str, Any], tell: Any, steps: int | None, known: list[dict[str, Any]]
+) -> dict[str, Any]:
     again = reproduce(project, run, tell, steps)
     row = reproduction_row(result, again)
     whole = again["stop_reason"] != "max_steps"
@@ -189,5 +205,3 @@ def _config_of(project: Project, run: str) -> dict[str, Any]:
     except InputError:
         record = read_record(project, "planning")
         return dict(record.evidence["config"]) if record and not record.faults else {}
-
-

@@ -10,8 +10,9 @@ from typing import Any
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
 from mltrainer.configs.project import ProjectConfig
-from mltrainer.errors import InputError, MltrainerError
-from mltrainer.reproducibility import git
+from mltrainer.errors import InputError
+from mltrainer.reproducibility.git import GitError
+from mltrainer.reproducibility.repository import start_repository
 from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -94,7 +95,9 @@ def _values(folder: Path, example: str | None, data: Path | None, target: str | 
     chosen = example or "digits"
     if chosen not in EXAMPLES:
         raise InputError(f"there is no example {chosen!r}; there are {', '.join(EXAMPLES)}")
-    note = [] if example else ["no --example and no --data: starting from the digits example; edit mltrainer.yaml for your own task"]
+    note = (
+        [] if example else ["no --example and no --data: starting from the digits example; edit mltrainer.yaml for your own task"]
+    )
     split = {"validation": 0.2, "test": 0.1, "stratify": chosen != "diabetes"}
     return {**EXAMPLES[chosen], "split": split}, note
 
@@ -115,7 +118,11 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
         "model": {"name": "mlp", "hidden": [64, 64], "dropout": 0.1},
         "metric": {"name": found.metric, "mode": "min" if found.metric in ("rmse", "mae", "loss") else "max"},
     }
-    return values, [*found.explanation, *(f"warning: {w}" for w in found.warnings), "no acceptance criterion yet: name one in mltrainer.yaml"]
+    return values, [
+        *found.explanation,
+        *(f"warning: {w}" for w in found.warnings),
+        "no acceptance criterion yet: name one in mltrainer.yaml",
+    ]
 
 
 def _extend_gitignore(path: Path) -> str:
@@ -129,6 +136,6 @@ def _extend_gitignore(path: Path) -> str:
 def _git(folder: Path, written: list[str]) -> str:
     """Make the folder a repository with a first commit when it is in none; work without git where that fails."""
     try:
-        return git.start_repository(folder, written)
-    except MltrainerError as error:
-        return f"not a git repository ({error.message}): files are identified by their digests"
+        return start_repository(folder, written)
+    except GitError as error:
+        return f"not a git repository ({error}): files are identified by their digests"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -12,24 +11,46 @@ from pydantic import BaseModel
 from mltrainer import handbook
 from mltrainer.configs.loading import validate
 from mltrainer.configs.pages import DiagnosticPage, GuidePage, PhasePage, ToolPage
+from tests.handbook.reading import commands, links, unknown_part
 
 pytestmark = pytest.mark.wheel
 
 ROOT = handbook.shipped_folder()
 PAGES = [path for path in handbook.page_paths() if path.endswith(".md")]
-REQUIRED = """
-phases/WORKFLOW.md phases/01_planning/workflow.md phases/02_baseline/workflow.md phases/03_diagnostics/workflow.md
-phases/04_optimization/workflow.md phases/05_finalization/workflow.md
-reproducibility/README.md reproducibility/seed_control.md reproducibility/determinism.md reproducibility/environment.md
-reproducibility/verification.md
-diagnostics/README.md diagnostics/nan_loss.md diagnostics/overfitting.md diagnostics/exploding_gradients.md
-diagnostics/vanishing_gradients.md diagnostics/resource_inefficiency.md diagnostics/convergence_stall.md
-configs/README.md configs/baseline_template.yaml configs/tuning_template.yaml configs/production_template.yaml
-checkpointing/README.md checkpointing/strategy.md checkpointing/recovery.md checkpointing/best_model_selection.md
-checkpointing/deployment_export.md
-tools/INDEX.md tools/training_orchestrator/README.md tools/hyperparameter_tuner/README.md tools/checkpoint_manager/README.md
-tools/training_monitor/README.md
-""".split()
+REQUIRED = [
+    "phases/WORKFLOW.md",
+    "phases/01_planning/workflow.md",
+    "phases/02_baseline/workflow.md",
+    "phases/03_diagnostics/workflow.md",
+    "phases/04_optimization/workflow.md",
+    "phases/05_finalization/workflow.md",
+    "reproducibility/README.md",
+    "reproducibility/seed_control.md",
+    "reproducibility/determinism.md",
+    "reproducibility/environment.md",
+    "reproducibility/verification.md",
+    "diagnostics/README.md",
+    "diagnostics/nan_loss.md",
+    "diagnostics/overfitting.md",
+    "diagnostics/exploding_gradients.md",
+    "diagnostics/vanishing_gradients.md",
+    "diagnostics/resource_inefficiency.md",
+    "diagnostics/convergence_stall.md",
+    "configs/README.md",
+    "configs/baseline_template.yaml",
+    "configs/tuning_template.yaml",
+    "configs/production_template.yaml",
+    "checkpointing/README.md",
+    "checkpointing/strategy.md",
+    "checkpointing/recovery.md",
+    "checkpointing/best_model_selection.md",
+    "checkpointing/deployment_export.md",
+    "tools/INDEX.md",
+    "tools/training_orchestrator/README.md",
+    "tools/hyperparameter_tuner/README.md",
+    "tools/checkpoint_manager/README.md",
+    "tools/training_monitor/README.md",
+]
 
 
 def model_of(path: str) -> type[BaseModel]:
@@ -40,34 +61,6 @@ def model_of(path: str) -> type[BaseModel]:
     if folder == "diagnostics" and name != "README.md":
         return DiagnosticPage
     return ToolPage if folder.startswith("tools/") else GuidePage
-
-
-def links(text: str) -> list[str]:
-    """Return the targets of a text's links to other files."""
-    targets = re.findall(r"\]\(([^)\s]+)\)", text)
-    return [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
-
-
-def commands(text: str) -> list[str]:
-    """Return the mltrainer commands in a text's console blocks and code spans."""
-    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
-    typed = [line[2:].split(" # ")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    parts = [part.strip() for line in typed for part in re.split(r"&&|>", line)]
-    spans = re.findall(r"`(mltrainer [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    return [part for part in [*parts, *spans] if part.startswith("mltrainer ")]
-
-
-def unknown_part(command: str) -> str | None:
-    """Return what the command-line interface does not know of a command, or None."""
-    from mltrainer.cli.main import cli
-
-    node, words = cli, shlex.split(command.replace("...", ""))[1:]
-    while hasattr(node, "commands") and words and not words[0].startswith("-"):
-        if words[0] not in node.commands:
-            return words[0]
-        node, words = node.commands[words[0]], words[1:]
-    options = {name for parameter in node.params for name in parameter.opts} | {"--help"}
-    return next((word for word in words if word.startswith("--") and word.split("=")[0] not in options), None)
 
 
 def test_every_promised_page_is_there() -> None:
@@ -103,11 +96,10 @@ def test_every_command_in_a_page_exists(path: str) -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_can_be_reached_from_another_one(path: str) -> None:
-    entries = {"phases/WORKFLOW.md", "diagnostics/README.md", "tools/INDEX.md"} | {f"{folder}/README.md" for folder in handbook.FOLDERS}
+    entries = {"phases/WORKFLOW.md", "tools/INDEX.md", *(f"{folder}/README.md" for folder in handbook.FOLDERS)}
     reviewing = path.endswith("/checklist.md")
-    linked = {
-        (ROOT / other).parent.joinpath(target).resolve() for other in PAGES for target in links(handbook.read_page(other, None).body)
-    }
+    targets = [(ROOT / other).parent / link for other in PAGES for link in links(handbook.read_page(other, None).body)]
+    linked = {target.resolve() for target in targets}
     assert reviewing or path in entries or (ROOT / path).resolve() in linked
 
 

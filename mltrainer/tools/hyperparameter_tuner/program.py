@@ -72,7 +72,9 @@ def _trial(job: dict[str, Any], number: int, events: Events, stop: StopSignals) 
     try:
         chosen = with_values(config, values)
     except ValueError as error:
-        raise InputError(f"trial {number} has a config that is not valid: {error}", where="configs/tuning_template.yaml") from error
+        raise InputError(
+            f"trial {number} has a config that is not valid: {error}", where="configs/tuning_template.yaml"
+        ) from error
     result = _run(job, chosen, events, stop)
     value = result["metrics"].get(config["metric"]["name"], math.nan)
     state = result["state"] if not isinstance(value, float) or math.isfinite(value) else "failed"
@@ -98,9 +100,17 @@ def _comparison(job: dict[str, Any], values: dict[str, Any], events: Events, sto
         runs = [_run(job, with_values(job["config"], chosen, seed), events, stop) for seed in fresh]
         scores[name] = [run["metrics"].get(metric.name, math.nan) for run in runs]
     pairs = zip(scores["candidate"], scores["baseline"], strict=True)
-    differences = [value_of({"validation": {metric.name: c}}, metric) - value_of({"validation": {metric.name: b}}, metric) for c, b in pairs]
+    differences = [
+        value_of({"validation": {metric.name: c}}, metric) - value_of({"validation": {metric.name: b}}, metric) for c, b in pairs
+    ]
     mean = statistics.fmean(differences)
-    return {"seeds": fresh, **scores, "mean_difference": mean, "worst_difference": min(differences), "test": "exact sign-flip, one-sided"}
+    return {
+        "seeds": fresh,
+        **scores,
+        "mean_difference": mean,
+        "worst_difference": min(differences),
+        "test": "exact sign-flip, one-sided",
+    }
 
 
 def _run(job: dict[str, Any], config: TrainingConfig, events: Events, stop: StopSignals) -> dict[str, Any]:

@@ -150,12 +150,14 @@ def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int) ->
     device = torch.device(config.device)
     addresses = _Addresses(plan, config.seed, start)
     micros = iter(_loader(samples, config.seed, "sample", addresses, config.loader.workers))
-    for step in range(start + 1, plan.steps + 1):
-        epoch, number = plan.place(step)
-        order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples)) if number == 0 or step == start + 1 else order
-        positions = order[number * plan.step_samples : (number + 1) * plan.step_samples]
-        count = math.ceil(len(positions) / plan.batch_size)
-        yield Step(samples.ids[positions], [_on(next(micros), device) for _ in range(count)])
+    first_epoch, done = divmod(start, plan.steps_per_epoch)
+    for epoch in range(first_epoch, plan.epochs):
+        order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples))
+        skip = done * plan.step_samples if epoch == first_epoch else 0
+        for low in range(skip, plan.samples, plan.step_samples):
+            positions = order[low : low + plan.step_samples]
+            count = math.ceil(len(positions) / plan.batch_size)
+            yield Step(samples.ids[positions], [_on(next(micros), device) for _ in range(count)])
 
 
 def _on(batch: Any, device: torch.device) -> Batch:

@@ -44,7 +44,7 @@ class GpuWatch:
 
             pynvml.nvmlInit()
             handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-        except Exception:  # noqa: BLE001 - no library or no driver: utilization is then "not measured", never 0
+        except Exception:
             return
         while not self._stop.wait(SAMPLE_S):
             self._samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))

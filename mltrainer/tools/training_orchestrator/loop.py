@@ -36,14 +36,14 @@ class Sinks:
     """Where a run's events go.
 
     Attributes:
-        checkpoint: Called with the state tree, the step and the history; saves it, without waiting.
+        checkpoint: Called with the state tree, the step, and whether it is kept for more than being the best; saves it.
         row: Called with each new history row.
         progress: Called with (step, last loss) after every fetch.
         compare: Called with new lines of the chain; returns the first divergence from another run, or None.
         stop_signal: Returns the name of the signal that asked for a stop, or None.
     """
 
-    checkpoint: Callable[[dict[str, Any], int], None]
+    checkpoint: Callable[[dict[str, Any], int, bool], None]
     row: Callable[[dict[str, Any]], None]
     progress: Callable[[int, float], None]
     compare: Callable[[list[str]], dict[str, Any] | None]
@@ -325,21 +325,28 @@ class Trainer:
 
     def _checkpoint(self) -> State:
         started = time.perf_counter()
-        if self._checkpoint_due():
-            self.sinks.checkpoint(self.state_tree(), self.step)
+        must_stay = self._must_be_kept()
+        if must_stay or self._is_best():
+            self.sinks.checkpoint(self.state_tree(), self.step, must_stay)
         self.outcome.checkpoint_s += time.perf_counter() - started
         if self.outcome.reason == "signal" or not self._more_to_do():
             return State.STOP
         return State.TRAIN
 
-    def _checkpoint_due(self) -> bool:
-        settings = self.config.checkpoint
+    def _must_be_kept(self) -> bool:
+        """Return whether a checkpoint is due by the calendar, or because the run ends or stops here."""
         epoch, rest = divmod(self.step, self.plan.steps_per_epoch)
-        periodic = rest == 0 and epoch % settings.every_n_epochs == 0
+        periodic = rest == 0 and epoch % self.config.checkpoint.every_n_epochs == 0
+        return (
+            periodic
+            or self.outcome.reason == "signal"
+            or self.step == self.last_step
+            or patience_is_over(self.history, self.config)
+        )
+
+    def _is_best(self) -> bool:
         best = best_row(self.history, self.config.metric)
-        is_best = settings.save_best and best is not None and best["step"] == self.step
-        ends = self.outcome.reason == "signal" or self.step == self.last_step or patience_is_over(self.history, self.config)
-        return periodic or is_best or ends
+        return self.config.checkpoint.save_best and best is not None and best["step"] == self.step
 
 
 def sample_positions(available: int, wanted: int) -> np.ndarray:

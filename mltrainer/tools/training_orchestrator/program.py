@@ -96,7 +96,9 @@ class Session:
         self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device)}
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
-        recorder = Recorder(self.folder, sum(p.requires_grad for p in self.model.parameters()), torch.device(config.device), self.plan.steps)
+        recorder = Recorder(
+            self.folder, sum(p.requires_grad for p in self.model.parameters()), torch.device(config.device), self.plan.steps
+        )
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.job.get("max_steps"))
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, self.job["run"])
@@ -134,7 +136,9 @@ class Session:
         if name not in measured:
             near = difflib.get_close_matches(name, measured, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"metric.name is {name!r}; the task measures {', '.join(sorted(measured))}{hint}", where="mltrainer.yaml")
+            raise InputError(
+                f"metric.name is {name!r}; the task measures {', '.join(sorted(measured))}{hint}", where="mltrainer.yaml"
+            )
 
     def _expected_chain(self) -> list[str]:
         """Return the lines of the run that is reproduced; none for a run of its own."""
@@ -177,14 +181,22 @@ class Session:
 
     # --- sinks ---
 
-    def _save(self, tree: dict[str, Any], step: int) -> None:
+    def _save(self, tree: dict[str, Any], step: int, must_stay: bool) -> None:
         if self.job["purpose"] == "train":
-            self.checkpoints.submit(tree, step, self.trainer.history)
+            self.checkpoints.submit(tree, step, self.trainer.history, must_stay)
 
     def _row(self, row: dict[str, Any]) -> None:
         self._log("row", **row)
         shown = {f"validation_{name}": value for name, value in row["validation"].items()}
-        self.events.send("row", epoch=row["epoch"], epochs=self.plan.epochs, step=row["step"], steps=self.plan.steps, train_loss=row["train_loss"], **shown)
+        self.events.send(
+            "row",
+            epoch=row["epoch"],
+            epochs=self.plan.epochs,
+            step=row["step"],
+            steps=self.plan.steps,
+            train_loss=row["train_loss"],
+            **shown,
+        )
 
     def _progress(self, step: int, loss: float) -> None:
         now = time.perf_counter()
@@ -220,7 +232,9 @@ class Session:
 
     def train(self) -> Outcome:
         """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
-        self.events.send("start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs)
+        self.events.send(
+            "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
+        )
         with self.gpu:
             outcome = self.trainer.run()
         self.checkpoints.drain()

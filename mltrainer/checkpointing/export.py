@@ -1,0 +1,294 @@
+"""Deployment formats of a trained model: each is written, read back from the disk, and compared with the model on real inputs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from mltrainer.checkpointing.manifest import TEMPORARY
+from mltrainer.errors import MachineError
+from mltrainer.workspace import MACHINE_ERRNOS, machine_faults
+
+Inputs = tuple[Tensor, ...]
+Call = Callable[[Inputs], list[Tensor]]
+
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_ONE_FILE_BYTES = 1_500_000_000  # an ONNX file holds at most 2 GB; larger weights go into a file beside it
+_REASON_LENGTH = 300
+
+
+class Program:
+    """A trained model on the CPU in evaluation mode, and what the formats need of it.
+
+    Args:
+        model: The model.
+        example: Inputs, samples first; made into at least two samples, because one would be taken for a constant.
+    """
+
+    def __init__(self, model: nn.Module, example: Inputs) -> None:
+        self.model = model.cpu().eval()
+        self.example = tuple(torch.cat([x, x])[: max(2, len(x))] for x in example)
+        self._exported: Any = None
+
+    @property
+    def exported(self) -> Any:
+        """The model as a `torch.export` program whose first dimension is free; made once."""
+        if self._exported is None:
+            shapes = tuple({0: torch.export.Dim("batch", min=1)} for _ in self.example)
+            self._exported = torch.export.export(self.model, self.example, dynamic_shapes=(shapes,) if _takes_any(self.model) else shapes)
+            for node in self._exported.graph.nodes:
+                node.meta.pop("stack_trace", None)  # paths of this machine's files
+        return self._exported
+
+
+def _takes_any(model: nn.Module) -> bool:
+    """Return whether a model's forward takes `*args`, for which `torch.export` wants one entry that holds them all."""
+    return bool(model.forward.__code__.co_flags & 0x04) if hasattr(model.forward, "__code__") else False
+
+
+# --- the formats --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one format is written and read back.
+
+    Attributes:
+        file: The file's name.
+        write: Writes the model to a path.
+        open: Reads it back; what is returned runs it.
+        needs: Packages without which the format is not available.
+        extra: What installs them.
+    """
+
+    file: str
+    write: Callable[[Program, Path], None]
+    open: Callable[[Program, Path], Call]
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+
+
+def _write_safetensors(program: Program, path: Path) -> None:
+    state = {k: v.detach().clone().contiguous() for k, v in program.model.state_dict().items() if isinstance(v, Tensor)}
+    safetensors.torch.save_file(state, path, metadata={"format": "pt"})
+
+
+def _open_safetensors(program: Program, path: Path) -> Call:
+    """Run the trained model's code on the file's weights."""
+    state = safetensors.torch.load_file(path)
+    return lambda inputs: _leaves(torch.func.functional_call(program.model, state, inputs, strict=True))
+
+
+def _write_torch_export(program: Program, path: Path) -> None:
+    torch.export.save(program.exported, path)
+
+
+def _open_torch_export(_program: Program, path: Path) -> Call:
+    module = torch.export.load(path).module()
+    return lambda inputs: _leaves(module(*inputs))
+
+
+def _write_torchscript(program: Program, path: Path) -> None:
+    torch.jit.save(torch.jit.trace(program.model, program.example, check_trace=False), str(path))
+
+
+def _open_torchscript(_program: Program, path: Path) -> Call:
+    module = torch.jit.load(str(path))
+    return lambda inputs: _leaves(module(*inputs))
+
+
+def _write_onnx(program: Program, path: Path) -> None:
+    names = ["input"] if len(program.example) == 1 else [f"input_{n}" for n in range(len(program.example))]
+    made = torch.onnx.export(program.exported, dynamo=True, input_names=names, verbose=False)
+    assert made is not None
+    for graph in (made.model.graph, *(function.graph for function in made.model.functions.values())):
+        for node in graph:
+            node.metadata_props.clear()  # paths of this machine's files
+    weights = sum(t.nbytes for t in program.model.state_dict().values() if isinstance(t, Tensor))
+    made.save(path, external_data=weights > _ONE_FILE_BYTES)
+
+
+def _open_onnx(_program: Program, path: Path) -> Call:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+
+    def run(inputs: Inputs) -> list[Tensor]:
+        outputs = session.run(None, {name: x.numpy() for name, x in zip(names, inputs, strict=True)})
+        return [torch.from_numpy(output) for output in outputs]
+
+    return run
+
+
+FORMATS = {
+    "safetensors": Format("model.safetensors", _write_safetensors, _open_safetensors),
+    "onnx": Format("model.onnx", _write_onnx, _open_onnx, ONNX_PACKAGES, "mltrainer[onnx]"),
+    "torch_export": Format("model.pt2", _write_torch_export, _open_torch_export),
+    "torchscript": Format("model.pt", _write_torchscript, _open_torchscript),
+}
+
+
+# --- exporting ----------------------------------------------------------------------------------
+
+
+def export(
+    model: nn.Module, example_inputs: Inputs, formats: Sequence[str], folder: Path, tolerance: float, real_inputs: Inputs
+) -> list[dict[str, Any]]:
+    """Write a model in several formats; each is read back from the disk and compared with the model.
+
+    Args:
+        model: The trained model; it is moved to the CPU and put in evaluation mode.
+        example_inputs: What the model is called with, samples first.
+        formats: Names of `FORMATS`.
+        folder: Where the files go; files of these formats that are there already are replaced or removed.
+        tolerance: Largest difference of an output, relative to the largest output.
+        real_inputs: Real samples on which they are compared, in batches of several sizes.
+
+    Returns:
+        A row per format: format, file, state (`written`, `not_available`, or `failed`), reason (None where written),
+        max_difference, scale (the largest output), relative_difference, tolerance, agrees (None unless written; NaN never
+        agrees), samples, batch_sizes.
+
+    Raises:
+        MachineError: There is no space or no permission, or the disk failed.
+    """
+    program = Program(model, tuple(x.cpu() for x in example_inputs))
+    batches = _batches(tuple(x.cpu() for x in real_inputs))
+    with machine_faults(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder))
+    try:
+        with torch.no_grad(), _quiet():
+            expected = [_leaves(program.model(*batch)) for batch in batches]
+            rows = [_export_one(program, name, temporary, batches, expected, tolerance) for name in formats]
+        with machine_faults(str(folder)):
+            _put_in_place(temporary, folder, formats)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return rows
+
+
+def _export_one(
+    program: Program, name: str, folder: Path, batches: list[Inputs], expected: list[list[Tensor]], tolerance: float
+) -> dict[str, Any]:
+    kind = FORMATS[name]
+    row: dict[str, Any] = {"format": name, "file": kind.file, "state": "written", "reason": None, "agrees": None}
+    absent = [package for package in kind.needs if importlib.util.find_spec(package) is None]
+    if absent:
+        return {**row, "state": "not_available", "reason": f'{", ".join(absent)} is not installed: pip install "{kind.extra}"'}
+    path = folder / kind.file
+    try:
+        kind.write(program, path)
+        _sync(path)
+        call = kind.open(program, path)
+        found = [call(batch) for batch in batches]
+    except Exception as error:  # whatever the exporter or the runtime raises is this format's result, not the tool's end
+        _raise_machine_fault(error, path)
+        for file in folder.glob(f"{kind.file}*"):
+            file.unlink()
+        return {**row, "state": "failed", "reason": _short(error)}
+    sizes = [len(batch[0]) for batch in batches]
+    return {**row, **compare(expected, found, tolerance), "samples": max(sizes), "batch_sizes": sizes}
+
+
+def compare(expected: list[list[Tensor]], found: list[list[Tensor]], tolerance: float) -> dict[str, Any]:
+    """Compare outputs, batch by batch.
+
+    Returns:
+        max_difference, scale, relative_difference (the quotient; the difference itself where all outputs are 0), tolerance,
+        agrees, and reason where they do not agree.
+    """
+    left = [x for batch in expected for x in batch]
+    right = [x for batch in found for x in batch]
+    if [x.shape for x in left] != [x.shape for x in right]:
+        shapes = f"expected outputs of shapes {[list(x.shape) for x in left]}, found {[list(x.shape) for x in right]}"
+        nothing = dict.fromkeys(("max_difference", "scale", "relative_difference"), float("nan"))
+        return {**nothing, "tolerance": tolerance, "agrees": False, "reason": shapes[:_REASON_LENGTH]}
+    difference = _largest([_differences(a, b) for a, b in zip(left, right, strict=True)])
+    scale = _largest([x.double().abs() for x in left])
+    relative = difference / scale if scale > 0 else difference
+    agrees = relative <= tolerance  # False for NaN
+    reason = None if agrees else f"the relative difference {relative:.3g} is not within {tolerance:.3g}"
+    values = {"max_difference": difference, "scale": scale, "relative_difference": relative}
+    return {**values, "tolerance": tolerance, "agrees": agrees, "reason": reason}
+
+
+def _differences(a: Tensor, b: Tensor) -> Tensor:
+    a, b = a.double(), b.double()
+    return torch.where(a == b, 0.0, (a - b).abs())  # equal infinities do not differ; NaN differs from everything
+
+
+def _largest(parts: list[Tensor]) -> float:
+    """Return the largest element, NaN if there is one."""
+    flat = torch.cat([part.reshape(-1) for part in parts]) if parts else torch.zeros(0)
+    return float(flat.max()) if flat.numel() else 0.0
+
+
+def _batches(inputs: Inputs) -> list[Inputs]:
+    """Return the samples in batches of one, of a few, and all together: a batch size that became a constant shows."""
+    count = len(inputs[0])
+    return [tuple(x[:size] for x in inputs) for size in sorted({1, min(7, count), count})]
+
+
+def _leaves(outputs: Any) -> list[Tensor]:
+    return [leaf.detach() for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
+
+
+def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None:
+    """Move what was written to the folder; what an earlier export left of these formats goes."""
+    for name in formats:
+        for stale in folder.glob(f"{FORMATS[name].file}*"):
+            if not (temporary / stale.name).exists() and stale.name in (FORMATS[name].file, f"{FORMATS[name].file}.data"):
+                stale.unlink()
+    for file in sorted(temporary.iterdir()):
+        file.chmod(0o644)
+        os.replace(file, folder / file.name)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _raise_machine_fault(error: Exception, path: Path) -> None:
+    """Raise what is the machine's fault; libraries hide a full disk in errors of their own, so the text counts too.
+
+    Raises:
+        MachineError: The disk or a permission failed.
+    """
+    text = str(error)
+    if (isinstance(error, OSError) and error.errno in MACHINE_ERRNOS) or "No space left on device" in text:
+        raise MachineError(_short(error), where=str(path), mend="free some space, then type the same command again") from error
+
+
+def _short(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:_REASON_LENGTH]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporters' warnings: TorchScript's deprecation is known, and the comparison shows what is wrong."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

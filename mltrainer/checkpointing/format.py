@@ -1,0 +1,418 @@
+"""The checkpoint's format: a nested state as a safetensors file and a JSON file, in a folder that appears whole or not at all.
+
+Nothing in it can be executed: tensors are raw bytes, everything else is JSON.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.manifest import (
+    MANIFEST_FILE,
+    REPLACED,
+    TEMPORARY,
+    TENSORS_FILE,
+    TREE_FILE,
+    Skipped,
+    file_rows,
+    folder_name,
+    manifest_bytes,
+    newest_intact,
+    read_manifest,
+    read_verified,
+    step_of,
+    sweep,
+    unlisted,
+)
+from mltrainer.checkpointing.weights import raw_bytes
+from mltrainer.errors import GateError, InputError
+from mltrainer.workspace import machine_faults, sync_folder
+
+__all__ = ["Skipped", "Snapshot", "file_rows", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
+
+_DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.complex64: "C64",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.bool: "BOOL",
+    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+}  # fmt: skip
+_SCALARS = frozenset({type(None), bool, int, float, str})
+_PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+_MAX_HEADER_BYTES = 64 * 2**20  # of the tensors' file: some hundred thousand tensors
+
+
+# --- snapshots ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state as it was at one moment: training may go on while it is saved.
+
+    Attributes:
+        tree: The state; its tensors are copies on the CPU, its containers are copies too.
+        wait: Returns when the copies have arrived from the device.
+    """
+
+    tree: Any
+    wait: Callable[[], None]
+
+
+def snapshot(tree: Any) -> Snapshot:
+    """Copy a state, in the training thread; copies from a GPU are queued, not waited for.
+
+    Args:
+        tree: Dicts, lists and tuples, nested, of tensors, None, bool, int, float and str. Dict keys are None, bool, int,
+            float or str. NumPy scalars become Python's. Tensors that share all their memory share their copy.
+
+    Raises:
+        InputError: Something else is in it; its place and type are named.
+    """
+    copier = _Copier()
+    try:
+        return Snapshot(copier.copy(tree), copier.waiter())
+    except _RefusedError as refused:
+        raise InputError(f"a checkpoint cannot hold {refused}", where=_place(refused.value, tree, "state")) from None
+
+
+class _RefusedError(Exception):
+    """A value that a checkpoint cannot hold; where it is is looked for only then, so that copying stays cheap."""
+
+    def __init__(self, value: Any, what: str) -> None:
+        super().__init__(what)
+        self.value = value
+
+
+def _place(value: Any, tree: Any, path: str) -> str | None:
+    """Return where in a tree a value is."""
+    if value is tree:
+        return path
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
+    return next((found for key, item in items if (found := _place(value, item, f"{path}.{key}"))), None)
+
+
+class _Copier:
+    """Copies one tree."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Tensor] = {}
+        self._devices: set[torch.device] = set()
+
+    def copy(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _SCALARS:
+            return value
+        if isinstance(value, dict):
+            if not _SCALARS.issuperset(map(type, value)):
+                raise _RefusedError(value, f"a dict with keys other than plain values: {list(value)[:3]}")
+            return {k: v if type(v) in _SCALARS else self.copy(v) for k, v in value.items()}
+        if kind is list:
+            return [v if type(v) in _SCALARS else self.copy(v) for v in value]
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if kind is tuple or kind is torch.Size:
+            return tuple(map(self.copy, value))
+        if isinstance(value, np.generic) and type(value.item()) in _SCALARS:
+            return value.item()
+        raise _RefusedError(value, f"a {kind.__module__}.{kind.__qualname__}")
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        if type(tensor) not in _PLAIN_TENSORS or tensor.layout != torch.strided or tensor.dtype not in _DTYPES or tensor.is_meta:
+            raise _RefusedError(tensor, f"a {type(tensor).__name__} of {tensor.dtype}, {tensor.layout}, on {tensor.device}")
+        view = (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
+        memory = (tensor.device, tensor.data_ptr(), *view)
+        if tensor.numel() and memory in self._known:
+            return self._known[memory]
+        self._known[memory] = copied = self._to_cpu(tensor.detach())
+        return copied
+
+    def _to_cpu(self, tensor: Tensor) -> Tensor:
+        if tensor.device.type != "cuda":
+            return tensor.resolve_conj().resolve_neg().cpu().clone(memory_format=torch.contiguous_format)
+        self._devices.add(tensor.device)
+        pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)  # only pinned memory is copied to without waiting
+        return pinned.copy_(tensor, non_blocking=True)
+
+    def waiter(self) -> Callable[[], None]:
+        """Return what waits for the copies that were queued so far."""
+        events = [_event(device) for device in self._devices]
+
+        def wait() -> None:
+            for event in events:
+                event.synchronize()
+
+        return wait
+
+
+def _event(device: torch.device) -> torch.cuda.Event:
+    with torch.cuda.device(device):
+        event = torch.cuda.Event()
+        event.record()
+    return event
+
+
+# --- the tree as JSON ---------------------------------------------------------------------------
+
+
+class _Encoder:
+    """Turns a tree into JSON and collects its tensors by name.
+
+    What JSON lacks is an object with one key that begins with `$`: `{"$tensor": name}`, `{"$tuple": [...]}`,
+    `{"$float": "nan"}`, and `{"$dict": [[key, value], ...]}` for keys that are not simple text.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._names: dict[int, str] = {}
+
+    def encode(self, value: Any, path: str) -> Any:
+        kind = type(value)
+        if kind is float:
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        if kind in _SCALARS:
+            return value
+        if kind is dict:
+            return self._dict(value, path)
+        if isinstance(value, Tensor):
+            return {"$tensor": self._name(value, path)}
+        items = [self.encode(v, f"{path}.{n}") for n, v in enumerate(value)]
+        return items if kind is list else {"$tuple": items}
+
+    def _dict(self, value: dict[Any, Any], path: str) -> Any:
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return {k: self.encode(v, f"{path}.{k}") for k, v in value.items()}
+        return {"$dict": [[self.encode(k, path), self.encode(v, f"{path}.{k}")] for k, v in value.items()]}
+
+    def _name(self, tensor: Tensor, path: str) -> str:
+        """Return a tensor's name in the file: its place in the tree, with a number where that is taken."""
+        if id(tensor) not in self._names:
+            base = path[1:].encode("utf-8", "backslashreplace").decode() or "tensor"
+            name, number = base, 1
+            while name in self.tensors or name == "__metadata__":
+                name, number = f"{base}#{number}", number + 1
+            self.tensors[name] = tensor
+            self._names[id(tensor)] = name
+        return self._names[id(tensor)]
+
+
+def _decode(node: Any, tensors: dict[str, Tensor], used: set[str]) -> Any:
+    """Return the tree that JSON and tensors describe.
+
+    Raises:
+        ValueError: The JSON is not what an `_Encoder` makes.
+    """
+    if isinstance(node, list):
+        return [_decode(item, tensors, used) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tag = next((key for key in node if key.startswith("$")), None)
+    if tag is None:
+        return {key: _decode(item, tensors, used) for key, item in node.items()}
+    if len(node) != 1:
+        raise ValueError(f"{tag!r} is not alone")
+    return _decode_tagged(tag, node[tag], tensors, used)
+
+
+def _decode_tagged(tag: str, value: Any, tensors: dict[str, Tensor], used: set[str]) -> Any:
+    if tag == "$tensor":
+        used.add(value)
+        return tensors[value]
+    if tag == "$tuple" and isinstance(value, list):
+        return tuple(_decode(item, tensors, used) for item in value)
+    if tag == "$float" and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if tag == "$dict":
+        return {_decode(key, tensors, used): _decode(item, tensors, used) for key, item in value}
+    raise ValueError(f"{tag!r} is unknown, or its value {value!r:.60} is")
+
+
+def _header(tensors: dict[str, Tensor]) -> bytes:
+    """Return the header of a safetensors file whose data follows in this order (format: huggingface/safetensors, README)."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, tensor in tensors.items():
+        end = offset + tensor.numel() * tensor.element_size()
+        entries[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # data begins aligned
+    return len(text).to_bytes(8, "little") + text
+
+
+# --- saving -------------------------------------------------------------------------------------
+
+
+def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a checkpoint so that it appears whole or not at all, also through a crash or a power cut.
+
+    Args:
+        folder: Where it goes, such as `checkpoints/step-00000360`; an older checkpoint there is replaced.
+        snapshot: The state.
+        manifest: What is recorded with it, plain values: step, epoch, metrics, contract, run. `step`, where it is
+            missing, is the folder's.
+
+    Returns:
+        The manifest as written, with `files`.
+
+    Raises:
+        InputError: The folder's name is not the step's.
+        MachineError: There is no space, no permission, or the disk failed; nothing else has changed.
+    """
+    step = step_of(folder)
+    values = {"step": step, **manifest}
+    if step is None or values["step"] != step:
+        raise InputError(f"expected the folder of step {values['step']}, found {folder.name}", where=str(folder))
+    snapshot.wait()
+    encoder = _Encoder()
+    tree = encoder.encode(snapshot.tree, "")
+    tensors = dict(sorted(encoder.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    text = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
+    with machine_faults(str(folder)):
+        return _write(folder, tensors, text, values)
+
+
+def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[str, Any]) -> dict[str, Any]:
+    parent = folder.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
+    try:
+        temporary.chmod(0o755)  # as readable as any other folder; mkdtemp makes it private
+        chunks: list[bytes | memoryview] = [_header(tensors), *map(raw_bytes, tensors.values())]
+        rows = [_write_file(temporary / TENSORS_FILE, chunks), _write_file(temporary / TREE_FILE, (text,))]
+        data = manifest_bytes(values, rows)
+        _write_file(temporary / MANIFEST_FILE, (data,))
+        sync_folder(temporary)
+        _put_in_place(temporary, folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise _explained(error, parent, sum(t.nbytes for t in tensors.values()) + len(text)) from error
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    written: dict[str, Any] = json.loads(data)
+    return written
+
+
+def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
+    """Write a new file through to the disk; return its row."""
+    total, size = hashlib.sha256(), 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        for chunk in chunks:
+            total.update(chunk)
+            size += len(chunk)
+            rest = memoryview(chunk)
+            while len(rest):
+                rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return {"path": path.name, "sha256": total.hexdigest(), "size": size}
+
+
+def _put_in_place(temporary: Path, folder: Path) -> None:
+    """Rename a finished folder to its name; one that is there already steps aside until the new one has arrived."""
+    replaced = folder.with_name(REPLACED + folder.name)
+    if folder.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        folder.rename(replaced)
+    try:
+        temporary.rename(folder)
+    except OSError:
+        if replaced.exists():
+            replaced.rename(folder)
+        raise
+    sync_folder(folder.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _explained(error: OSError, parent: Path, needed: int) -> OSError:
+    """Return the error with the bytes that were needed and are free, where space is what was missing."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return error
+    space = f"the checkpoint needs {needed} bytes, {shutil.disk_usage(parent).free} are free"
+    return OSError(error.errno, f"{error.strerror}: {space}; older checkpoints are untouched")
+
+
+# --- loading ------------------------------------------------------------------------------------
+
+
+def load(folder: Path, expected: Mapping[str, str] | None = None) -> tuple[Any, dict[str, Any]]:
+    """Read a checkpoint back, bit for bit; sizes and digests are verified before a byte is interpreted.
+
+    Args:
+        folder: The checkpoint.
+        expected: File name to SHA-256, where a record names them; otherwise the manifest alone is the measure.
+
+    Returns:
+        The state tree, with its tensors on the CPU, and the manifest.
+
+    Raises:
+        GateError: A file is not what the manifest or the record says, or not a checkpoint; with the expected and
+            the found digest.
+    """
+    manifest = read_manifest(folder)
+    _check_expected(folder, expected or {})
+    if extra := unlisted(folder):
+        raise GateError("; ".join(extra), where=str(folder))
+    data = {row["path"]: read_verified(folder / row["path"], row) for row in manifest["files"]}
+    tensors = _parsed_tensors(data[TENSORS_FILE], folder / TENSORS_FILE)
+    return _parsed_tree(data[TREE_FILE], tensors, folder / TREE_FILE), manifest
+
+
+def _check_expected(folder: Path, expected: Mapping[str, str]) -> None:
+    """Compare the files that a record names.
+
+    Raises:
+        GateError: One is something else.
+    """
+    for row in file_rows(folder, folder):
+        name = Path(row["path"]).name
+        if name in expected and expected[name] != row["sha256"]:
+            raise GateError(f"the record expects sha256 {expected[name]}, found {row['sha256']}", where=str(folder / name))
+
+
+def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:
+    """Return a verified file's tensors, each in memory of its own.
+
+    Raises:
+        GateError: Somebody wrote something else under the right digest.
+    """
+    try:
+        size = int.from_bytes(data[:8], "little")
+        if len(data) < 8 or size > min(_MAX_HEADER_BYTES, len(data) - 8):
+            raise ValueError(f"a header of {size} bytes in a file of {len(data)}")
+        shared = safetensors.torch.load(data)
+        return {name: shared.pop(name).clone() for name in list(shared)}
+    except (ValueError, KeyError, AssertionError, RuntimeError, safetensors.SafetensorError) as error:
+        raise GateError(f"the digest is right, but this is no safetensors file: {error}", where=str(path)) from error
+
+
+def _parsed_tree(data: bytes, tensors: dict[str, Tensor], path: Path) -> Any:
+    """Return the tree that a verified file describes.
+
+    Raises:
+        GateError: Somebody wrote something else under the right digest.
+    """
+    used: set[str] = set()
+    try:
+        tree = _decode(json.loads(data), tensors, used)
+        if used != set(tensors):
+            raise ValueError(f"tensors that no place names: {sorted(set(tensors) - used)[:3]}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise GateError(f"the digest is right, but this is no state: {error}", where=str(path)) from error
+    return tree

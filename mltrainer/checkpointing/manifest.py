@@ -1,0 +1,249 @@
+"""A checkpoint's manifest: what its files are, and whether they still are it. Needs no torch.
+
+A checkpoint is a folder `step-00000360` with two files of state and `manifest.json`, written last, which
+holds the size and SHA-256 of the others, what the caller recorded (step, epoch, metrics, contract, run),
+and a seal over all of it. Its bytes are the one JSON text of its content, so no byte of it can change unseen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import GateError
+from mltrainer.workspace import digest, machine_faults, pretty_json, sha256_bytes, sync_folder
+
+TENSORS_FILE = "state.safetensors"
+TREE_FILE = "state.json"
+MANIFEST_FILE = "manifest.json"
+STATE_FILES = (TENSORS_FILE, TREE_FILE)
+TEMPORARY = ".tmp-"  # a save that is under way, or was when its process died
+REPLACED = ".old-"  # a checkpoint for which another one of the same step is being renamed into place
+
+_STEP = re.compile(r"^step-([0-9]{8,15})$")
+_MAX_MANIFEST_BYTES = 16 * 2**20  # read before anything is verified, so it has a bound
+_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A checkpoint that is not used.
+
+    Attributes:
+        folder: Where it is; it stays there.
+        reason: What is wrong with it.
+    """
+
+    folder: Path
+    reason: str
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def folder_name(step: int) -> str:
+    """Return the name of a step's checkpoint, such as `step-00000360`."""
+    return f"step-{step:08d}"
+
+
+def step_of(folder: Path) -> int | None:
+    """Return the step that a checkpoint's folder is named for, or None where it is none."""
+    match = _STEP.match(folder.name)
+    return int(match[1]) if match else None
+
+
+def folders(checkpoints_dir: Path) -> list[Path]:
+    """Return the checkpoints in a folder, intact or not, oldest step first."""
+    try:
+        found = [path for path in checkpoints_dir.iterdir() if step_of(path) is not None]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found, key=lambda path: (step_of(path), path.name))
+
+
+# --- writing and reading ------------------------------------------------------------------------
+
+
+def manifest_bytes(values: Mapping[str, Any], rows: list[dict[str, Any]]) -> bytes:
+    """Return a manifest's text.
+
+    Args:
+        values: What the caller records: step, epoch, metrics, contract, run.
+        rows: `path`, `sha256` and `size` of each file of state.
+    """
+    body = {**values, "schema": 1, "files": rows}
+    return pretty_json({**body, "seal": digest(body)})
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return a checkpoint's manifest.
+
+    Raises:
+        GateError: It is missing, not what was written, or belongs to another step.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        with _open_plain(path) as file:
+            data = file.read(_MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise GateError(f"expected a manifest, found none ({error.strerror})", where=str(path)) from error
+    if len(data) > _MAX_MANIFEST_BYTES:
+        raise GateError(f"expected at most {_MAX_MANIFEST_BYTES} bytes, found more", where=str(path))
+    manifest = _parsed(data, path)
+    found = step_of(folder)
+    if manifest.get("step") != found:
+        raise GateError(f"expected the checkpoint of step {found}, found that of step {manifest.get('step')!r}", where=str(path))
+    return manifest
+
+
+def _parsed(data: bytes, path: Path) -> dict[str, Any]:
+    """Return what a manifest's text says.
+
+    Raises:
+        GateError: It is not the text that was written.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads(data)
+        expected = digest({key: value for key, value in manifest.items() if key != "seal"})
+        unchanged = manifest["seal"] == expected and pretty_json(manifest) == data
+        complete = manifest["schema"] == 1 and sorted(row["path"] for row in manifest["files"]) == sorted(STATE_FILES)
+        plain = all(_SHA256.match(row["sha256"]) and type(row["size"]) is int for row in manifest["files"])
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise GateError(f"no manifest ({error!r:.80}); its sha256 is {sha256_bytes(data)}", where=str(path)) from error
+    if not unchanged:
+        raise GateError(f"it was changed: its seal is {manifest['seal']!r:.80}, its content has {expected}", where=str(path))
+    if not (complete and plain):
+        found = f"schema {manifest['schema']!r:.20} and {manifest['files']!r:.200}"
+        raise GateError(f"expected schema 1 and the files {', '.join(STATE_FILES)}, found {found}", where=str(path))
+    return manifest
+
+
+def _open_plain(path: Path) -> BufferedReader:
+    """Open a file for reading, but no link, pipe or device."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "not a plain file")
+    return os.fdopen(descriptor, "rb")
+
+
+# --- verifying ----------------------------------------------------------------------------------
+
+
+def read_verified(path: Path, row: Mapping[str, Any]) -> bytes:
+    """Return a file's content, which is what its row says: size and digest are compared before anyone parses it.
+
+    Raises:
+        GateError: It is missing or something else; with the expected and the found digest.
+    """
+    try:
+        with _open_plain(path) as file:
+            if os.fstat(file.fileno()).st_size == row["size"]:
+                data = file.read(row["size"] + 1)
+                if len(data) == row["size"] and sha256_bytes(data) == row["sha256"]:
+                    return data
+    except OSError as error:
+        raise GateError(f"expected sha256 {row['sha256']}, found no readable file ({error.strerror})", where=str(path)) from error
+    raise GateError(file_fault(path, row) or "changed while it was read", where=str(path))
+
+
+def file_fault(path: Path, row: Mapping[str, Any]) -> str | None:
+    """Return how a file differs from its row, or None where it does not; large files are never held in memory."""
+    try:
+        with _open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return f"expected sha256 {row['sha256']}, found no readable file ({error.strerror})"
+    if size == row["size"] and sha256 == row["sha256"]:
+        return None
+    return f"expected {row['size']} bytes with sha256 {row['sha256']}, found {size} bytes with sha256 {sha256}"
+
+
+def faults(folder: Path) -> list[str]:
+    """Return everything that is wrong with a checkpoint's files, each with the file's name; none if it is intact."""
+    try:
+        manifest = read_manifest(folder)
+    except GateError as error:
+        return [f"{MANIFEST_FILE}: {error.message}"]
+    found = [(row["path"], file_fault(folder / row["path"], row)) for row in manifest["files"]]
+    return [f"{name}: {fault}" for name, fault in found if fault is not None] + unlisted(folder)
+
+
+def unlisted(folder: Path) -> list[str]:
+    """Return a fault for each file in a checkpoint that its manifest does not list."""
+    extra = sorted(entry.name for entry in folder.iterdir() if entry.name not in (*STATE_FILES, MANIFEST_FILE))
+    return [f"{name}: a file that the manifest does not list" for name in extra]
+
+
+def file_rows(folder: Path, root: Path) -> list[dict[str, Any]]:
+    """Return `path` (relative to a root), `sha256` and `size` of a checkpoint's three files, for a run's result.
+
+    Raises:
+        GateError: The manifest is damaged.
+    """
+    rows = read_manifest(folder)["files"]
+    data = (folder / MANIFEST_FILE).read_bytes()
+    rows = [*rows, {"path": MANIFEST_FILE, "sha256": sha256_bytes(data), "size": len(data)}]
+    base = folder.relative_to(root).as_posix()
+    return [{**row, "path": f"{base}/{row['path']}"} for row in rows]
+
+
+# --- finding ------------------------------------------------------------------------------------
+
+
+def newest_intact(checkpoints_dir: Path) -> tuple[Path | None, list[Skipped]]:
+    """Return the intact checkpoint of the latest step, and the later ones that were skipped, with reasons.
+
+    A replacement that died between its two renames is undone first.
+    """
+    _bring_back(checkpoints_dir)
+    skipped: list[Skipped] = []
+    for folder in reversed(folders(checkpoints_dir)):
+        wrong = faults(folder) if folder.is_dir() and not folder.is_symlink() else ["not a folder"]
+        if not wrong:
+            return folder, skipped
+        skipped.append(Skipped(folder, "; ".join(wrong)))
+    return None, skipped
+
+
+def sweep(checkpoints_dir: Path) -> list[str]:
+    """Remove what saves that died left behind; return the names. Only for whoever holds the run's lock.
+
+    Raises:
+        MachineError: They cannot be removed.
+    """
+    _bring_back(checkpoints_dir)
+    with machine_faults(str(checkpoints_dir)):
+        names = sorted(path.name for path in _leftovers(checkpoints_dir))
+        for name in names:
+            shutil.rmtree(checkpoints_dir / name)
+    return names
+
+
+def _leftovers(checkpoints_dir: Path) -> Iterator[Path]:
+    if not checkpoints_dir.is_dir():
+        return
+    for path in checkpoints_dir.iterdir():
+        if path.name.startswith((TEMPORARY, REPLACED)) and path.is_dir() and not path.is_symlink():
+            yield path
+
+
+def _bring_back(checkpoints_dir: Path) -> None:
+    """Give a replaced checkpoint its name again where the replacement never arrived."""
+    for path in list(_leftovers(checkpoints_dir)):
+        name = path.name.removeprefix(REPLACED)
+        if name != path.name and not (checkpoints_dir / name).exists():
+            with contextlib.suppress(OSError):  # a read-only project is left as it is
+                path.rename(checkpoints_dir / name)
+                sync_folder(checkpoints_dir)

@@ -1,0 +1,100 @@
+"""Exploding gradients: norms that grow far beyond those before them (page: `diagnostics/exploding_gradients.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, finite, median, number, ratio, text
+
+ID = "exploding_gradients"
+FIGURES = ("gradients.svg", "learning_curves.svg")
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire on a gradient that is not finite, on a loss that grew until it was not, and on a norm far above the earlier ones."""
+    broken = _non_finite(run, thresholds)
+    if broken is not None:
+        return broken
+    norms = finite(run.norms("max"))
+    if not norms:
+        return Finding(ID, "not_applicable", "The run recorded no gradient norm.")
+    evidence = _steepest(run, thresholds["norm"])
+    fired = evidence["norm"] > thresholds["norm"] and evidence["times"] > thresholds["times_median"]
+    times = f"{text(evidence['times'])} times the {evidence['against']}, {text(evidence['reference'])}"
+    reason = (
+        f"The largest gradient norm was {text(evidence['norm'])} (epoch {evidence['epoch']:g}), {times}; it explodes above {text(thresholds['norm'])} and above "
+        f"{text(thresholds['times_median'])} times."
+    )
+    return judged(ID, fired, reason, evidence, FIGURES)
+
+
+# --- numbers that are not finite ---
+
+
+def _non_finite(run: Run, thresholds: Mapping[str, float]) -> Finding | None:
+    found = run.nonfinite
+    if found is None:
+        places = [epoch for epoch, norm in zip(run.epochs, run.norms("max"), strict=True) if math.isinf(norm)]
+        return _overflow({"epoch": places[0], "what": "gradient"}) if places else None
+    if found.get("what") == "gradient":
+        return _overflow({"step": found.get("step"), "epoch": found.get("epoch"), "what": "gradient"})
+    return _grown(run, found, thresholds)
+
+
+def _overflow(evidence: dict[str, Any]) -> Finding:
+    place = f"step {evidence['step']} (epoch {evidence['epoch']})" if "step" in evidence else f"epoch {evidence['epoch']:g}"
+    return Finding(ID, "fired", f"The gradient norm was not finite at {place}, while the loss still was.", evidence, FIGURES)
+
+
+def _grown(run: Run, found: Mapping[str, Any], thresholds: Mapping[str, float]) -> Finding | None:
+    """Return a finding where the loss grew before it was not finite; a NaN out of nothing is a fault of data or arithmetic."""
+    recent = found.get("recent")
+    if not isinstance(recent, Mapping):
+        return None
+    growths = {name: _growth([number(v) for v in recent.get(name) or []]) for name in ("losses", "norms")}
+    name, times = max(growths.items(), key=lambda item: item[1])
+    if times <= thresholds["times_median"]:
+        return None
+    what = {"losses": "loss", "norms": "gradient norm"}[name]
+    reason = (
+        f"The {what} grew {text(times)} times within the steps before the loss was not finite at step {found.get('step')} "
+        f"(at most {text(thresholds['times_median'])} times allowed)."
+    )
+    evidence = {"step": found.get("step"), "epoch": found.get("epoch"), "what": what, "times": times}
+    return Finding(ID, "fired", reason, evidence, FIGURES)
+
+
+def _growth(values: list[float]) -> float:
+    """Return the last finite value relative to the first, 0 without two of them."""
+    kept = [abs(value) for value in finite(values)]
+    return ratio(kept[-1], kept[0]) if len(kept) > 1 and kept[0] > 0 else 0.0
+
+
+# --- finite norms ---
+
+
+def _steepest(run: Run, limit: float) -> dict[str, Any]:
+    """Return the evaluation whose largest norm stands highest above the earlier ones; of those above the limit, if there are any.
+
+    Norms fall while a model converges, so a norm is compared with the medians up to its own interval, never with later ones.
+    """
+    rows = [_compared(run, place) for place, norm in enumerate(run.norms("max")) if math.isfinite(norm)]
+    above = [row for row in rows if row["norm"] > limit]
+    return max(above, key=lambda row: number(row["times"])) if above else max(rows, key=lambda row: number(row["norm"]))
+
+
+def _compared(run: Run, place: int) -> dict[str, Any]:
+    reference, against = median(run.norms("median")[: place + 1]), "median norm until then"
+    if place == 0 and _never_improved(run):
+        reference = min(finite([reference, run.norms("min")[0]]), default=reference)
+        against = "smallest norm of the first interval"
+    norm = run.norms("max")[place]
+    return {"norm": norm, "epoch": run.epochs[place], "reference": reference, "times": ratio(norm, reference), "against": against}
+
+
+def _never_improved(run: Run) -> bool:
+    """Return whether no evaluation was better than the first step's loss: then early norms cannot have fallen by convergence."""
+    losses = finite(run.series("train", "loss"))
+    return bool(losses) and min(losses) >= run.first_loss

@@ -1,0 +1,150 @@
+"""Overfitting: better on the training set than on the validation set (page: `diagnostics/overfitting.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mltrainer.diagnostics.signals import R2, Finding, Run, finite, judged, number, percent, ratio, settled, text
+
+ID = "overfitting"
+FIGURES = ("gap.svg", "learning_curves.svg")
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire on a gap: in points of a bounded metric; in R2 or relative loss while the validation loss rises."""
+    if run.best_row is None:
+        return Finding(ID, "not_applicable", "The run recorded no evaluation of both splits, so there is no gap to judge.")
+    if run.score == R2:
+        return _by_r2(run, thresholds)
+    if run.score is not None:
+        return _by_points(run, run.score, thresholds)
+    return _by_loss(run, thresholds)
+
+
+# --- bounded metrics ---
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """A metric on both splits at one place of the run."""
+
+    place: str
+    train: float
+    validation: float
+    from_batches: bool = False
+
+    @property
+    def points(self) -> float:
+        return self.train - self.validation
+
+
+def _by_points(run: Run, name: str, thresholds: Mapping[str, float]) -> Finding:
+    gap = max(_gaps(run, name), key=lambda one: one.points)
+    chance = run.chance if name == "accuracy" and run.chance < 1 else 0.0
+    skill = (gap.train - chance) / (1 - chance)
+    noise = _standard_error(gap.validation, run.validation_samples)
+    limits = {"gap": thresholds["gap"], "skill": thresholds["skill"], "noise": thresholds["standard_errors"] * noise}
+    fired = gap.points > limits["gap"] and skill > limits["skill"] and gap.points > limits["noise"]
+    evidence = {
+        "metric": name,
+        "at": gap.place,
+        "train": gap.train,
+        "validation": gap.validation,
+        "gap": gap.points,
+        "train_skill": skill,
+        "standard_error": noise,
+        "train_from": "loss of the training batches" if gap.from_batches else "training set, evaluation mode",
+    }
+    return judged(ID, fired, _points_reason(name, gap, skill, limits), evidence, FIGURES)
+
+
+def _points_reason(name: str, gap: _Gap, skill: float, limits: Mapping[str, float]) -> str:
+    least = "at least " if gap.from_batches else ""
+    reason = (
+        f"{name} at the {gap.place} evaluation: {least}{percent(gap.train)} on the training set, "
+        f"{percent(gap.validation)} on the validation set, a gap of {text(100 * gap.points)} points (at most {text(100 * limits['gap'])} allowed"
+    )
+    if gap.points > limits["gap"] and skill <= limits["skill"]:
+        reason += f"; not judged, since the training skill of {text(skill)} is not above {text(limits['skill'])}"
+    if limits["gap"] < gap.points <= limits["noise"]:
+        reason += f"; not judged, since a validation set of this size errs by {text(100 * limits['noise'])} points"
+    return reason + ")."
+
+
+def _gaps(run: Run, name: str) -> list[_Gap]:
+    train, validation = run.series("train", name), run.series("validation", name)
+    assert run.best_row is not None
+    found = [
+        _Gap("best", train[run.best_row], validation[run.best_row]),
+        _Gap("last", settled(train), settled(validation)),
+        _Gap("last", _least_accuracy(run) if name == "accuracy" else math.nan, settled(validation), from_batches=True),
+    ]
+    return [one for one in found if math.isfinite(one.points)] or [_Gap("best", math.nan, math.nan)]
+
+
+def _least_accuracy(run: Run) -> float:
+    """Return an accuracy that the training batches reached at least, from their loss; NaN if the loss is no cross-entropy.
+
+    A misclassified sample gives its own class at most probability 1/2, so that its cross-entropy is at least ln 2: the share
+    of errors is at most loss / ln 2. It is what was reached on the batches as they were trained on (augmented, with
+    batch statistics), which the training set in evaluation mode does not show. The recorded evaluations tell whether
+    the loss keeps that bound.
+    """
+    pairs = [
+        (accuracy, 1 - loss / math.log(2))
+        for split in ("train", "validation")
+        for accuracy, loss in zip(run.series(split, "accuracy"), run.series(split, "loss"), strict=True)
+        if math.isfinite(accuracy) and math.isfinite(loss)
+    ]
+    if any(accuracy < least - 1e-6 for accuracy, least in pairs):
+        return math.nan
+    return 1 - settled(run.train_loss) / math.log(2)
+
+
+def _standard_error(share: float, samples: int | None) -> float:
+    """Return the standard error of a share; 0 where the number of samples is not known."""
+    if samples is None or not 0 <= share <= 1:
+        return 0.0
+    return math.sqrt(share * (1 - share) / samples)
+
+
+# --- regression, and tasks without a bounded metric ---
+
+
+def _by_r2(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    gap = max(_gaps(run, R2), key=lambda one: one.points)
+    rise = _rise(run)
+    fired = gap.points > thresholds["gap"] and gap.train > thresholds["skill"] and rise > thresholds["rise"]
+    reason = (
+        f"R2 at the {gap.place} evaluation: {text(gap.train)} on the training set, {text(gap.validation)} on the validation set, "
+        f"a gap of {text(gap.points)} (at most {text(thresholds['gap'])} allowed), and the validation loss ended at {text(rise)} times "
+        f"its minimum (at most {text(thresholds['rise'])} allowed); both limits must be exceeded."
+    )
+    evidence = {"metric": R2, "at": gap.place, "train": gap.train, "validation": gap.validation, "gap": gap.points, "rise": rise}
+    return judged(ID, fired, reason, evidence, FIGURES)
+
+
+def _by_loss(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    train, validation = settled(run.series("train", "loss")), settled(run.validation_loss)
+    if not (math.isfinite(train) and math.isfinite(validation)):
+        return Finding(ID, "not_applicable", "The last evaluations hold no finite loss of both splits: there is no gap to judge.")
+    relative, rise = ratio(validation - train, abs(train)), _rise(run)
+    fired = relative > thresholds["gap"] and rise > thresholds["rise"]
+    reason = (
+        f"The validation loss ended at {text(validation)}, {percent(relative)} above the training loss of {text(train)} (at most "
+        f"{percent(thresholds['gap'])} allowed), and at {text(rise)} times its minimum (at most {text(thresholds['rise'])} "
+        "allowed); both limits must be exceeded."
+    )
+    evidence = {"metric": "loss", "train": train, "validation": validation, "relative_gap": relative, "rise": rise}
+    return judged(ID, fired, reason, evidence, FIGURES)
+
+
+def _rise(run: Run) -> float:
+    """Return where the validation loss ended, relative to its minimum; below zero, as 1 plus the rise over its size."""
+    losses = finite(run.validation_loss)
+    if not losses:
+        return number(None)
+    lowest, last = min(losses), settled(run.validation_loss)
+    return 1 + ratio(last - lowest, abs(lowest)) if last != lowest else 1.0

@@ -1,0 +1,284 @@
+"""The diagnostics that exist, their rows for a record, the assessment of a run, and what to recommend.
+
+Pure but for the handbook's pages, which hold every threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mltrainer import handbook
+from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
+from mltrainer.configs.project import meets
+from mltrainer.diagnostics import (
+    convergence_stall,
+    exploding_gradients,
+    nan_loss,
+    overfitting,
+    resource_inefficiency,
+    vanishing_gradients,
+)
+from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
+from mltrainer.errors import InputError
+from mltrainer.workspace import plain
+
+RULES: dict[str, Rule] = {
+    nan_loss.ID: nan_loss.find,
+    overfitting.ID: overfitting.find,
+    exploding_gradients.ID: exploding_gradients.find,
+    vanishing_gradients.ID: vanishing_gradients.find,
+    resource_inefficiency.ID: resource_inefficiency.find,
+    convergence_stall.ID: convergence_stall.find,
+}
+
+DiagnosticRow = dict[str, Any]
+HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set
+SWITCHED_ON = ("clip", "early_stopping")  # groups of the config that null switches off, and that a change may switch on
+ONE_WAY = {  # a change never takes back a setting that already goes further
+    "clip.norm": min,
+    "early_stopping.patience": min,
+    "model.dropout": max,
+    "schedule.warmup_epochs": max,
+    "loader.workers": max,
+}
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+def diagnose(run_result: Mapping[str, Any], project: Path | None) -> list[DiagnosticRow]:
+    """Apply every rule to a run's result, with the thresholds of the handbook's pages.
+
+    Args:
+        run_result: The result of a run, as in `result.json`.
+        project: The project's folder, whose own pages override the shipped ones; None outside a project.
+
+    Returns:
+        One plain row per rule, in the order of `RULES`.
+
+    Raises:
+        InputError: A page of the project is not valid, or its thresholds are not those that the rule reads.
+    """
+    run = Run(run_result)
+    return [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
+
+
+def page_path(name: str) -> str:
+    """Return the path of a diagnostic's page in the handbook."""
+    return f"diagnostics/{name}.md"
+
+
+def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | None) -> DiagnosticRow:
+    thresholds = _thresholds(page, name, project)
+    finding: Finding = rule(run, thresholds)
+    row = {
+        "id": finding.id,
+        "title": page.title,
+        "page": page_path(name),
+        "state": finding.state,
+        "reason": finding.reason,
+        "evidence": finding.evidence,
+        "thresholds": thresholds,
+        "severity": page.severity,
+        "causes": page.causes,
+        "suggestions": [one.model_dump() for one in page.suggestions],
+        "figures": list(finding.figures),
+    }
+    return dict(plain(row))
+
+
+def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[str, float]:
+    """Return a page's thresholds, after comparing a project's own page with the shipped one."""
+    where = page_path(name)
+    if page.diagnostic != name:
+        raise InputError(f"diagnostic: {page.diagnostic} was found, {name} was expected", where=where)
+    wanted = sorted(diagnostic_page(name, None).thresholds) if project else sorted(page.thresholds)
+    if sorted(page.thresholds) != wanted:
+        found = ", ".join(sorted(page.thresholds)) or "none"
+        mend = f"compare with the shipped page: mltrainer guide {where.removesuffix('.md')}"
+        expected = ", ".join(wanted) or "none"
+        raise InputError(f"the thresholds {found} were found, {expected} were expected", where=where, mend=mend)
+    return dict(page.thresholds)
+
+
+def shipped_pages() -> list[str]:
+    """Return the ids of the diagnostic pages that the handbook ships."""
+    paths = (Path(path) for path in handbook.page_paths())
+    return sorted(path.stem for path in paths if path.parent.as_posix() == "diagnostics" and path.stem != "README")
+
+
+# --- assessment -----------------------------------------------------------------------------------
+
+
+def assess(rows: Sequence[Mapping[str, Any]], run_result: Mapping[str, Any]) -> dict[str, str]:
+    """Judge a run's curves, fit and gradients from its rows.
+
+    Returns:
+        `curves`; `fit` (good, overfitting, underfitting, unknown) and `fit_reason`; `gradients` (healthy, exploding,
+        vanishing, unknown) and `gradients_reason`; `state`, the run's.
+    """
+    run = Run(run_result)
+    found = {row["id"]: row for row in rows}
+    fit, fit_reason = _fit(found, run)
+    gradients, gradients_reason = _gradients(found)
+    return {
+        "curves": _curves(run),
+        "fit": fit,
+        "fit_reason": fit_reason,
+        "gradients": gradients,
+        "gradients_reason": gradients_reason,
+        "state": str(run.record.get("state", "unknown")),
+    }
+
+
+def _curves(run: Run) -> str:
+    losses = run.validation_loss
+    if not finite(losses):
+        return f"{len(run.history)} evaluations, none with a finite validation loss."
+    lowest = min(range(len(losses)), key=lambda place: losses[place] if math.isfinite(losses[place]) else math.inf)
+    sentence = (
+        f"{len(losses)} evaluations: the validation loss began at {text(losses[0])}, was lowest at {text(losses[lowest])} "
+        f"(epoch {run.epochs[lowest]:g}) and ended at {text(losses[-1])}"
+    )
+    if run.best_row is None or run.metric_name == "loss":
+        return sentence + "."
+    best = run.series("validation", run.metric_name)[run.best_row]
+    return f"{sentence}; {run.metric_name} was best at {text(best)} (epoch {run.epochs[run.best_row]:g})."
+
+
+def _fit(found: Mapping[str, Mapping[str, Any]], run: Run) -> tuple[str, str]:
+    if found["overfitting"]["state"] == "fired":
+        return "overfitting", found["overfitting"]["reason"]
+    if run.best_row is None or math.isnan(run.skill_of("train", run.best_row)):
+        return "unknown", "No evaluation tells how much of the training set was learned."
+    least = number(found["convergence_stall"]["thresholds"]["learned_skill"])
+    skill = run.skill_of("train", run.best_row)
+    shown = f"the skill on the training set was {text(skill)} at the best evaluation (0: a constant answer, 1: perfect"
+    if skill < least:
+        return "underfitting", f"{shown[0].upper()}{shown[1:]}; at least {text(least)} expected)."
+    return "good", f"{shown[0].upper()}{shown[1:]}; at least {text(least)} expected), and the gap is within its limit."
+
+
+def _gradients(found: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    exploding, vanishing = found["exploding_gradients"], found["vanishing_gradients"]
+    if exploding["state"] == "fired":
+        return "exploding", exploding["reason"]
+    if vanishing["state"] == "fired":
+        return "vanishing", vanishing["reason"]
+    if "not_applicable" in (exploding["state"], vanishing["state"]):
+        return "unknown", exploding["reason"]
+    return "healthy", f"{exploding['reason']} {vanishing['reason']}"
+
+
+# --- acceptance and recommendation ----------------------------------------------------------------
+
+
+def acceptance_rows(acceptance: Mapping[str, str], metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Compare metrics with the criteria of a config.
+
+    Args:
+        acceptance: Criterion by metric, such as `{"accuracy": ">= 0.95"}`.
+        metrics: Measured values by name.
+
+    Returns:
+        One row per criterion; a metric that was not measured has value None and is not met.
+    """
+    return [
+        {"metric": name, "criterion": criterion, "value": metrics.get(name), "met": meets(number(metrics.get(name)), criterion)}
+        for name, criterion in acceptance.items()
+    ]
+
+
+def recommend(
+    rows: Sequence[Mapping[str, Any]], acceptance: Sequence[Mapping[str, Any]], assessment: Mapping[str, str]
+) -> tuple[str, list[str]]:
+    """Recommend what to do with a run.
+
+    `debug` if a critical finding fired, the run did not finish, nothing could be judged, or gradients explode and nothing was
+    learned; else `deploy` if there are criteria and all are met; else `optimize`. Without a criterion nothing says that a
+    model is good enough, so that it is never deployed unasked.
+
+    Returns:
+        The recommendation, and the reasons, one sentence each.
+    """
+    faults = _faults(rows, assessment)
+    if faults:
+        return "debug", faults
+    others = [f"{row['id']} fired: {row['reason']}" for row in rows if row["state"] == "fired"]
+    if not acceptance:
+        return "optimize", ["No acceptance criterion is set, so nothing says that the model is good enough.", *others]
+    decision = "deploy" if all(row["met"] for row in acceptance) else "optimize"
+    return decision, [_acceptance_reason(row) for row in acceptance] + others
+
+
+def _faults(rows: Sequence[Mapping[str, Any]], assessment: Mapping[str, str]) -> list[str]:
+    faults = [f"{row['id']} fired: {row['reason']}" for row in rows if row["state"] == "fired" and row["severity"] == "critical"]
+    if assessment["state"] != "finished":
+        faults.append(f"The run did not come to its end: its state is {assessment['state']}.")
+    if not faults and assessment["gradients"] == "exploding" and assessment["fit"] not in HEALTHY_FITS:
+        faults.append(f"The gradients explode and the model has not learned: {assessment['gradients_reason']}")
+    if not faults and assessment["fit"] == "unknown" and assessment["gradients"] == "unknown":
+        faults.append(f"Neither fit nor gradients can be judged: {assessment['fit_reason']}")
+    return faults
+
+
+def _acceptance_reason(row: Mapping[str, Any]) -> str:
+    value = "was not measured" if row["value"] is None else f"is {text(number(row['value']))}"
+    return f"{row['metric']} {value}, {'as' if row['met'] else 'not as'} required ({row['criterion']})."
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+def suggested_changes(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[DiagnosticRow]:
+    """Return the rows, each with `changes`: the suggestions of a fired one as values for a given config.
+
+    Args:
+        rows: The rows of `diagnose`.
+        config: A training config as nested plain values.
+
+    Returns:
+        Copies of the rows. A change is `{"why": ..., "set": {dotted key: value}}`. Suggestions are left out whose keys
+        the config does not have, or that it already follows.
+    """
+    return [{**row, "changes": _changes(row, config) if row["state"] == "fired" else []} for row in rows]
+
+
+def _changes(row: Mapping[str, Any], config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = []
+    for one in row["suggestions"]:
+        values = {key: _value(config, key, change) for key, change in one["set"].items()}
+        kept = {key: value for key, value in values.items() if value is not None and value != _current(config, key)}
+        if kept:
+            found.append({"why": one["why"], "set": kept})
+    return found
+
+
+def _current(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
+    """Return the value that a change gives a key, or None if the config has no such key."""
+    group, _, _ = key.rpartition(".")
+    current = _current(config, key)
+    if current is None:
+        return change if group in SWITCHED_ON and group in config and config[group] is None else None
+    if isinstance(change, str) and change[:1] == "x":
+        return _scaled(current, float(change[1:]))
+    return ONE_WAY[key](current, change) if key in ONE_WAY else change
+
+
+def _scaled(current: Any, factor: float) -> Any:
+    """Return a number, or each of a list, times a factor; whole numbers stay whole and positive."""
+    if isinstance(current, list):
+        return [_scaled(item, factor) for item in current]
+    if isinstance(current, int):
+        return max(1, round(current * factor))
+    return float(f"{current * factor:.12g}")

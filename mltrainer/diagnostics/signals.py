@@ -1,0 +1,247 @@
+"""What a rule may read: a frozen view over a run's result, and the shape of what it finds.
+
+Numbers that are not finite stand in a result as the strings "nan", "inf" and "-inf"; here they are floats.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+State = Literal["fired", "clear", "not_applicable"]
+Row = Mapping[str, Any]
+
+# Metrics that lie between 0 and 1, so that a difference of two values is a number of percentage points.
+BOUNDED = frozenset(
+    (
+        *("accuracy", "balanced_accuracy", "top5_accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted"),
+        *("precision", "recall", "precision_macro", "recall_macro", "auc", "roc_auc", "average_precision"),
+        *("dice", "iou", "jaccard"),
+    )
+)
+R2 = "r2"
+SETTLED_ROWS = 3  # the end of a curve is the median of so many evaluations: one noisy evaluation is no trend
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one rule says of one run.
+
+    Attributes:
+        id: The diagnostic's id, which is also its page's and its module's name.
+        state: Whether the rule fired, was clear, or could not apply.
+        reason: One sentence with the measured numbers and the threshold.
+        evidence: The measured values, plain.
+        figures: File names of the figures that show it.
+    """
+
+    id: str
+    state: State
+    reason: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    figures: tuple[str, ...] = ()
+
+
+def judged(name: str, fired: bool, reason: str, evidence: dict[str, Any], figures: tuple[str, ...]) -> Finding:
+    """Return a finding that fired, with its figures, or is clear."""
+    return Finding(name, "fired" if fired else "clear", reason, evidence, figures if fired else ())
+
+
+def number(value: Any) -> float:
+    """Return a recorded value as a float; what is no number is NaN."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return NAN
+    try:
+        return float(value)
+    except ValueError:
+        return NAN
+
+
+def finite(values: Iterable[float]) -> list[float]:
+    """Return the values that are finite."""
+    return [value for value in values if math.isfinite(value)]
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median of the finite values, NaN if there is none."""
+    kept = finite(values)
+    return statistics.median(kept) if kept else NAN
+
+
+def settled(values: Sequence[float]) -> float:
+    """Return where a curve ended: the median of its last few evaluations."""
+    return median(values[-SETTLED_ROWS:])
+
+
+def ratio(part: float, whole: float) -> float:
+    """Return part / whole; infinite where only the whole is zero, NaN where both are."""
+    if whole != 0:
+        return part / whole
+    return NAN if part == 0 or math.isnan(part) else math.copysign(math.inf, part)
+
+
+def text(value: float) -> str:
+    """Return a number for a sentence, in three significant digits."""
+    return f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Return a fraction as a percentage."""
+    return f"{100 * value:.3g} %"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's result, as the rules read it.
+
+    Args:
+        record: The result as it stands in `result.json` or in a phase's record; it may lack anything.
+    """
+
+    record: Mapping[str, Any]
+
+    # --- plain parts ---
+
+    @functools.cached_property
+    def history(self) -> list[Row]:
+        """The evaluations in order."""
+        rows = self.record.get("history")
+        return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+    @property
+    def nonfinite(self) -> Mapping[str, Any] | None:
+        """Where the run met a number that is not finite."""
+        found = self.record.get("nonfinite")
+        return found if isinstance(found, Mapping) else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.record.get("state") == "finished"
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the weights with two or more dimensions, in order of definition."""
+        return [str(name) for name in self.record.get("layers") or []]
+
+    @property
+    def first_loss(self) -> float:
+        """The loss of the first step."""
+        return number(self.record.get("first_loss"))
+
+    @property
+    def epochs(self) -> list[float]:
+        """The epoch of each evaluation, counted from 1."""
+        return [number(row.get("epoch")) for row in self.history]
+
+    # --- curves ---
+
+    def series(self, *path: str) -> list[float]:
+        """Return a value of every evaluation, such as `series("validation", "loss")`; NaN where it is missing."""
+        return [number(_at(row, path)) for row in self.history]
+
+    @property
+    def train_loss(self) -> list[float]:
+        """Mean loss of the training steps before each evaluation."""
+        return self.series("train_loss")
+
+    @property
+    def validation_loss(self) -> list[float]:
+        """Loss on the validation set."""
+        return self.series("validation", "loss")
+
+    @property
+    def metric_name(self) -> str:
+        """The metric that chose the best checkpoint; `loss` if none is named."""
+        return str(_at(self.record, ("metric", "name")) or "loss")
+
+    @property
+    def larger_is_better(self) -> bool:
+        """The direction of that metric."""
+        return str(_at(self.record, ("metric", "mode"))) == "max"
+
+    def has_metric(self, name: str) -> bool:
+        """Return whether both splits were measured by a metric."""
+        return bool(finite(self.series("validation", name)) and finite(self.series("train", name)))
+
+    @functools.cached_property
+    def score(self) -> str | None:
+        """A metric with a known best value of 1: the chosen one if it is bounded, R2 for a regression, else any bounded one."""
+        named = [self.metric_name, "accuracy", R2, *sorted(BOUNDED)]
+        return next((name for name in named if (name in BOUNDED or name == R2) and self.has_metric(name)), None)
+
+    @functools.cached_property
+    def best_row(self) -> int | None:
+        """The place in the history of the best evaluation, by the chosen metric."""
+        sign = 1.0 if self.larger_is_better else -1.0
+        values = [sign * value for value in self.series("validation", self.metric_name)]
+        order = [place for place, value in enumerate(values) if math.isfinite(value)]
+        return max(order, key=lambda place: (values[place], -place)) if order else None
+
+    # --- what was learned ---
+
+    @functools.cached_property
+    def class_counts(self) -> list[int]:
+        """Validation samples of each class, from the confusion matrix; empty without one."""
+        matrix = _at(self.record, ("evaluation", "confusion"))
+        return [sum(int(number(n)) for n in row) for row in matrix] if isinstance(matrix, list) else []
+
+    @property
+    def validation_samples(self) -> int | None:
+        """Number of validation samples, where the confusion matrix tells it."""
+        return sum(self.class_counts) or None
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of always naming the most frequent class; NaN if the classes are not known."""
+        counts = self.class_counts
+        return max(counts) / sum(counts) if sum(counts) else NAN
+
+    def skill_of(self, split: Literal["train", "validation"], place: int) -> float:
+        """Return how much was learned at an evaluation: 0 is a constant answer, 1 is perfect.
+
+        Accuracy is taken relative to the most frequent class, R2 is its own skill; where neither can be used, the share of
+        the first step's loss that is gone. NaN where nothing can be said.
+        """
+        if self.has_metric("accuracy") and self.chance < 1:
+            return (self.series(split, "accuracy")[place] - self.chance) / (1 - self.chance)
+        if self.has_metric(R2):
+            return self.series(split, R2)[place]
+        first = self.first_loss
+        return 1 - self.series(split, "loss")[place] / first if first > 0 else NAN
+
+    @functools.cached_property
+    def skill(self) -> float:
+        """Skill on the validation set at the best evaluation."""
+        return NAN if self.best_row is None else self.skill_of("validation", self.best_row)
+
+    def learned(self, at_least: float) -> bool:
+        """Return whether the validation skill reached a threshold; unknown skill counts as not learned."""
+        return self.skill >= at_least
+
+    # --- gradients ---
+
+    def norms(self, which: Literal["median", "max", "min"]) -> list[float]:
+        """Return the gradient norm before clipping, over the steps before each evaluation."""
+        return self.series("grad_norm", which)
+
+    @functools.cached_property
+    def layer_norms(self) -> list[list[float]]:
+        """Median gradient norm of each layer, for every evaluation that recorded them."""
+        rows = (row.get("layer_norms") for row in self.history)
+        return [[number(norm) for norm in norms] for norms in rows if isinstance(norms, list) and norms]
+
+
+def _at(row: Mapping[str, Any], path: Iterable[str]) -> Any:
+    value: Any = row
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+Rule = Callable[[Run, Mapping[str, float]], Finding]

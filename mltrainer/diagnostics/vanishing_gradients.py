@@ -1,0 +1,96 @@
+"""Vanishing gradients: first layers that hardly learn (page: `diagnostics/vanishing_gradients.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mltrainer.diagnostics.signals import Finding, Run, finite, median, ratio, text
+
+ID = "vanishing_gradients"
+FIGURES = ("gradient_layers.svg", "gradients.svg")
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where the model has not learned and the first layer, or all layers, received hardly any gradient."""
+    norms = finite(run.norms("median"))
+    if not norms:
+        return Finding(ID, "not_applicable", "The run recorded no gradient norm.")
+    evidence = _measure(run)
+    sentence = _sentence(run, evidence, thresholds)
+    if run.learned(thresholds["learned_skill"]):
+        skill = f"skill {text(run.skill)}, at least {text(thresholds['learned_skill'])}"
+        return Finding(ID, "clear", f"The model has learned ({skill}), so small norms are convergence; {sentence}", evidence)
+    if not _vanishes(evidence, thresholds):
+        return Finding(ID, "clear", sentence[0].upper() + sentence[1:], evidence)
+    reason = f"The model has not learned (skill {text(run.skill)}, below {text(thresholds['learned_skill'])}), and {sentence}"
+    return Finding(ID, "fired", reason, evidence, FIGURES)
+
+
+def _vanishes(evidence: Mapping[str, Any], thresholds: Mapping[str, float]) -> bool:
+    layer = evidence["layer_ratio"] is not None and evidence["layer_ratio"] < thresholds["layer_ratio"]
+    return bool(layer or evidence["relative_norm"] < thresholds["relative_norm"])
+
+
+def _measure(run: Run) -> dict[str, Any]:
+    """Return the signals of the first half of the run: later, a healthy model's gradients may fade."""
+    layers = _first_half(run.layer_norms)
+    whole = median(_first_half(run.norms("median")))
+    scale = abs(run.first_loss)
+    return {
+        "layer_ratio": _layer_ratio(layers),
+        "first_layer": _middle(layers, 0),
+        "last_layer": _middle(layers, -1),
+        "second_layer_ratio": _second_ratio(layers),
+        "relative_norm": ratio(whole, scale) if math.isfinite(scale) and scale > 0 else whole,
+        "norm": whole,
+        "skill": run.skill,
+        "layers": len(run.layers),
+    }
+
+
+def _first_half(rows: Sequence[Any]) -> Sequence[Any]:
+    return rows[: math.ceil(len(rows) / 2)]
+
+
+def _middle(rows: Sequence[Sequence[float]], place: int) -> float | None:
+    return median(row[place] for row in rows) if rows else None
+
+
+def _layer_ratio(rows: Sequence[Sequence[float]]) -> float | None:
+    """Return the median of first / last layer's norm, over the rows in which the first received any gradient.
+
+    Exact zeros are left out as long as there are other rows: there, units died or numbers underflowed later on. A first layer
+    that never received a gradient has ratio 0. None with fewer than two layers.
+    """
+    deep = [row for row in rows if len(row) > 1]
+    alive = [ratio(row[0], row[-1]) for row in deep if row[0] > 0]
+    return median(alive) if alive else 0.0 if deep else None
+
+
+def _second_ratio(rows: Sequence[Sequence[float]]) -> float | None:
+    deep = [ratio(row[1], row[-1]) for row in rows if len(row) > 2 and row[1] > 0]
+    return median(deep) if deep else None
+
+
+def _sentence(run: Run, evidence: Mapping[str, Any], thresholds: Mapping[str, float]) -> str:
+    whole = (
+        f"the gradient norm was {text(evidence['relative_norm'])} of the first loss in the first half of the run "
+        f"(at least {text(thresholds['relative_norm'])} expected)."
+    )
+    if evidence["layer_ratio"] is None:
+        return f"the model has one layer of weights; {whole}"
+    first = f" ({run.layers[0]})" if run.layers else ""
+    received = "exactly zero" if evidence["layer_ratio"] == 0 else text(evidence["layer_ratio"])
+    least = text(thresholds["layer_ratio"])
+    layer = f"the first layer{first} received {received} of the last layer's gradient (at least {least} expected)"
+    return f"{layer}{_hint(evidence, thresholds)}, and {whole}"
+
+
+def _hint(evidence: Mapping[str, Any], thresholds: Mapping[str, float]) -> str:
+    """Tell the first layer alone from depth: a gradient scaled by tiny inputs is small in the first layer only."""
+    second = evidence["second_layer_ratio"]
+    if evidence["layer_ratio"] >= thresholds["layer_ratio"] or second is None or second < thresholds["layer_ratio"]:
+        return ""
+    return f" while the second received {text(second)}: look at the scale of the inputs, or at what cuts the first layer off"

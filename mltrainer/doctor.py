@@ -1,0 +1,179 @@
+"""What this machine can do, what is missing, and how to get it; collected without importing torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from mltrainer.reproducibility import environment, git
+
+Row = dict[str, str | None]
+
+PYTHON_FROM = (3, 11)
+MEMORY_MB = 4096  # chosen by us: two probes of a small model fit, with room for data
+DISK_MB = 2048  # chosen by us: room for the checkpoints of some runs of a small model
+# distribution, what it is for, how to get it
+EXTRAS = (
+    ("onnx", "ONNX export", "pip install 'mltrainer[onnx]'"),
+    ("onnxscript", "ONNX export", "pip install 'mltrainer[onnx]'"),
+    ("onnxruntime", "comparing the ONNX export with the trained model", "pip install 'mltrainer[onnx]'"),
+    ("pyarrow", "Parquet files", "pip install 'mltrainer[tables]'"),
+    ("pillow", "folders of images", "pip install 'mltrainer[images]'"),
+    ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),
+    ("tensorflow", "deterministic operations of TensorFlow beside PyTorch", "pip install tensorflow"),
+)
+
+
+def examine(folder: Path | None = None) -> list[Row]:
+    """Return what was found, one row per capability.
+
+    Args:
+        folder: Whose disk and git repository are looked at; by default the current one.
+
+    Returns:
+        Rows of `what`, `state` ("ok"; "missing": something that is needed; "note": worth knowing, nothing is broken),
+        `found`, and `get`: how to get or mend it, or None.
+    """
+    place = (folder or Path.cwd()).resolve()
+    gpus = environment.gpus()
+    return [
+        _python(),
+        *_required(),
+        _torch_build(gpus),
+        _gpu(gpus),
+        *_git(place),
+        *(_extra(*extra) for extra in EXTRAS),
+        _cores(),
+        _memory(),
+        _disk(place),
+        _determinism(gpus),
+    ]
+
+
+def _row(what: str, state: str, found: str, get: str | None = None) -> Row:
+    return {"what": what, "state": state, "found": found, "get": get}
+
+
+def version_of(distribution: str) -> str | None:
+    """Return the version of an installed distribution, from its metadata, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+# --- software -----------------------------------------------------------------------------------
+
+
+def _python() -> Row:
+    found = environment.python()
+    text = f"{found['version']} ({found['implementation']}, {found['executable_kind']})"
+    if sys.version_info < PYTHON_FROM:
+        return _row("Python", "missing", text, f"install Python {'.'.join(map(str, PYTHON_FROM))} or newer")
+    get = None if found["executable_kind"] != "system" else "python3 -m venv .venv keeps a project's packages to itself"
+    return _row("Python", "note" if get else "ok", text, get)
+
+
+def _required() -> list[Row]:
+    """Return a row for all packages that are needed, or one for each that is missing."""
+    missing = [name for name in _requirements() if version_of(name) is None]
+    if not missing:
+        return [_row("packages", "ok", "everything that is required is installed")]
+    return [_row(name, "missing", "not installed", f"pip install {name}") for name in missing]
+
+
+def _requirements() -> list[str]:
+    """Return the names of what mltrainer requires, as its own metadata says."""
+    try:
+        lines = importlib.metadata.requires("mltrainer") or []
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return ["torch", "numpy", "scikit-learn", "safetensors", "pydantic", "click", "PyYAML", "rich"]
+    needed = (line for line in lines if "extra ==" not in line)
+    return [match[0] for line in needed if (match := re.match(r"[\w.-]+", line))]
+
+
+def _torch_build(gpus: list[dict[str, str]]) -> Row:
+    version = version_of("torch")
+    if version is None:
+        return _row("PyTorch", "missing", "not installed", "pip install torch")
+    if gpus and version.endswith("+cpu"):
+        get = "pip install torch from https://pytorch.org/get-started/locally, the build for your CUDA"
+        return _row("PyTorch", "note", f"{version}: a CPU build beside a GPU, which will not be used", get)
+    return _row("PyTorch", "ok", version)
+
+
+def _extra(distribution: str, purpose: str, get: str) -> Row:
+    version = version_of(distribution)
+    if version is None:
+        return _row(distribution, "note", f"not installed; needed only for {purpose}", get)
+    return _row(distribution, "ok", f"{version}, for {purpose}")
+
+
+def _git(folder: Path) -> list[Row]:
+    """Return git's version, and what it knows of the folder."""
+    try:
+        version = git.run(folder, "--version").decode().removeprefix("git version ").strip()
+    except git.GitError as error:
+        return [_row("git", "note", f"{error}: file digests stand for commits", "install git, for instance apt-get install git")]
+    found = git.describe(folder)
+    if found["commit"] is None:
+        return [_row("git", "ok", version), _row("repository", "note", str(found["note"]), "mltrainer init, or git init")]
+    branch = found["branch"] or "no branch"
+    text = f"{found['commit'][:12]} on {branch}" + (", with uncommitted changes" if found["dirty"] else "")
+    return [_row("git", "ok", version), _row("repository", "ok", text if not found["note"] else f"{text}; {found['note']}")]
+
+
+# --- the machine --------------------------------------------------------------------------------
+
+
+def _gpu(gpus: list[dict[str, str]]) -> Row:
+    if gpus:
+        names = ", ".join(row["name"] for row in gpus)
+        return _row("GPU", "ok", f"{names}; driver {gpus[0]['driver']}, CUDA up to {gpus[0]['cuda']}")
+    if Path("/proc/driver/nvidia/version").exists() and version_of("nvidia-ml-py") is None:
+        return _row("GPU", "note", "an NVIDIA driver is loaded, but nothing here can ask it", "pip install 'mltrainer[gpu]'")
+    return _row("GPU", "note", "none that is visible; training runs on the CPU, GPU items are 'not applicable'")
+
+
+def _cores() -> Row:
+    cpu = environment.cpu()
+    quota = f", limited to {cpu['quota']:g} by the container" if cpu["quota"] else ""
+    return _row("CPU", "ok", f"{cpu['model']}, {cpu['cores']} core(s){quota}; {_widest(cpu['flags'])}")
+
+
+def _widest(flags: list[str]) -> str:
+    names = (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("sve", "SVE"), ("asimd", "NEON"))
+    return next((name for flag, name in names if flag in flags), "no wide instructions known")
+
+
+def _memory() -> Row:
+    found = environment.memory_mb()
+    text = f"{found / 1024:.1f} GiB"
+    return (
+        _row("memory", "ok", text) if found >= MEMORY_MB else _row("memory", "note", text, "expect small batches and models only")
+    )
+
+
+def _disk(folder: Path) -> Row:
+    try:
+        free = shutil.disk_usage(folder).free >> 20
+    except OSError as error:
+        return _row("disk", "missing", f"cannot be asked: {error.strerror}", "choose a folder on a disk that works")
+    text = f"{free / 1024:.1f} GiB free"
+    return _row("disk", "ok", text) if free >= DISK_MB else _row("disk", "note", text, "free some space for checkpoints")
+
+
+def _determinism(gpus: list[dict[str, str]]) -> Row:
+    """Return which repetition can be expected bit for bit; the planning phase measures it."""
+    same = "bit for bit on this machine with the same packages and thread count"
+    gpu = "; GPU operations without a deterministic form stop the run instead of differing" if gpus else ""
+    other = "another CPU type or thread count may round otherwise"
+    return _row("determinism", "ok", f"{same}{gpu}; {other}", "mltrainer guide reproducibility/determinism")
+
+
+def missing(rows: list[Row]) -> list[Row]:
+    """Return the rows of what is needed and not there."""
+    return [row for row in rows if row["state"] == "missing"]

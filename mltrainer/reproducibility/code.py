@@ -1,0 +1,281 @@
+"""Code identity: the project's files that a run really imported, the commit, and what was not committed.
+
+What mltrainer itself writes (`.mltrainer/`, the artifacts under `phases/`) is no code: committing the reports changes
+nothing. A project's own pages of the handbook are policy, and count.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mltrainer import handbook
+from mltrainer.reproducibility import git
+from mltrainer.reproducibility.git import Change, GitError, Repository
+from mltrainer.reproducibility.secrets import scan_files
+from mltrainer.workspace import PHASES, digest, sha256_bytes, sha256_file
+
+MAX_FILE_BYTES = 10 * 2**20  # chosen by us: no source file is larger, and data has its own fingerprint
+MAX_UNTRACKED = 5000  # chosen by us: hashing this many small files takes about a second
+SNAPSHOTS = "refs/mltrainer"
+_FOREIGN = {".venv", "venv", ".tox", ".nox", "site-packages", "dist-packages", ".mltrainer"}
+_ENGINE = Path(__file__).resolve().parents[1]
+_PHASE_FOLDERS = {f"{number:02d}_{phase}" for number, phase in enumerate(PHASES, 1)}
+_PRIVATE_FILE = re.compile(r"\.env(?!\.example$).*|\.netrc|\.pgpass|\.git-credentials|id_(?:rsa|dsa|ecdsa|ed25519)")
+_IDENTITY = {
+    **{f"GIT_{role}_NAME": "mltrainer" for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_EMAIL": "mltrainer@localhost" for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_DATE": "946684800 +0000" for role in ("AUTHOR", "COMMITTER")},  # fixed: the same tree is the same commit
+}
+
+
+# --- what was imported --------------------------------------------------------------------------
+
+
+def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the project's files that are imported, sorted by path.
+
+    Args:
+        root: The project's folder.
+        modules: Imported modules by name; by default those of this process.
+
+    Returns:
+        Rows of `path` (relative, forward slashes), `sha256` and `size` in bytes. Packages installed in a virtual
+        environment inside the project, and mltrainer itself, are left out.
+    """
+    loaded = sys.modules if modules is None else modules
+    found = {inside for module in list(loaded.values()) if (file := _file_of(module)) and (inside := _inside(root, file))}
+    return [_row(root, path) for path in sorted(found)]
+
+
+def _file_of(module: Any) -> Path | None:
+    """Return the file that a module came from; looks at its plain attributes only, because asking may import."""
+    try:
+        name = vars(module).get("__file__")
+    except TypeError:  # anything may stand in sys.modules
+        return None
+    if not isinstance(name, str):
+        return None
+    path = Path(os.path.abspath(name))  # not resolved: a link in the project is the project's
+    return next((candidate for candidate in (path, *path.parents) if candidate.is_file()), None)  # a module in a zip file
+
+
+def _inside(root: Path, file: Path) -> str | None:
+    """Return a file's path in the project, or None where it is not the project's code."""
+    if file.is_relative_to(_ENGINE) or file.resolve().is_relative_to(_ENGINE):
+        return None
+    for base in (Path(os.path.abspath(root)), root.resolve()):
+        for candidate in (file, file.resolve()):
+            if candidate.is_relative_to(base):
+                relative = candidate.relative_to(base)
+                return None if _is_foreign(base, relative) else relative.as_posix()
+    return None
+
+
+def _is_foreign(root: Path, relative: Path) -> bool:
+    environments = (root / parent / "pyvenv.cfg" for parent in relative.parents[:-1])
+    return bool(_FOREIGN & set(relative.parts)) or any(map(Path.exists, environments))
+
+
+def _row(root: Path, path: str) -> dict[str, Any]:
+    file = root / path
+    return {"path": path, "sha256": sha256_file(file), "size": file.stat().st_size}
+
+
+# --- identity -----------------------------------------------------------------------------------
+
+
+def source(root: Path, files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the identity of the code that ran; works everywhere and says in `note` what could not be known.
+
+    Args:
+        root: The project's folder.
+        files: What was imported, as `imported_files` returns it.
+
+    Returns:
+        `files` and their digest `sha256`; `commit`, `branch`, `dirty`, `diff_sha256` (digest of what differs from the
+        commit, None in a clean tree), `untracked` (files that git does not know), `snapshot` (None) and `note`.
+    """
+    identity = {"files": files, "sha256": digest(files), "snapshot": None}
+    try:
+        repository = git.locate(root)
+        changed = _changes(repository)
+        unheld = _unheld(repository, root, files, changed)
+    except GitError as error:
+        nothing = {"commit": None, "branch": None, "dirty": None, "diff_sha256": None, "untracked": 0}
+        return {**identity, **nothing, "note": f"{error}: the digests of the imported files stand for the code"}
+    known = git.head(repository)
+    if unheld:
+        known["note"] = "; ".join(filter(None, (known["note"], f"imported, but hidden from git: {', '.join(unheld)}")))
+    difference = [*_difference(repository, changed), *({"path": f"{repository.prefix}{path}", "hidden": True} for path in unheld)]
+    return {
+        **identity,
+        **known,
+        "dirty": bool(difference) or repository.commit is None,
+        "diff_sha256": digest(difference) if difference else None,
+        "untracked": sum(not change.tracked for change in changed),
+    }
+
+
+def _changes(repository: Repository) -> list[Change]:
+    """Return what differs from the commit, less what mltrainer and the interpreter write."""
+    exclude = [f":(top,exclude,glob)**/{name}/**" for name in ("__pycache__", ".venv")]
+    exclude.append(f":(top,exclude,literal){repository.prefix}.mltrainer")
+    pages = set(handbook.page_paths())
+    return [change for change in git.changes(repository, exclude) if not _is_written(change.path, repository.prefix, pages)]
+
+
+def _is_written(path: str, prefix: str, pages: set[str]) -> bool:
+    """Return whether a path is an artifact that a phase writes, and not a page of the handbook that a project overrides."""
+    if not path.startswith(prefix):
+        return False
+    relative = path.removeprefix(prefix)
+    parts = relative.split("/")
+    return len(parts) > 2 and parts[0] == "phases" and parts[1] in _PHASE_FOLDERS and relative not in pages
+
+
+def _unheld(repository: Repository, root: Path, files: list[dict[str, Any]], changed: Sequence[Change]) -> list[str]:
+    """Return imported files that the commit does not hold although git reports no change: ignored, or assumed unchanged."""
+    reported = {change.path for change in changed}
+    paths = [row["path"] for row in files if f"{repository.prefix}{row['path']}" not in reported]
+    return [path for path, (held, now) in git.blobs(repository, root, paths).items() if held != now]
+
+
+def _difference(repository: Repository, changed: Sequence[Change]) -> Iterator[dict[str, Any]]:
+    """Yield each changed path with its content's digest: unlike a diff's text the same for every version of git."""
+    budget = MAX_UNTRACKED
+    for change in changed:
+        budget -= not change.tracked
+        hashed = change.tracked or budget >= 0
+        yield {"path": change.path, **_content(repository.top / change.path, change.submodule, hashed)}
+
+
+def _content(path: Path, submodule: str | None, hashed: bool) -> dict[str, Any]:
+    """Return what identifies a path's content; of large files the size, because data has its own fingerprint."""
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return {"link": sha256_bytes(os.fsencode(os.readlink(path)))}
+        if stat.S_ISDIR(status.st_mode):
+            return {"submodule": submodule, "commit": git.describe(path)["commit"]}
+        if not stat.S_ISREG(status.st_mode):
+            return {"special": True}
+        small = hashed and status.st_size <= MAX_FILE_BYTES
+        executable = bool(status.st_mode & stat.S_IXUSR)
+        return {"size": status.st_size, "executable": executable, "sha256": sha256_file(path) if small else None}
+    except FileNotFoundError:
+        return {"deleted": True}
+    except OSError as error:
+        return {"unreadable": error.strerror}
+
+
+# --- the snapshot of a dirty tree ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A captured work tree.
+
+    Attributes:
+        ref: `refs/mltrainer/<tree>`; `git restore --source REF .` brings it back. None where it could not be taken.
+        skipped: Rows of `path` and `reason`: too large, holds a secret, or not a file.
+        note: Why there is none.
+    """
+
+    ref: str | None
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    note: str | None = None
+
+
+def snapshot(root: Path) -> str | None:
+    """Capture a dirty work tree and return its ref, or None where git cannot hold it; see `take_snapshot`."""
+    return take_snapshot(root).ref
+
+
+def take_snapshot(root: Path) -> Snapshot:
+    """Capture a work tree as a commit under `refs/mltrainer`; index, work tree, branches and stash stay as they are.
+
+    What git ignores, files over 10 MiB and files that hold a secret are left as the last commit has them.
+
+    Args:
+        root: The project's folder.
+
+    Returns:
+        The snapshot, verified to hold what was captured.
+    """
+    try:
+        repository = git.locate(root)
+        changed = _changes(repository)
+        skipped = _skipped(repository, changed)
+        out = {row["path"] for row in skipped}
+        ref = _commit(repository, [change.path for change in changed if change.path not in out], skipped)
+        return Snapshot(ref, skipped)
+    except (GitError, OSError) as error:
+        return Snapshot(None, note=f"no snapshot of the uncommitted changes: {error}")
+
+
+def _skipped(repository: Repository, changed: Sequence[Change]) -> list[dict[str, str]]:
+    untracked = [change.path for change in changed if not change.tracked]
+    many = set(untracked[MAX_UNTRACKED:])
+    rows = ((change.path, "too many files" if change.path in many else _obstacle(repository, change)) for change in changed)
+    return [{"path": path, "reason": reason} for path, reason in rows if reason]
+
+
+def _obstacle(repository: Repository, change: Change) -> str | None:
+    """Return why a path may not be captured."""
+    path = repository.top / change.path
+    if change.submodule is not None or not os.path.lexists(path):
+        return None
+    if path.is_symlink():
+        return None
+    if path.is_dir():
+        return "now a folder" if change.tracked else "a repository of its own"
+    if not path.is_file():
+        return "not a file"
+    if _PRIVATE_FILE.fullmatch(path.name):
+        return "a file for secrets"
+    if path.stat().st_size > MAX_FILE_BYTES:
+        return f"larger than {MAX_FILE_BYTES >> 20} MiB"
+    return "holds a secret" if scan_files([path]) else None
+
+
+def _commit(repository: Repository, paths: list[str], skipped: list[dict[str, str]]) -> str:
+    """Write the commit from an index of its own, which begins with the last commit: what is only staged stays out."""
+    with tempfile.TemporaryDirectory(prefix="mltrainer-") as folder:
+        index = {"GIT_INDEX_FILE": f"{folder}/index"}
+        git.run(repository.top, "read-tree", "HEAD" if repository.commit else "--empty", variables=index)
+        names = os.fsencode("".join(f"{path}\0" for path in paths))
+        add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        git.run(repository.top, *add, stdin=names, variables=index, timeout_s=120)
+        tree = git.run(repository.top, "write-tree", variables=index).decode().strip()
+    left_out = (f"left out: {row['path']} ({row['reason']})" for row in skipped)
+    message = "\n".join(["Uncommitted changes, captured by mltrainer", "", *left_out])
+    parents = ["-p", repository.commit] if repository.commit else []
+    command = ("commit-tree", tree, *parents, "-F", "-")
+    commit = git.run(repository.top, *command, stdin=os.fsencode(message + "\n"), variables=_IDENTITY).decode().strip()
+    ref = f"{SNAPSHOTS}/{tree}"
+    git.run(repository.top, "update-ref", "--no-deref", ref, commit)
+    _verify(repository, ref, paths)
+    return ref
+
+
+def _verify(repository: Repository, ref: str, paths: list[str]) -> None:
+    """Read a snapshot back: what is there must be in it, what is gone must not.
+
+    Raises:
+        GitError: It cannot be restored from; the ref is taken away again.
+    """
+    listing = os.fsdecode(git.run(repository.top, "ls-tree", "-r", "-z", "-l", "--full-tree", ref))
+    rows = [row.partition("\t") for row in listing.split("\0") if row]
+    held = {path: about.split()[3] for about, _, path in rows}
+    wrong = [path for path in paths if os.path.lexists(repository.top / path) != (path in held) or held.get(path) == "BAD"]
+    if wrong:
+        git.run(repository.top, "update-ref", "-d", ref)
+        raise GitError(f"the snapshot does not hold {', '.join(wrong[:5])}")

@@ -1,0 +1,349 @@
+"""The environment of a run: what is installed, on what it runs, and the variables that change results.
+
+Captured without importing torch or any other package that is recorded. What decides the results is one flat
+table (`deciding`): the digest covers it, and the difference of two environments is the difference of two tables, so
+equal digests and an empty difference mean the same thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mltrainer.reproducibility.secrets import redact
+from mltrainer.workspace import digest
+
+# Names only, never patterns: a pattern such as TORCH_* would one day record somebody's token.
+VARIABLES = (
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS", "ONEDNN_DEFAULT_FPMATH_MODE"),
+    *("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_DYNAMIC", "MKL_THREADING_LAYER", "MKL_NUM_THREADS"),
+    *("OMP_NUM_THREADS", "OMP_DYNAMIC", "OMP_PROC_BIND", "OMP_PLACES", "OMP_SCHEDULE", "OMP_THREAD_LIMIT"),
+    *("OMP_MAX_ACTIVE_LEVELS", "KMP_AFFINITY", "KMP_DETERMINISTIC_REDUCTION", "GOMP_CPU_AFFINITY", "GLIBC_TUNABLES"),
+    *("OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES", "PYTHONHASHSEED", "PYTHONOPTIMIZE"),
+    *("CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE"),
+    *("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "NCCL_ALGO", "NCCL_PROTO"),
+    *("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC", "TF_CUDNN_USE_AUTOTUNE", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS"),
+    *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "XLA_FLAGS"),
+)
+# Recorded, but they decide nothing: the launcher gives every tool its own value, whatever the shell says; and which of
+# several equal GPUs is visible is the batch system's choice.
+NOT_DECIDING = frozenset(
+    (
+        *("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    )
+)
+INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they put packages there and take no part in a run
+ABSENT = "not installed"
+_INSTRUCTIONS = re.compile(
+    r"(?:s?sse\d?(?:_\d|a)?|pni|avx\w*|amx\w*|fma\d?|f16c|bmi[12]|abm|asimd\w*|neon|sve\w*|sme(?!p)\w*|bf16|i8mm|fphp|rvv|vsx)"
+)
+_FIELD = {name: re.compile(rf"^{name}:[ \t]*(\S+)", re.MULTILINE) for name in ("Name", "Version")}
+
+
+# --- capturing ----------------------------------------------------------------------------------
+
+
+def capture(threads: int) -> dict[str, Any]:
+    """Return this machine's environment.
+
+    Args:
+        threads: CPU threads of one operation, as the run is configured.
+
+    Returns:
+        `python`, `platform`, `cpu`, `memory_mb`, `distributions`, `variables`, `gpu`, `threads` and `sha256`, the
+        digest of what decides results. No host name, no user name, no path.
+    """
+    environment = {
+        "python": python(),
+        "platform": {"system": platform.system(), "release": os.uname().release, "machine": os.uname().machine, "libc": libc()},
+        "cpu": cpu(),
+        "memory_mb": memory_mb(),
+        "distributions": distributions(),
+        "variables": variables(os.environ),
+        "gpu": gpus(),
+        "threads": threads,
+    }
+    return {**environment, "sha256": environment_digest(environment)}
+
+
+def python() -> dict[str, str]:
+    """Return the interpreter: version, implementation, build, and what kind of installation it is."""
+    kind = "virtual environment" if sys.prefix != sys.base_prefix else "system"
+    if (Path(sys.prefix) / "conda-meta").is_dir():
+        kind = "conda"
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "build": " ".join((*platform.python_build(), platform.python_compiler())),
+        "executable_kind": kind,
+    }
+
+
+def libc() -> str:
+    """Return the C library and its version, such as `glibc 2.36`; its mathematical functions round."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
+    except (ValueError, OSError, AttributeError):  # musl and macOS do not know the name
+        return " ".join(filter(None, platform.libc_ver())) or f"{platform.system()} {os.uname().release}"
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the allow-list that are set, without any secret that stands in them."""
+    return {name: redact(environment[name])[:500] for name in sorted(VARIABLES) if name in environment}
+
+
+# --- distributions ------------------------------------------------------------------------------
+
+
+def distributions() -> list[dict[str, Any]]:
+    """Return what is installed, sorted by name.
+
+    Returns:
+        Rows of `name`, `version`, `record_sha256` and `editable`. The digest covers the lines of RECORD that came with
+        the package: the installer adds lines with the environment's own path in them, which differ from machine to
+        machine. It is None for an editable installation, or without a RECORD.
+    """
+    here = os.getcwd()  # the current folder is on the path or not, depending on how the program was started
+    found: dict[str, dict[str, Any]] = {}
+    for distribution in importlib.metadata.distributions(path=[entry for entry in sys.path if entry not in ("", here)]):
+        if not _is_leftover(distribution):
+            row = _distribution(distribution)
+            found.setdefault(_normal(row["name"]), row)  # the first on the path is the one that is imported
+    return [found[name] for name in sorted(found)]
+
+
+def _is_leftover(distribution: importlib.metadata.Distribution) -> bool:
+    """Return whether this is what an interrupted `pip install` left behind, under a name that begins with a tilde."""
+    return _folder(distribution).startswith("~")
+
+
+def _folder(distribution: importlib.metadata.Distribution) -> str:
+    return str(getattr(getattr(distribution, "_path", None), "name", ""))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _distribution(distribution: importlib.metadata.Distribution) -> dict[str, Any]:
+    """Return one row; the header is searched, because parsing it as an e-mail takes most of the time."""
+    header = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    name, version = (match[1] if (match := _FIELD[key].search(header)) else "" for key in ("Name", "Version"))
+    editable = '"editable": true' in (distribution.read_text("direct_url.json") or "").replace('":true', '": true')
+    record = None if editable else distribution.read_text("RECORD")
+    return {
+        "name": name or _folder(distribution).partition("-")[0],
+        "version": version,
+        "record_sha256": record_digest(record) if record else None,
+        "editable": editable,
+    }
+
+
+def record_digest(record: str) -> str:
+    """Return the digest of a RECORD's lines that came with the package, whatever installed it and wherever."""
+    hashed = (line for line in record.splitlines() if ",sha256=" in line and ".dist-info/" not in line)
+    own = sorted(line for line in hashed if not line.startswith((".", "/")))
+    return hashlib.sha256("\n".join(own).encode()).hexdigest()
+
+
+# --- the machine --------------------------------------------------------------------------------
+
+
+def cpu() -> dict[str, Any]:
+    """Return the CPU: `model`, `vendor`, `cores` (usable by this process), `quota` (a container's), instructions (`flags`)."""
+    fields = _cpuinfo(_text("/proc/cpuinfo"))
+    words = (fields.get("flags") or fields.get("features") or "").split()
+    flags = sorted({word for word in words if _INSTRUCTIONS.fullmatch(word)})
+    return {
+        "model": fields.get("model name") or fields.get("cpu part") or platform.processor() or os.uname().machine,
+        "vendor": fields.get("vendor_id") or fields.get("cpu implementer") or "unknown",
+        "cores": cores(),
+        "quota": _cpu_quota(),
+        "flags_sha256": digest(flags),
+        "flags": flags,
+    }
+
+
+def _cpuinfo(text: str) -> dict[str, str]:
+    """Return the fields of the first CPU."""
+    rows = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {key.strip().lower(): value.strip() for key, _, value in rows}
+
+
+def cores() -> int:
+    """Return how many CPU cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _cpu_quota() -> float | None:
+    """Return how many cores' time a container may use, or None where nothing limits it."""
+    quota, period = (*_text("/sys/fs/cgroup/cpu.max").split(), "", "")[:2]
+    if not quota:
+        quota, period = (_text(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+
+
+def memory_mb() -> int:
+    """Return the memory in MiB that this process may use: the machine's, or its container's limit where that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = (_text(f"/sys/fs/cgroup/{name}").strip() for name in ("memory.max", "memory/memory.limit_in_bytes"))
+    return min([total, *(int(limit) for limit in limits if limit.isdigit())]) >> 20
+
+
+def _text(path: str) -> str:
+    """Return a file of the kernel's, or nothing where it has none."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def gpus() -> list[dict[str, str]]:
+    """Return the NVIDIA GPUs that a run would see; empty without a driver or without the package nvidia-ml-py.
+
+    Returns:
+        Rows of `name`, `driver` and `cuda` (the newest CUDA that the driver supports), in the driver's order.
+    """
+    if importlib.util.find_spec("pynvml") is None:
+        return []
+    import pynvml  # here, because it is optional and takes 20 ms
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return _visible(list(_nvml_rows(pynvml)), os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+    except (pynvml.NVMLError, ValueError):
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _nvml_rows(nvml: Any) -> Iterator[dict[str, str]]:
+    version = nvml.nvmlSystemGetCudaDriverVersion_v2()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        yield {
+            "name": _string(nvml.nvmlDeviceGetName(handle)),
+            "driver": _string(nvml.nvmlSystemGetDriverVersion()),
+            "cuda": f"{version // 1000}.{version % 1000 // 10}",
+            "uuid": _string(nvml.nvmlDeviceGetUUID(handle)),
+        }
+
+
+def _string(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value  # older bindings return bytes
+
+
+def _visible(rows: list[dict[str, str]], wanted: str | None, order: str | None) -> list[dict[str, str]]:
+    """Return the rows that CUDA_VISIBLE_DEVICES leaves, without their serial-like uuid.
+
+    Numbers follow the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID; without it all of them are listed.
+    """
+    chosen = rows
+    if wanted is not None:
+        names = [name.strip() for name in wanted.split(",")]
+        if not names[0] or names[0].startswith("-") or names[0] == "NoDevFiles":
+            chosen = []
+        elif names[0].startswith("GPU-"):
+            chosen = [row for row in rows if row["uuid"].startswith(tuple(names))]
+        elif all(name.isdigit() for name in names) and order == "PCI_BUS_ID":
+            chosen = [rows[int(name)] for name in names if int(name) < len(rows)]
+    return [{key: row[key] for key in ("name", "driver", "cuda")} for row in chosen]
+
+
+# --- comparing ----------------------------------------------------------------------------------
+
+
+def environment_digest(environment: Mapping[str, Any]) -> str:
+    """Return the digest of what decides results: not of memory, number of cores, kernel release or build date."""
+    return digest(deciding(environment))
+
+
+def deciding(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return what decides results as one flat table, each entry named as a person would."""
+    python, host, cpu, threads = (environment[key] for key in ("python", "platform", "cpu", "threads"))
+    table = {
+        "Python": f"{python['version']} ({python['implementation']})",
+        "system": f"{host['system']} {host['machine']}",
+        "C library": host["libc"],
+        "CPU vendor": cpu.get("vendor", "unknown"),
+        "CPU instructions": " ".join(cpu["flags"]),
+        "threads": str(threads),
+        "GPU": ", ".join(sorted({row["name"] for row in environment["gpu"]})) or "none",
+        "GPU driver": ", ".join(sorted({row["driver"] for row in environment["gpu"]})) or "none",
+    }
+    if threads > cpu["cores"]:  # a library may then use fewer threads than asked, and sum in another order
+        table["cores for these threads"] = str(cpu["cores"])
+    values = {name: value for name, value in environment["variables"].items() if name not in NOT_DECIDING}
+    return {**table, **values, **_packages(environment)}
+
+
+def _packages(environment: Mapping[str, Any]) -> dict[str, str]:
+    rows = [row for row in environment["distributions"] if _normal(row["name"]) not in INSTALLERS]
+    versions = {_normal(row["name"]): f"{row['version']} (editable)" if row["editable"] else row["version"] for row in rows}
+    files = {f"files of {_normal(row['name'])}": row["record_sha256"][:12] for row in rows if row["record_sha256"]}
+    return {**versions, **files}
+
+
+def difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what differs between two environments, to be read like a changelog: `numpy 2.4.6 -> 2.5.0`.
+
+    Args:
+        expected: The recorded environment.
+        found: This machine's.
+
+    Returns:
+        Rows of `kind` ("environment"), `what`, `expected` and `found`; empty exactly where the digests are equal.
+    """
+    left, right = deciding(expected), deciding(found)
+    changed = [what for what in [*left, *(what for what in right if what not in left)] if left.get(what) != right.get(what)]
+    # another version has other files: one line says it
+    told = [what for what in changed if what.removeprefix("files of ") not in changed or not what.startswith("files of ")]
+    return [_difference(what, left.get(what), right.get(what)) for what in told]
+
+
+def _difference(what: str, expected: str | None, found: str | None) -> dict[str, str]:
+    if what == "CPU instructions" and expected is not None and found is not None:
+        left, right = set(expected.split()), set(found.split())
+        expected, found = (f"with {' '.join(sorted(only))}" if only else "without" for only in (left - right, right - left))
+    missing = "not set" if what in VARIABLES else ABSENT if what == _normal(what) else "none"
+    return {"kind": "environment", "what": what, "expected": expected or missing, "found": found or missing}
+
+
+# --- rebuilding ---------------------------------------------------------------------------------
+
+
+def _build_tag(version: str) -> str | None:
+    """Return the build that only PyTorch's own package index has, such as `cpu` of `2.13.0+cpu`, or None."""
+    match = re.fullmatch(r"[^+]+\+(cpu|cu\d+|rocm[\d.]+|xpu)", version)
+    return match[1] if match else None
+
+
+def requirements(environment: Mapping[str, Any]) -> str:
+    """Return the pins that rebuild an environment: a file for `pip install -r`."""
+    python, host = environment["python"], environment["platform"]
+    lines = [f"# Python {python['version']}, {host['libc']}, {host['machine']}"]
+    tags = {tag for row in environment["distributions"] if (tag := _build_tag(row["version"]))}
+    lines += [f"--extra-index-url https://download.pytorch.org/whl/{tag}" for tag in sorted(tags)]
+    return "\n".join([*lines, *map(_pin, environment["distributions"])]) + "\n"
+
+
+def _pin(row: Mapping[str, Any]) -> str:
+    if row["editable"]:
+        return f"# {row['name']} {row['version']} was an editable installation: install its source at the recorded commit"
+    if not row["version"]:
+        return f"# {row['name']} has no version in its metadata"
+    return f"{row['name']}=={row['version']}"

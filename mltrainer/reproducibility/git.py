@@ -1,0 +1,237 @@
+"""A thin wrapper over the `git` program: what a work tree was built from, asked without changing anything.
+
+Every call has a time limit, sees none of the caller's GIT_ variables (a hook or an IDE sets GIT_DIR), runs no hook,
+no file-system monitor and no network transport, takes no lock and never reads a remote's URL.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.reproducibility.secrets import redact
+
+TIMEOUT_S = 30.0
+_OPTIONS = (
+    *("--no-optional-locks", "--no-pager"),
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "status.renames=false"),
+    *("-c", "gc.auto=0"),
+    *("-c", "maintenance.auto=false"),
+)
+_SETTINGS = {
+    "LC_ALL": "C",  # messages are told apart below
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch what it lacks
+    "GIT_NO_LAZY_FETCH": "1",
+}
+_REASONS = (
+    ("dubious ownership", "the git repository belongs to another user (git config --global --add safe.directory DIR trusts it)"),
+    ("not a git repository", "not a git repository"),
+    ("must be run in a work tree", "the git repository has no work tree"),
+    ("ermission denied", "no permission to read or write the git repository"),
+    ("insufficient permission", "no permission to write the git repository"),
+    ("ead-only file system", "the git repository is on a read-only file system"),
+    ("No space left", "there is no space left for git objects"),
+)
+
+
+class GitError(Exception):
+    """Git cannot answer; the message is the reason, in plain words and without secrets."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The repository around a project.
+
+    Attributes:
+        top: The folder of its work tree.
+        prefix: The project's folder in it, "" or ending in a slash.
+        commit: What is checked out, or None before the first commit.
+        branch: Its name, or None where the head is detached.
+        shallow: Whether older history is not here.
+    """
+
+    top: Path
+    prefix: str
+    commit: str | None
+    branch: str | None
+    shallow: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """A path that is not as the commit has it.
+
+    Attributes:
+        path: Relative to the repository's top.
+        tracked: False for a file that git does not know.
+        submodule: Git's word for a submodule's state ("SC..": other commit, "S.M.": modified), or None.
+    """
+
+    path: str
+    tracked: bool
+    submodule: str | None = None
+
+
+def run(
+    folder: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> bytes:
+    """Return what a git command prints.
+
+    Args:
+        folder: Where it runs.
+        arguments: Subcommand and options.
+        stdin: What it reads.
+        variables: Variables to set, such as GIT_INDEX_FILE.
+        timeout_s: When it is killed.
+
+    Raises:
+        GitError: Git is not installed, does not end, or fails.
+    """
+    command = ["git", *_OPTIONS, *arguments]
+    env = {**_clean(os.environ), **_SETTINGS, **(variables or {})}
+    try:
+        done = subprocess.run(command, cwd=folder, env=env, input=stdin, capture_output=True, timeout=timeout_s, check=False)
+    except FileNotFoundError:
+        raise GitError("git is not installed" if folder.is_dir() else f"no such folder: {folder.name}") from None
+    except PermissionError:
+        raise GitError("git may not be executed here") from None
+    except subprocess.TimeoutExpired:
+        raise GitError(f"git {arguments[0]} did not end within {timeout_s:g} s") from None
+    if done.returncode != 0:
+        raise GitError(_reason(done.stderr.decode(errors="replace"), arguments[0], done.returncode))
+    return done.stdout
+
+
+def _clean(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+
+
+def _reason(message: str, subcommand: str, code: int) -> str:
+    for sign, reason in _REASONS:
+        if sign in message:
+            return reason
+    first = next((line for line in message.splitlines() if line.strip()), "no message")
+    return f"git {subcommand} ended with {code}: {redact(first)[:200]}"
+
+
+def locate(root: Path) -> Repository:
+    """Return the repository that a project's folder lies in.
+
+    Raises:
+        GitError: There is none, it ignores the folder, or git cannot say.
+    """
+    answer = run(root, "rev-parse", "--is-shallow-repository", "--show-prefix", "--show-toplevel")
+    shallow, prefix, top = os.fsdecode(answer).removesuffix("\n").split("\n", 2)
+    if prefix and _says_yes(root, "check-ignore", "--quiet", "--", "."):
+        raise GitError("the git repository around the project ignores its folder")
+    commit = _optional(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    return Repository(Path(top), prefix, commit, _optional(root, "symbolic-ref", "--quiet", "--short", "HEAD"), shallow == "true")
+
+
+def _says_yes(folder: Path, *arguments: str) -> bool:
+    """Return whether a question that git answers by its exit code is answered with yes."""
+    try:
+        run(folder, *arguments)
+    except GitError:
+        return False
+    return True
+
+
+def _optional(folder: Path, *arguments: str) -> str | None:
+    try:
+        return run(folder, *arguments).decode(errors="replace").strip() or None
+    except GitError:
+        return None
+
+
+def changes(repository: Repository, exclude: Sequence[str] = ()) -> list[Change]:
+    """Return every path that differs from the commit, staged or not, and every file that git does not know.
+
+    Args:
+        repository: Where.
+        exclude: Git pathspecs, from the top, of what is left out.
+
+    Raises:
+        GitError: Git cannot say.
+    """
+    command = ("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none")
+    raw = run(repository.top, *command, "--", ":/", *exclude)
+    found: dict[str, Change] = {}
+    for entry in os.fsdecode(raw).split("\0"):
+        change = _parsed(entry)
+        if change is not None:  # `git rm --cached` lists a path as deleted, then as unknown: the first counts
+            found.setdefault(change.path, change)
+    return sorted(found.values(), key=lambda change: change.path)
+
+
+def _parsed(entry: str) -> Change | None:
+    """Return what one entry of `status --porcelain=v2` says; 1: changed, u: unmerged, ?: unknown to git."""
+    kind, _, rest = entry.partition(" ")
+    if kind == "?":
+        return Change(rest, tracked=False)
+    fields = {"1": 7, "u": 9}.get(kind)
+    if fields is None:
+        return None
+    parts = rest.split(" ", fields)
+    return Change(parts[fields], tracked=True, submodule=parts[1] if parts[1].startswith("S") else None)
+
+
+def blobs(repository: Repository, root: Path, paths: Sequence[str]) -> dict[str, tuple[str | None, str]]:
+    """Return, for files of a project, the object that the commit holds and the one that the file would be now.
+
+    Unlike `git status`, this sees files that git ignores or was told to assume unchanged.
+
+    Args:
+        repository: Where the project lies.
+        root: The project's folder.
+        paths: Files relative to it.
+
+    Raises:
+        GitError: Git cannot say.
+    """
+    if not paths:
+        return {}
+    held: dict[str, str] = {}
+    if repository.commit:
+        listing = os.fsdecode(run(root, "ls-tree", "-z", "HEAD", "--", *paths))
+        held = {path: about.split()[2] for about, _, path in (row.partition("\t") for row in listing.split("\0") if row)}
+    names = os.fsencode("".join(f"{path}\n" for path in paths))
+    now = run(root, "hash-object", "--stdin-paths", stdin=names).decode().split()
+    return {path: (held.get(path), blob) for path, blob in zip(paths, now, strict=True)}
+
+
+def describe(root: Path) -> dict[str, Any]:
+    """Return what git knows of a project's folder, or why it knows nothing.
+
+    Returns:
+        `commit`, `branch`, `dirty` (None where unknown) and `note` (None where there is nothing to say).
+    """
+    try:
+        repository = locate(root)
+        return {**head(repository), "dirty": bool(changes(repository))}
+    except GitError as error:
+        return {"commit": None, "branch": None, "dirty": None, "note": str(error)}
+
+
+def head(repository: Repository) -> dict[str, Any]:
+    """Return `commit`, `branch` and what there is to note about them."""
+    notes = []
+    if repository.commit is None:
+        notes.append("the git repository has no commits yet")
+    elif repository.branch is None:
+        notes.append("the head is detached: no branch leads to this commit by name")
+    if repository.shallow:
+        notes.append("a shallow clone: older history is not here")
+    return {"commit": repository.commit, "branch": repository.branch, "note": "; ".join(notes) or None}

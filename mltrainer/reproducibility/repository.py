@@ -1,0 +1,47 @@
+"""The two things mltrainer does to a repository besides reading it: who a person is, and a project's first commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mltrainer.reproducibility import git
+
+FIRST_COMMIT = "Start the project"
+FALLBACK = ("-c", "user.name=mltrainer", "-c", "user.email=mltrainer@localhost")
+
+
+def identity(root: Path) -> str:
+    """Return the person that git knows here, as `Name <mail>`, or the login name where git knows nobody."""
+    try:
+        name, mail = (git.run(root, "config", key).decode(errors="replace").strip() for key in ("user.name", "user.email"))
+        return f"{name} <{mail}>"
+    except git.GitError:
+        return f"{_login()} (no git identity)"
+
+
+def _login() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def start_repository(folder: Path, files: list[str]) -> str:
+    """Make a folder a repository and commit its first files, unless it lies in one already; return what was done.
+
+    Raises:
+        GitError: Git is missing or refuses.
+    """
+    try:
+        git.locate(folder)
+        return "inside a git repository already: review and commit the new files yourself"
+    except git.GitError as error:
+        if str(error) != "not a git repository":
+            raise
+    git.run(folder, "init", "--quiet")
+    git.run(folder, "add", "--", *files)
+    who: tuple[str, ...] = () if "no git identity" not in identity(folder) else FALLBACK
+    git.run(folder, *who, "commit", "--quiet", "--message", FIRST_COMMIT)
+    return "made a git repository and committed them"

@@ -1,0 +1,224 @@
+"""Keys, tokens and passwords: found in what is written, and taken out of every log, error and traceback.
+
+A short list of anchored patterns of our own. The package detect-secrets was tried: it costs 0.1 s to import and its
+entropy plug-ins flag SHA-256 digests and git commits, of which every record here is full. A finding names file, line
+and kind; no function of this module returns or prints the secret itself.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+MIN_VALUE = 8  # shorter values of environment variables stand in ordinary text by chance
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How one kind of secret looks.
+
+    Attributes:
+        kind: What is reported.
+        hints: Lower-case texts of which one must be there before the expression is tried; a plain search is 50 times faster.
+        expression: Its group `secret`, or else the whole match, is what is taken out. A text, compiled when it is first
+            needed: all of them together take longer than the rest of this module's import.
+    """
+
+    kind: str
+    hints: tuple[str, ...]
+    expression: str
+
+
+_PRIVATE_KEY = (
+    r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:[^-]{0,20000}-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]*)"
+)
+_BETWEEN = r"""["'\]]{0,2}(?:\s{0,4}:\s{0,4}[\w.\[\]| ]{1,20})?\s{0,4}(?:=>|:=|[:=])\s{0,4}"""  # quote, annotation, = or :
+_NAME = (
+    r"(?P<name>(?:passwords?|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|private|auth|account)[_-]?key)"
+    r"(?:[_-]\w{1,24})?)(?![A-Za-z0-9])"
+)
+
+PATTERNS = (
+    Pattern("AWS access key", ("akia", "asia"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    Pattern("GitHub token", ("gh", "github_pat_"), r"\b(?:gh[pousr]_[A-Za-z0-9]{30,255}|github_pat_\w{40,255})"),
+    Pattern("GitLab token", ("gl",), r"\bgl(?:pat|dt|rt|oas|ptt|ft|soat|cbt|agent)-[\w-]{20,255}"),
+    Pattern("Hugging Face token", ("hf_",), r"\b(?:hf|api_org)_[A-Za-z0-9]{30,64}\b"),
+    Pattern("Anthropic key", ("sk-ant-",), r"\bsk-ant-[\w-]{20,255}"),
+    Pattern(
+        "OpenAI key",
+        ("sk-",),
+        r"\bsk-(?:(?:proj|svcacct|admin|or-v1)-[\w-]{20,255}|[A-Za-z0-9]{32,255})(?![A-Za-z0-9])",
+    ),
+    Pattern("Slack token", ("xox", "xapp-"), r"\b(?:xox[abceoprs]|xapp)-[A-Za-z0-9-]{10,255}"),
+    Pattern("Slack webhook", ("hooks.slack.com",), r"hooks\.slack\.com/(?:services|workflows)/(?P<secret>[\w/]{20,255})"),
+    Pattern("Stripe key", ("k_live_", "k_test_", "whsec_"), r"\b(?:[rs]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,255}"),
+    Pattern("Google key", ("aiza", "gocspx-"), r"\b(?:AIza[\w-]{35}|GOCSPX-[\w-]{20,64})(?![\w-])"),
+    Pattern("package index token", ("npm_", "pypi-age"), r"\b(?:npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{40,255})"),
+    Pattern("Docker token", ("dckr_",), r"\bdckr_[a-z]{3}_[\w-]{20,64}"),
+    Pattern("private key", ("private key",), _PRIVATE_KEY),
+    Pattern("JSON web token", ("eyj",), r"\beyJ[\w-]{8,4096}\.eyJ[\w-]{8,8192}\.[\w-]{8,2048}"),
+    Pattern("URL with a password", ("://",), r"://[^\s/:@'\"<>?#]{0,128}:(?P<secret>[^\s/'\"<>]{1,256})@(?=[\w\[])"),
+    Pattern("URL with a token", ("://",), r"://(?P<secret>(?=[^\s/:@]{0,250}\d)[A-Za-z0-9_~.-]{16,255})@(?=[\w\[])"),
+    Pattern(
+        "authorization header",
+        ("authorization",),
+        r"(?i:authorization[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:bearer|basic|token)\s{1,4})(?P<secret>[\w.~+/=-]{12,4096})",
+    ),
+)
+_WORDS = ("pass", "pwd", "secret", "token", "credential", "key")
+ASSIGNMENTS = (  # quoted values, bare values, arguments of a command
+    rf"(?i:{_NAME}){_BETWEEN}[rbuf]{{0,2}}(?P<quote>\\?[\"'])(?P<secret>(?:(?!(?P=quote))[^\n]){{8,512}})(?P=quote)",
+    rf"(?i:{_NAME}){_BETWEEN}(?P<secret>[A-Za-z0-9+/=_.~$!@#%^&*-]{{8,512}})(?=[\s,;&)\]}}\"'\\]|$)",
+    rf"--(?:[\w-]{{0,40}}[_-])?(?i:{_NAME})[ \t]{{1,4}}[\"']?(?P<secret>[^\s\"']{{8,512}})",
+)
+
+# what follows the secret's word in names of things that are no secrets: token_id, secret_name, password_file, api_key_env
+_HARMLESS_NAME = re.compile(
+    r"(?i)[_-](?:ids?|types?|names?|files?|path|dir|url|uri|count|limit|env|var|sha\d*|digest|hash|len\w*|size|class)$"
+)
+_PLACEHOLDER = re.compile(
+    r"(?i)(?:x+|\*+|\.+|<.*>|\[.*\]|\$.*|%[({].*|\{.*\}|your[ _-].*|(?:change|replace)[ _-]?me.*|.*placeholder.*|redacted.*|"
+    r"pass(?:word)?|none|null|true|false|env[:.(].*|os\.(?:environ|getenv).*|secrets?\..*|vault:.*|not set)"
+)
+_DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_SECRET_VARIABLE = re.compile(r"(?i)SECRET|TOKEN(?!IZER)|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
+_VARIABLE = "value of an environment variable"
+_NO_VALUE = re.compile(r"(?i)_(?:FILE|PATH|DIR|TYPE|NAME)$")
+
+
+@dataclass(frozen=True, order=True)
+class _Span:
+    start: int
+    end: int
+    kind: str
+
+
+# --- the front door -----------------------------------------------------------------------------
+
+
+def scan_text(text: str, name: str) -> list[dict[str, Any]]:
+    """Return where a text holds something that looks like a secret.
+
+    Args:
+        text: What is, or will be, written.
+        name: What the rows call it.
+
+    Returns:
+        Rows of `path`, `line` (from 1) and `kind`, in order of the lines; never the secret.
+    """
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    rows = {(bisect.bisect_right(starts, span.start), span.kind) for span in _spans(text)}
+    return [{"path": name, "line": line, "kind": kind} for line, kind in sorted(rows)]
+
+
+def scan_files(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return where files hold something that looks like a secret; a file that is not there holds none.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    return [row for path in paths if path.is_file() for row in scan_text(_decoded(path.read_bytes()), str(path))]
+
+
+def redact(text: str) -> str:
+    """Return a text with every secret replaced by its kind; for all that is logged, raised or printed."""
+    parts, at = [], 0
+    for span in _merged(_spans(text)):
+        parts += [text[at : span.start], f"[removed: {span.kind}]"]
+        at = span.end
+    return "".join([*parts, text[at:]])
+
+
+# --- finding ------------------------------------------------------------------------------------
+
+
+def _decoded(raw: bytes) -> str:
+    """Return a file's text; bytes that are no UTF-8 do not hide what stands beside them."""
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16", errors="replace")
+    return raw.decode("utf-8", errors="replace")
+
+
+def _spans(text: str) -> list[_Span]:
+    return sorted({*_patterned(text), *_assigned(text), *_known(text)})
+
+
+def _patterned(text: str) -> Iterator[_Span]:
+    lower = text.lower()
+    for pattern in PATTERNS:
+        if any(hint in lower for hint in pattern.hints):
+            yield from (span for match in re.finditer(pattern.expression, text) if (span := _span(match, pattern.kind)))
+
+
+def _span(match: re.Match[str], kind: str) -> _Span | None:
+    group = "secret" if "secret" in match.re.groupindex else 0
+    value = match[group]
+    if _PLACEHOLDER.fullmatch(value) or (len(value) > 20 and len(set(value)) < 8):
+        return None
+    return _Span(*match.span(group), kind)
+
+
+def _assigned(text: str) -> Iterator[_Span]:
+    """Yield the values of names such as `db_password` where they look random: `password = ""` is no finding."""
+    lower = text.lower()
+    if not any(word in lower for word in _WORDS):
+        return
+    for number, expression in enumerate(ASSIGNMENTS):
+        for match in re.finditer(expression, text):
+            if not _HARMLESS_NAME.search(match["name"]) and looks_random(match["secret"], bare=number > 0):
+                yield _Span(*match.span("secret"), "value of a secret's name")
+
+
+def looks_random(value: str, bare: bool = False) -> bool:
+    """Return whether a value looks like a key or a strong password, not like a word, a name or a placeholder.
+
+    Args:
+        value: What is assigned.
+        bare: It stands without quotes, so that it may be code or prose.
+    """
+    if _PLACEHOLDER.fullmatch(value) or (bare and _DOTTED_NAME.fullmatch(value)):
+        return False
+    has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
+    # chosen by us: 8 random characters have about 2.7 bits each in their own histogram, words with a digit about as much
+    return has_digit and has_letter and " " not in value and _entropy_bits(value) >= (3.0 if bare else 2.5)
+
+
+def _entropy_bits(value: str) -> float:
+    return -sum(count / len(value) * log2(count / len(value)) for count in Counter(value).values())
+
+
+def _known(text: str) -> Iterator[_Span]:
+    """Yield what this process's own secret environment variables hold, also as JSON, Python and URLs write it."""
+    for value in _secret_values():
+        for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")}:
+            if form in text:
+                yield from (_Span(*match.span(), _VARIABLE) for match in re.finditer(re.escape(form), text))
+
+
+def _secret_values() -> set[str]:
+    named = ((name, value.strip()) for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
+    return {value for name, value in named if len(value) >= MIN_VALUE and not _NO_VALUE.search(name)}
+
+
+def _merged(spans: Iterable[_Span]) -> Iterator[_Span]:
+    """Yield spans in order, overlapping ones as one."""
+    last: _Span | None = None
+    for span in spans:
+        if last and span.start < last.end:
+            last = _Span(last.start, max(last.end, span.end), last.kind)
+            continue
+        if last:
+            yield last
+        last = span
+    if last:
+        yield last

@@ -1,0 +1,97 @@
+"""Folders of images, a folder per class; the one module that imports Pillow."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import Arrays
+from mltrainer.workspace import machine_faults
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"}
+GREY = ("1", "L")
+
+
+def read_images(folder: Path, place: str) -> tuple[Arrays, list[dict[str, Any]], list[str]]:
+    """Return the images of a folder, its files, and what was converted; classes and files in sorted order.
+
+    Args:
+        folder: Holds one folder per class.
+        place: Its path in messages and records.
+
+    Raises:
+        InputError: Pillow is not installed, no class folders, a damaged image, or images of unequal sizes.
+    """
+    paths = image_paths(folder, place)
+    pixels, rows, modes = [], [], set()
+    for path in paths:
+        name = f"{place}/{path.relative_to(folder).as_posix()}"
+        with machine_faults(name):
+            data = path.read_bytes()
+        rows.append({"path": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)})
+        image = _decode(data, name)
+        modes.add(image.mode)
+        pixels.append(image)
+    grey = modes <= set(GREY)
+    _refuse_unequal(pixels, rows)
+    x = np.stack([_array(image, grey) for image in pixels])
+    classes = sorted({path.parent.name for path in paths})
+    y = np.array([classes.index(path.parent.name) for path in paths], dtype=np.int64)
+    notes = ["pixels were divided by 255"]
+    if not grey and modes != {"RGB"}:
+        notes.append(f"images of modes {', '.join(sorted(modes))} were converted to RGB")
+    return Arrays(x, y, classes, place), rows, notes
+
+
+def image_paths(folder: Path, place: str) -> list[Path]:
+    """Return the images of every class folder, sorted.
+
+    Raises:
+        InputError: There is no class folder, or one without images.
+    """
+    with machine_faults(place):
+        folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+        found = {f: sorted(p for p in f.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")) for f in folders}
+    if not folders:
+        raise InputError("a folder per class was expected, found none", where=place, mend="put the images of each class in a folder of its own")
+    empty = [f.name for f, paths in found.items() if not paths]
+    if empty:
+        raise InputError(f"no images in {', '.join(empty)}; known are {', '.join(sorted(SUFFIXES))}", where=place)
+    return [path for paths in found.values() for path in paths]
+
+
+def _decode(data: bytes, name: str) -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise InputError("reading images needs Pillow", where=name, mend='pip install "mltrainer[images]"') from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Pillow warns of a decompression bomb before it refuses one
+            image = Image.open(io.BytesIO(data))
+            image.load()
+    except Exception as error:
+        raise InputError(f"not readable as an image: {type(error).__name__}: {error}", where=name) from error
+    if image.mode.startswith(("I", "F")):
+        raise InputError(f"pixels of mode {image.mode}; 8 bits per channel were expected", where=name)
+    return image
+
+
+def _array(image: Any, grey: bool) -> np.ndarray:
+    array = np.asarray(image.convert("L" if grey else "RGB"), dtype=np.float32) / 255
+    return array[None] if grey else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def _refuse_unequal(images: list[Any], rows: list[dict[str, Any]]) -> None:
+    for image, row in zip(images, rows, strict=True):
+        if image.size != images[0].size:
+            (a, b), (c, d) = images[0].size, image.size
+            raise InputError(
+                f"{c}x{d} pixels, but {rows[0]['path']} has {a}x{b}; all images must be of one size", where=row["path"], mend="resize the images first"
+            )

@@ -1,0 +1,152 @@
+"""Tables from text files: CSV and JSON lines, read strictly; nothing is skipped or guessed silently."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import Table
+
+BOM = b"\xef\xbb\xbf"
+SHOWN = 5  # faulty rows named in a message
+
+
+def decode(data: bytes, place: str) -> str:
+    """Return a text file's content; a byte order mark is dropped.
+
+    Raises:
+        InputError: The file is empty, is not UTF-8 or holds NUL bytes; the byte's offset is named.
+    """
+    start = len(BOM) if data.startswith(BOM) else 0
+    if not data[start:].strip():
+        raise InputError("the file is empty", where=place)
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise InputError(f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}")
+    try:
+        return data[start:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        offset = error.start + start
+        raise InputError(
+            f"not UTF-8: byte 0x{data[offset]:02x} at byte offset {offset}",
+            where=f"{place}:{_line(data, offset)}",
+            mend="save the file as UTF-8 (for cp1252: iconv -f cp1252 -t utf-8)",
+        ) from error
+
+
+def _line(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1
+
+
+def read_csv(data: bytes, place: str) -> Table:
+    """Return the table of a CSV file with a header; the delimiter is a comma, or `;` or tab where the header has no comma.
+
+    Raises:
+        InputError: Ragged rows, an unclosed quote, a duplicate column, no rows, or not a text file; with line numbers.
+    """
+    text = decode(data, place)
+    lines = list(_records(text, place))
+    header = _header(lines[0][1], place)
+    body = lines[1:]
+    _refuse_ragged(header, body, place)
+    if not body:
+        raise InputError(f"a header with {len(header)} columns, but no rows", where=place)
+    return _table(header, [cells for _, cells in body], [line for line, _ in body], place)
+
+
+def _records(text: str, place: str) -> Any:
+    """Yield (line number, cells) of each record that is not blank."""
+    head = text.lstrip("\r\n").splitlines()[0]
+    delimiter = next((mark for mark in (",", ";", "\t") if mark in head), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    begins = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield begins, cells
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        unclosed = "unexpected end" in str(error)
+        what = "a quote that opens in this record is never closed" if unclosed else f"not readable as CSV: {error}"
+        raise InputError(what, where=f"{place}:{begins}") from error
+
+
+def _header(cells: list[str], place: str) -> list[str]:
+    names = [cell.strip() or f"column_{nr}" for nr, cell in enumerate(cells, 1)]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        places = {name: [nr for nr, other in enumerate(names, 1) if other == name] for name in twice}
+        what = "; ".join(f"{name!r} (columns {', '.join(map(str, numbers))})" for name, numbers in places.items())
+        raise InputError(f"duplicate column names in the header: {what}", where=f"{place}:1", mend="give each column a name of its own")
+    return names
+
+
+def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: str) -> None:
+    bad = [(line, len(cells)) for line, cells in body if len(cells) != len(header)]
+    if bad:
+        shown = ", ".join(f"line {line} has {count}" for line, count in bad[:SHOWN])
+        more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        raise InputError(
+            f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}{more}",
+            where=f"{place}:{bad[0][0]}",
+            mend="mend these rows; a cell that holds the delimiter must be quoted",
+        )
+
+
+def _table(header: list[str], rows: list[list[str]], lines: list[int], place: str) -> Table:
+    cells = {name: text_array(list(column)) for name, column in zip(header, zip(*rows, strict=True), strict=True)}
+    return Table(cells, np.array(lines, dtype=np.int64), place)
+
+
+def text_array(cells: list[str]) -> np.ndarray:
+    """Return cells as an object array, without surrounding blanks."""
+    array = np.empty(len(cells), dtype=object)
+    array[:] = [cell.strip() for cell in cells]
+    return array
+
+
+def read_jsonl(data: bytes, place: str) -> Table:
+    """Return the table of a file with one JSON object per line; a key that a line lacks is a missing value.
+
+    Raises:
+        InputError: A line is not an object of plain values; with its number.
+    """
+    numbered = [(nr, line) for nr, line in enumerate(decode(data, place).splitlines(), 1) if line.strip()]
+    objects = [_json_object(line, f"{place}:{nr}") for nr, line in numbered]
+    names = list(dict.fromkeys(name for item in objects for name in item))
+    if not names:
+        raise InputError("no line has a value", where=place)
+    rows = [[item.get(name, "") for name in names] for item in objects]
+    return _table(names, rows, [nr for nr, _ in numbered], place)
+
+
+def _json_object(line: str, where: str) -> dict[str, str]:
+    try:
+        value = json.loads(line, object_pairs_hook=lambda pairs: _unique(pairs, where))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not readable as JSON: {error}", where=where) from error
+    if not isinstance(value, dict):
+        raise InputError(f"a JSON object was expected, found {type(value).__name__}", where=where)
+    return {name: _cell(item, f"{where}, key {name!r}") for name, item in value.items()}
+
+
+def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        raise InputError(f"duplicate keys {', '.join(map(repr, twice))}", where=where)
+    return result
+
+
+def _cell(value: Any, where: str) -> str:
+    if isinstance(value, (dict, list)):
+        raise InputError(f"a number, a text, true, false or null was expected, found {type(value).__name__}", where=where)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

@@ -1,0 +1,120 @@
+"""The user's own module: imported from the project, its failures told by file and line."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mltrainer.errors import InputError, MltrainerError
+from mltrainer.tasks.task import Task
+from mltrainer.workspace import MACHINE_ERRNOS
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def user_frame(error: BaseException, root: Path) -> str | None:
+    """Return `file:line` of the innermost frame in the project, or None where none of it is the user's.
+
+    Args:
+        error: What was raised.
+        root: The project's folder.
+    """
+    if isinstance(error, SyntaxError) and error.filename and _is_users(Path(error.filename), root):
+        return f"{Path(error.filename).relative_to(root).as_posix()}:{error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(Path(f.filename), root)]
+    return f"{Path(frames[-1].filename).relative_to(root).as_posix()}:{frames[-1].lineno}" if frames else None
+
+
+def _is_users(path: Path, root: Path) -> bool:
+    foreign = {".venv", "venv", "site-packages", "dist-packages"}
+    return path.is_relative_to(root) and not foreign.intersection(path.relative_to(root).parts) and not path.is_relative_to(PACKAGE)
+
+
+@contextlib.contextmanager
+def user_code(root: Path, what: str) -> Iterator[None]:
+    """Turn what the user's code raises into an `InputError` with its file and line.
+
+    Args:
+        root: The project's folder.
+        what: What was being done, for the message.
+    """
+    try:
+        yield
+    except MltrainerError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+            raise
+        text = getattr(error, "msg", None) if isinstance(error, SyntaxError) else str(error)
+        raise InputError(
+            f"{what}: {type(error).__name__}: {text}", where=user_frame(error, root), mend="mend your code, then type the same command again"
+        ) from error
+
+
+def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
+    """Return the user's task, made from its options.
+
+    Args:
+        use: "module.path:ClassName", as in `task.use`.
+        options: Keyword arguments.
+        root: The project's folder, from which the module is imported.
+
+    Raises:
+        InputError: The module cannot be imported, has no such task, or does not take these options; with the nearest names.
+    """
+    module_name, _, class_name = use.partition(":")
+    found = getattr(_import(module_name, root), class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise _no_such_task(sys.modules[module_name], class_name, found)
+    _check_options(found, options)
+    with user_code(root, f"making {class_name}"):
+        return found(**options)
+
+
+def _import(name: str, root: Path) -> ModuleType:
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    importlib.invalidate_caches()
+    try:
+        with user_code(root, f"importing {name}"):
+            return importlib.import_module(name)
+    except InputError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
+            raise InputError(f"there is no module {name!r} in {root.name}{_near_module(name, root)}", where="task.use") from cause
+        raise
+
+
+def _near_module(name: str, root: Path) -> str:
+    modules = [".".join(p.relative_to(root).with_suffix("").parts) for p in [*root.glob("*.py"), *root.glob("*/*.py")]]
+    close = difflib.get_close_matches(name, modules, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _no_such_task(module: ModuleType, name: str, found: Any) -> InputError:
+    tasks = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]
+    what = f"has no {name!r}" if found is None else f"has {name!r}, but it is no mltrainer.Task"
+    return InputError(f"{module.__name__} {what}; its tasks are: {', '.join(tasks) or 'none'}", where="task.use")
+
+
+def _check_options(kind: type[Task], options: dict[str, Any]) -> None:
+    parameters = inspect.signature(kind).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    known = [name for name, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
+            raise InputError(f"{kind.__name__} takes no option {name!r}; {hint}", where="task.options")
+    lacking = [name for name in known if parameters[name].default is inspect.Parameter.empty and name not in options]
+    if lacking:
+        raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where="task.options")

@@ -1,0 +1,96 @@
+"""What a data source holds, before anything is fitted to it: a table of columns, or arrays of samples and labels."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length.
+
+    Attributes:
+        columns: Name to cells, in the file's order: float64 with NaN for missing, or text (object dtype).
+        rows: The line or row number of each row in its file, for messages.
+        place: The file's name, or the data set's.
+    """
+
+    columns: dict[str, np.ndarray]
+    rows: np.ndarray
+    place: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, row: int) -> str:
+        """Return the place of a row as `file:line`."""
+        return f"{self.place}:{self.rows[row]}"
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Samples as one array.
+
+    Attributes:
+        x: float32, samples first; images as [samples, channels, height, width].
+        y: int64 class numbers from 0, or float64 values to predict.
+        classes: The classes' names; None for values to predict.
+        place: The file's name, or the data set's.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    classes: list[str] | None
+    place: str
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was read.
+
+    Attributes:
+        content: The samples.
+        files: `path` (relative to the project), `sha256` and `size` of each file that was read; none for built-in data.
+        notes: Conversions that were made, in one sentence each.
+    """
+
+    content: Table | Arrays
+    files: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+
+def content_sha256(content: Table | Arrays) -> str:
+    """Return the digest of all samples with their labels, in their order."""
+    digest = hashlib.sha256()
+    if isinstance(content, Arrays):
+        for array in (content.x, content.y):
+            add_array(digest, array)
+        digest.update(repr(content.classes).encode())
+    else:
+        for name, cells in content.columns.items():
+            add_text(digest, name)
+            add_array(digest, cells)
+    return digest.hexdigest()
+
+
+def add_array(digest: Any, array: np.ndarray) -> None:
+    """Add an array's type, shape and content to a digest; text cells each with their length."""
+    digest.update(f"{array.dtype.str}{array.shape}".encode())
+    if array.dtype == object:
+        for cell in array:
+            add_text(digest, cell)
+    else:
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+
+
+def add_text(digest: Any, text: str) -> None:
+    """Add a text with its length, so that `ab, c` and `a, bc` differ."""
+    raw = text.encode("utf-8", "surrogatepass")
+    digest.update(b"%d:" % len(raw) + raw)

@@ -1,0 +1,144 @@
+"""From a source's name to its content: built-in data sets, tables, arrays and folders of images."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mltrainer.configs.project import Data
+from mltrainer.errors import InputError
+from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
+from mltrainer.tasks._images import read_images
+from mltrainer.tasks._parquet import read_parquet
+from mltrainer.tasks._text import read_csv, read_jsonl, text_array
+from mltrainer.tasks.content import Arrays, Source, Table
+from mltrainer.workspace import machine_faults
+
+SKLEARN = "sklearn:"
+SKLEARN_TARGET = "target"
+SKLEARN_TABLES = {"iris": True, "wine": True, "breast_cancer": True, "diabetes": False}  # name: has classes
+TABLE_READERS: dict[str, Callable[[bytes, str], Table]] = {
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".parquet": read_parquet,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+}
+
+
+def read_source(config: Data, root: Path) -> Source:
+    """Read what `data.source` names.
+
+    Args:
+        config: The `data` part of a config.
+        root: The project's folder, to which a path is relative.
+
+    Raises:
+        InputError: There is no such source, or its content is not valid; with file and line.
+        MachineError: The file may not be read, or the disk failed.
+    """
+    if config.source.startswith(SKLEARN):
+        return _read_sklearn(config.source.removeprefix(SKLEARN))
+    path = root / config.source
+    place = _place(path, root)
+    if "\0" in config.source or not path.exists():
+        raise InputError(f"no such file or folder: {config.source!r}{_near(path)}", where="data.source")
+    if path.is_dir():
+        content, files, notes = read_images(path, place)
+        return Source(content, files, notes)
+    return _read_file(path, place)
+
+
+def _place(path: Path, root: Path) -> str:
+    """Return a path as messages and records name it: relative to the project, so that it is the same on every machine."""
+    return Path(os.path.relpath(path, root)).as_posix()
+
+
+def _near(path: Path) -> str:
+    names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _read_file(path: Path, place: str) -> Source:
+    suffix = path.suffix.lower()
+    data, row = _bytes(path, place)
+    if suffix in TABLE_READERS:
+        return Source(TABLE_READERS[suffix](data, place), [row])
+    if suffix == ".npz":
+        content, notes = read_npz(data, place)
+        return Source(content, [row], notes)
+    if suffix == ".npy":
+        other = label_file(path)
+        labels, second = _bytes(other, str(Path(place).with_name(other.name)))
+        content, notes = read_npy(data, labels, place)
+        return Source(content, [row, second], notes)
+    known = ", ".join([*TABLE_READERS, ".npz", ".npy"])
+    raise InputError(f"unknown kind of file {path.suffix!r}; known are {known} and folders of images", where=place)
+
+
+def _bytes(path: Path, place: str) -> tuple[bytes, dict[str, Any]]:
+    with machine_faults(place):
+        data = path.read_bytes()
+    if not data:
+        raise InputError("the file is empty", where=place)
+    return data, {"path": place, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+
+
+# --- scikit-learn's built-in data sets ----------------------------------------------------------
+
+
+def _read_sklearn(name: str) -> Source:
+    """Return one of the data sets that scikit-learn ships; nothing is downloaded."""
+    from sklearn import datasets
+
+    known = ["digits", *SKLEARN_TABLES]
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {SKLEARN + close[0]!r}?" if close else f"known are {', '.join(SKLEARN + k for k in known)}"
+        raise InputError(f"no built-in data set {SKLEARN + name!r}; {hint}", where="data.source")
+    bunch = getattr(datasets, f"load_{name}")()
+    if name == "digits":
+        content, _ = arrays((bunch.images[:, None] / 16).astype(np.float32), bunch.target.astype(np.int64), SKLEARN + name)
+        return Source(content, [], ["grey levels were divided by 16"])
+    return Source(_sklearn_table(bunch, name), [])
+
+
+def _sklearn_table(bunch: Any, name: str) -> Table:
+    columns = {str(n): np.ascontiguousarray(bunch.data[:, nr], dtype=np.float64) for nr, n in enumerate(bunch.feature_names)}
+    target = bunch.target
+    labels = text_array([str(bunch.target_names[nr]) for nr in target]) if SKLEARN_TABLES[name] else target.astype(np.float64)
+    return Table({**columns, SKLEARN_TARGET: labels}, np.arange(1, len(target) + 1), SKLEARN + name)
+
+
+def table_of(content: Table | Arrays, target: str | None) -> tuple[Table, str]:
+    """Return content as a table with the name of its target column; the axes of arrays become columns `x0`, `x1`, ...
+
+    Raises:
+        InputError: The target column does not exist or was not named.
+    """
+    if isinstance(content, Arrays):
+        flat = content.x.reshape(len(content), -1).astype(np.float64)
+        labels = content.y if content.classes is None else text_array([str(label) for label in content.y.tolist()])
+        columns = {f"x{nr}": np.ascontiguousarray(flat[:, nr]) for nr in range(flat.shape[1])}
+        return Table({**columns, "y": labels}, np.arange(len(content)), content.place), "y"
+    builtin = content.place.startswith(SKLEARN)
+    name = target or (SKLEARN_TARGET if builtin else None)
+    if name is None:
+        raise InputError(f"a table needs the column to predict; it has {_listed(content)}", where="data.target", mend="data: {target: COLUMN}")
+    if name not in content.columns:
+        close = difflib.get_close_matches(name, content.columns, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(content)}"
+        raise InputError(f"{content.place} has no column {name!r}; {hint}", where="data.target")
+    return content, name
+
+
+def _listed(table: Table) -> str:
+    names = list(table.columns)
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

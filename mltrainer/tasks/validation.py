@@ -1,0 +1,190 @@
+"""Findings about data: pure functions of plain values.
+
+What makes training impossible is an `InputError`; what a person must decide about is a finding with a severity:
+an error closes planning's gate, a warning or an info stands in the report.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+
+IMBALANCE = 10  # times as many samples of one class as of another
+LEAKAGE_SHARE = 0.05  # chosen by us: of the validation rows; below it, repeats may be chance
+LEAKAGE_SCORE = 0.995  # chosen by us: no honest single feature is as good as this
+LARGE_INPUT = 100.0
+FEW_VALUES = 50  # a number with fewer distinct values is looked at value by value
+
+Finding = dict[str, str]
+CLASSIFICATION_METRICS = ("loss", "accuracy", "f1_macro")
+REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
+
+
+def finding(severity: str, what: str) -> Finding:
+    """Return a finding as records hold it."""
+    return {"severity": severity, "what": what}
+
+
+# --- what makes training impossible -------------------------------------------------------------
+
+
+def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
+    """Refuse a metric that the task does not measure.
+
+    Raises:
+        InputError: With the nearest name.
+    """
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"the task measures {', '.join(known)}, not {name!r}{hint}", where="metric.name")
+
+
+def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None:
+    """Refuse a training split smaller than a batch or than the number of classes.
+
+    Raises:
+        InputError: With the numbers.
+    """
+    if train < classes:
+        raise InputError(f"{train} training samples of {classes} classes; at least one of each is needed", where="split")
+    if train < config.batch_size:
+        raise InputError(
+            f"{train} training samples are fewer than batch_size {config.batch_size}",
+            where="batch_size",
+            mend=f"lower it to at most {max(1, train)} (--set batch_size={max(1, train // 2)}), or bring more data",
+        )
+
+
+def refuse_one_class(names: Sequence[str], place: str) -> None:
+    """Refuse labels of one class.
+
+    Raises:
+        InputError: With the class.
+    """
+    if len(names) < 2:
+        raise InputError(f"one class only: {', '.join(map(repr, names)) or 'none'}", where=place)
+
+
+# --- classes ------------------------------------------------------------------------------------
+
+
+def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarray) -> list[Finding]:
+    """Return warnings of classes that a split lacks and of imbalance.
+
+    Args:
+        names: The classes.
+        train: Class numbers of the training split.
+        validation: Class numbers of the validation split.
+    """
+    counts = np.bincount(train, minlength=len(names))
+    seen = np.bincount(validation, minlength=len(names))
+    absent = [names[nr] for nr in np.flatnonzero(counts == 0)]
+    unseen = [names[nr] for nr in np.flatnonzero(seen == 0)]
+    found = [finding("warning", f"classes without a training sample: {_listed(absent)}")] if absent else []
+    if unseen:
+        found.append(finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
+    present = counts[counts > 0]
+    if len(present) and present.max() > IMBALANCE * present.min():
+        most, least = int(counts.argmax()), int(np.where(counts > 0, counts, counts.max() + 1).argmin())
+        text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
+        found.append(finding("warning", text))
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+# --- repeated rows ------------------------------------------------------------------------------
+
+
+def row_digests(parts: Sequence[np.ndarray]) -> list[bytes]:
+    """Return a digest of each row over several arrays of equal length."""
+    raw = [np.ascontiguousarray(part).reshape(len(part), -1) for part in parts]
+    return [hashlib.blake2b(b"".join(part[row].tobytes() for part in raw), digest_size=16).digest() for row in range(len(raw[0]))]
+
+
+def repeated(digests: Iterable[bytes], training: set[bytes]) -> int:
+    """Return how many rows, given by digest, the training split has too."""
+    return sum(digest in training for digest in digests)
+
+
+def duplicate_findings(validation: int, total: int, test: int, likely_chance: bool) -> list[Finding]:
+    """Return what repeated rows mean.
+
+    Args:
+        validation: Validation rows that the training split has too.
+        total: Validation rows.
+        test: Test rows that the training split has too.
+        likely_chance: The columns can take so few values together that rows must repeat.
+    """
+    if not validation and not test:
+        return []
+    text = f"{validation} of {total} validation rows and {test} test rows are in the training split too"
+    if validation < LEAKAGE_SHARE * total:
+        return [finding("warning", text)]
+    if likely_chance:
+        return [finding("warning", f"{text}; the columns can take so few values together that rows must repeat")]
+    return [finding("error", f"leakage: {text}; the validation metric would measure memory. Remove the repeated rows")]
+
+
+# --- features -----------------------------------------------------------------------------------
+
+
+def constant_findings(names: Sequence[str], distinct: Sequence[int]) -> list[Finding]:
+    """Return a warning of columns with one value in the training split."""
+    constant = [name for name, count in zip(names, distinct, strict=True) if count <= 1]
+    return [finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
+
+
+def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int) -> Finding | None:
+    """Return what a feature that tells the target by itself means, or None.
+
+    Args:
+        name: The feature's.
+        feature: Training values, NaN for missing; categories as numbers.
+        target: Training class numbers, or values to predict.
+        classes: Number of classes; 0 for values to predict.
+    """
+    known = ~np.isnan(feature)
+    if known.sum() < 2 or len(np.unique(feature[known])) < 2:
+        return None
+    values, wanted = feature[known], target[known]
+    if known.all() and np.array_equal(values, wanted.astype(values.dtype)) and len(np.unique(values)) > 1:
+        return finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
+    score = _class_score(values, wanted, classes) if classes else _value_score(values, wanted)
+    if score * known.mean() >= LEAKAGE_SCORE:
+        return finding("warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?")
+    return None
+
+
+def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int) -> float:
+    """Return the accuracy of the best rule on one feature: the most frequent class per value, or on each side of a cut."""
+    values, places = np.unique(feature, return_inverse=True)
+    counts = np.zeros((len(values), classes))
+    np.add.at(counts, (places, labels), 1)
+    if len(values) <= FEW_VALUES and len(feature) >= 5 * len(values):
+        return float(counts.max(axis=1).sum() / len(feature))
+    below = counts.cumsum(axis=0)
+    return float((below.max(axis=1) + (below[-1] - below).max(axis=1)).max() / len(feature))
+
+
+def _value_score(feature: np.ndarray, target: np.ndarray) -> float:
+    """Return the share of the target's variance that a line through one feature explains."""
+    if feature.std() == 0 or target.std() == 0:
+        return 0.0
+    return float(np.corrcoef(feature, target)[0, 1] ** 2)
+
+
+def scale_finding(largest: float) -> list[Finding]:
+    """Return an info of inputs far from 1, in the sources' own units."""
+    text = f"inputs reach {largest:.4g} in magnitude; the model standardizes them itself"
+    return [finding("info", text)] if largest > LARGE_INPUT else []

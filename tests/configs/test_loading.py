@@ -1,0 +1,154 @@
+"""Errors of a person's file: all at once, with file, line, key and the nearest valid name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltrainer.configs import yaml
+from mltrainer.configs.loading import flatten, known_keys, read_text, set_dotted, validate
+from mltrainer.configs.project import ProjectConfig, TrainingConfig
+from mltrainer.errors import InputError
+
+MINIMAL = """\
+name: digits
+task: {kind: image_classification}
+data: {source: "sklearn:digits"}
+model: {name: mlp}
+metric: {name: accuracy, mode: max}
+"""
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        validate(TrainingConfig, yaml.parse(text, "training_config.yaml"))
+    return caught.value.message
+
+
+def test_a_minimal_file_is_valid() -> None:
+    assert validate(TrainingConfig, yaml.parse(MINIMAL, "t.yaml")).name == "digits"
+
+
+def test_a_number_in_scientific_notation_is_a_float() -> None:
+    config = validate(TrainingConfig, yaml.parse(MINIMAL + "optimizer: {name: adamw, lr: 1e-3}\n", "t.yaml"))
+    assert config.optimizer.lr == 0.001
+
+
+def test_an_unknown_key_gets_file_line_key_and_the_nearest_name() -> None:
+    message = refusal(MINIMAL + "epoch: 3\n")
+    assert message == "training_config.yaml:6, key epoch: unknown key 'epoch'; did you mean 'epochs'?"
+
+
+def test_an_unknown_key_in_a_group_gets_a_name_of_that_group() -> None:
+    assert "did you mean 'weight_decay'?" in refusal(MINIMAL + "optimizer: {name: adamw, weigth_decay: 0.1}\n")
+
+
+def test_an_unknown_key_with_no_near_name_lists_the_known_ones() -> None:
+    assert "known keys: norm" in refusal(MINIMAL + "clip: {zzz: 1}\n")
+
+
+def test_a_wrong_name_of_a_variant_gets_the_nearest_one() -> None:
+    assert "did you mean 'adamw'?" in refusal(MINIMAL + "optimizer: {name: adam}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'epochs: "20"',
+        "epochs: 2.5",
+        "epochs: 0",
+        "epochs: true",
+        "batch_size: -1",
+        "seed: 4294967296",
+        "seed: -1",
+        "optimizer: {name: adamw, lr: .nan}",
+        "optimizer: {name: adamw, lr: .inf}",
+        "optimizer: {name: adamw, lr: '1e-3'}",
+        "optimizer: {name: adamw, betas: [0.9]}",
+        "optimizer: {name: sgd, betas: [0.9, 0.999]}",
+        "precision: fp8",
+        "clip: {norm: 0}",
+        "epochs: null",
+        "split: {validation: 0.7, test: 0.3}",
+        "evaluate: {every_n_epochs: 1, every_n_steps: 5}",
+        "evaluate: {}",
+        "acceptance: {accuracy: 0.95}",
+        'acceptance: {accuracy: "about 0.95"}',
+        "budget: {minutes: 0}",
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_line(line: str) -> None:
+    assert refusal(MINIMAL + line + "\n").startswith("training_config.yaml:6, key ")
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    message = refusal(MINIMAL + "epochs: 0\nbatch_sise: 3\nthreads: 0\n")
+    assert sorted(line.split(",")[0] for line in message.splitlines()) == [f"training_config.yaml:{n}" for n in (6, 7, 8)]
+
+
+def test_a_missing_key_is_named() -> None:
+    assert "key metric: Field required" in refusal("name: x\ntask: {kind: image_classification}\n")
+
+
+def test_an_empty_file_is_refused_by_its_missing_keys() -> None:
+    assert "key name: Field required" in refusal("")
+
+
+def test_a_list_in_place_of_a_mapping_is_refused() -> None:
+    assert "found [1, 2]" in refusal("[1, 2]")
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    assert len(refusal(MINIMAL + f"epochs: {'x' * 5000}\n")) < 500
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path if kind == "folder" else tmp_path / "none.yaml"
+    with pytest.raises(InputError, match="the config cannot be read") as caught:
+        read_text(path, "the config")
+    assert caught.value.where == str(path)
+
+
+def test_keys_are_known_at_every_place() -> None:
+    assert "acceptance" in known_keys(ProjectConfig, ())
+    assert "epochs" not in known_keys(ProjectConfig, ())
+    assert known_keys(TrainingConfig, ("optimizer", "sgd")) == ["lr", "momentum", "name", "nesterov", "weight_decay"]
+
+
+def test_a_dotted_assignment_is_read_as_yaml() -> None:
+    value = {"optimizer": {"name": "adamw", "lr": 0.1}}
+    assert set_dotted(value, "optimizer.lr=3e-4")["optimizer"] == {"name": "adamw", "lr": 0.0003}
+    assert set_dotted(value, "model.hidden=[256,256]")["model"] == {"hidden": [256, 256]}
+    assert set_dotted(value, "clip=null")["clip"] is None
+
+
+def test_a_dotted_assignment_leaves_its_input_alone() -> None:
+    value = {"optimizer": {"lr": 0.1}}
+    set_dotted(value, "optimizer.lr=1")
+    assert value == {"optimizer": {"lr": 0.1}}
+
+
+@pytest.mark.parametrize("assignment", ["optimizer.lr", "=3", " = 3"])
+def test_an_assignment_without_key_or_value_is_refused(assignment: str) -> None:
+    with pytest.raises(InputError, match="KEY=VALUE"):
+        set_dotted({}, assignment)
+
+
+def test_an_assignment_below_a_plain_value_is_refused() -> None:
+    with pytest.raises(InputError, match="epochs is 20"):
+        set_dotted({"epochs": 20}, "epochs.more=1")
+
+
+GROUPS = st.dictionaries(st.text("xyz", min_size=1), st.integers(), min_size=1)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.integers() | GROUPS))
+def test_flattened_values_can_be_put_together_again(value: dict[str, object]) -> None:
+    again: dict[str, object] = {}
+    for key, item in flatten(value).items():
+        again = set_dotted(again, f"{key}={item}")
+    assert again == value

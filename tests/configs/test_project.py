@@ -1,0 +1,115 @@
+"""The models of mltrainer.yaml and training_config.yaml."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.configs import yaml
+from mltrainer.configs.project import ProjectConfig, TrainingConfig, bits_config, load_project, load_training, meets
+from mltrainer.errors import InputError
+
+PROJECT: dict[str, Any] = {
+    "name": "digits",
+    "task": {"kind": "image_classification"},
+    "data": {"source": "sklearn:digits"},
+    "model": {"name": "mlp"},
+    "metric": {"name": "accuracy", "mode": "max"},
+}
+
+
+def project(**changes: Any) -> ProjectConfig:
+    return ProjectConfig.model_validate({key: value for key, value in {**PROJECT, **changes}.items() if value is not None})
+
+
+def test_the_default_seed_is_42() -> None:
+    assert project().seed == 42
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        project().seed = 1  # type: ignore[misc]
+
+
+def test_the_direction_of_the_metric_has_no_default() -> None:
+    with pytest.raises(ValueError, match="mode"):
+        project(metric={"name": "accuracy"})
+
+
+KIND = {"kind": "image_classification"}
+
+
+@pytest.mark.parametrize("task", [{}, {**KIND, "use": "m:C"}, {**KIND, "options": {"a": 1}}])
+def test_a_task_is_either_built_in_or_ones_own(task: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="task"):
+        project(task=task)
+
+
+@pytest.mark.parametrize("missing", ["data", "model"])
+def test_a_built_in_task_needs_data_and_model(missing: str) -> None:
+    with pytest.raises(ValueError, match=f"needs {missing}"):
+        project(**{missing: None})
+
+
+def test_a_task_of_ones_own_needs_neither() -> None:
+    own = project(task={"use": "my_project.tasks:MyTask", "options": {"noise": 0.2}}, data=None, model=None)
+    assert own.task.options == {"noise": 0.2}
+
+
+def test_a_task_of_ones_own_makes_its_own_model() -> None:
+    with pytest.raises(ValueError, match=r"task\.options"):
+        project(task={"use": "m:C"}, data=None)
+
+
+@pytest.mark.parametrize("use", ["module", "module:", ":Class", "a b:C", "module:Class()", "../m:C"])
+def test_a_task_of_ones_own_is_named_as_module_and_class(use: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        project(task={"use": use}, data=None, model=None)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "-dash", "x" * 65, "a\nb", "a b"])
+def test_a_name_that_would_be_a_bad_file_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        project(name=name)
+
+
+@pytest.mark.parametrize(
+    ("value", "criterion", "met"),
+    [(0.95, ">= 0.95", True), (0.95, "> 0.95", False), (0.1, "<=0.1", True), (1e-4, "< 1e-3", True)],
+)
+def test_a_criterion_is_compared_as_written(value: float, criterion: str, met: bool) -> None:
+    assert meets(value, criterion) is met
+
+
+@pytest.mark.parametrize("criterion", [">= 0", "<= 0", "> 0", "< 0"])
+def test_nan_meets_no_criterion(criterion: str) -> None:
+    assert not meets(math.nan, criterion)
+
+
+def test_what_is_no_criterion_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a criterion"):
+        meets(1.0, "== 1")
+
+
+def test_names_and_budget_do_not_decide_the_bits() -> None:
+    one = TrainingConfig.model_validate(PROJECT).model_dump()
+    other = {**one, "name": "other", "acceptance": {"accuracy": "> 0.5"}, "budget": {"minutes": 1.0}}
+    assert bits_config(one) == bits_config(other)
+    assert bits_config(one) != bits_config({**one, "seed": 43})
+
+
+def test_a_training_config_survives_being_written_and_read(tmp_path: Path) -> None:
+    config = TrainingConfig.model_validate(PROJECT)
+    path = tmp_path / "training_config.yaml"
+    path.write_text(yaml.dump(config.model_dump()))
+    assert load_training(path, "training_config.yaml") == config
+
+
+def test_a_project_file_is_read_with_its_name_in_messages(tmp_path: Path) -> None:
+    path = tmp_path / "mltrainer.yaml"
+    path.write_text("name: x\nmetrics: {}\n")
+    with pytest.raises(InputError, match=r"mltrainer\.yaml:2, key metrics: unknown key 'metrics'; did you mean 'metric'\?"):
+        load_project(path)

@@ -1,0 +1,158 @@
+"""YAML as people mean it, and refusals that name the line."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltrainer.configs import yaml
+from mltrainer.errors import InputError
+
+
+def value_of(text: str) -> Any:
+    return yaml.parse(text, "t.yaml").value
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("1e-3", 0.001),
+        ("1.0e-3", 0.001),
+        ("-2E+4", -20000.0),
+        (".5", 0.5),
+        ("012", 12),
+        ("on", "on"),
+        ("no", "no"),
+        ("1:30", "1:30"),
+        ("2024-01-01", "2024-01-01"),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("'1e-3'", "1e-3"),
+        ("0x10", "0x10"),
+    ],
+)
+def test_a_scalar_is_read_as_people_mean_it(text: str, meant: object) -> None:
+    read = value_of(f"key: {text}")["key"]
+    assert read == meant
+    assert type(read) is type(meant)
+
+
+def test_infinity_and_nan_are_numbers() -> None:
+    values = value_of("[.inf, -.inf, .nan]")
+    assert values[0] == float("inf")
+    assert values[1] == -float("inf")
+    assert values[2] != values[2]
+
+
+def test_an_empty_file_holds_nothing() -> None:
+    assert value_of("# only a comment\n") is None
+
+
+def test_a_duplicate_key_is_refused_with_both_lines() -> None:
+    with pytest.raises(InputError) as caught:
+        value_of("a:\n  lr: 1\n  batch: 2\n  lr: 3\n")
+    assert caught.value.where == "t.yaml:4"
+    assert "'lr'" in caught.value.message
+    assert "line 2" in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["a: &x 1\nb: *x\n", "a: &x {b: 1}\nc:\n  <<: *x\n"])
+def test_an_alias_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="alias"):
+        value_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: !!python/object/apply:os.system [true]",
+        "a: !mine 1",
+        "a: !!binary aGk=",
+        "a: !!set {b}",
+        "a: !!int three",
+        "a: !!bool perhaps",
+        "a: !!null 3",
+        "a: !!str 3",
+        "a: !!int '3'",
+    ],
+)
+def test_a_tag_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="tag"):
+        value_of(text)
+
+
+def test_a_whole_number_with_too_many_digits_is_refused() -> None:
+    with pytest.raises(InputError, match="digits") as caught:
+        value_of("a: 1\nb: " + "9" * 5000)
+    assert caught.value.where == "t.yaml:2"
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, "{a: " * 100 + "1", "\n".join(" " * 5 * i + "a:" for i in range(50))])
+def test_deep_nesting_is_refused_at_once(text: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="nested"):
+        value_of(text)
+    assert time.monotonic() - begun < 1
+
+
+def test_a_huge_file_is_refused_unparsed() -> None:
+    with pytest.raises(InputError, match="at most 1000000"):
+        value_of("a: " + "x" * 1_000_001)
+
+
+@pytest.mark.parametrize("text", ["a: [1, 2", "a:\n\t- 1", "a: 1\n---\nb: 2", "a: 'open"])
+def test_broken_yaml_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(InputError, match="not valid YAML") as caught:
+        value_of(text)
+    assert str(caught.value.where).startswith("t.yaml:")
+
+
+def test_text_that_is_not_utf8_is_refused_with_the_byte() -> None:
+    with pytest.raises(InputError, match="byte 3"):
+        yaml.parse(b"a: \xff", "t.yaml")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:
+    assert yaml.parse(b"\xef\xbb\xbfname: x", "t.yaml").value == {"name": "x"}
+
+
+def test_a_key_that_is_not_plain_text_is_refused() -> None:
+    with pytest.raises(InputError, match="plain text"):
+        value_of("[1, 2]: 3")
+
+
+def test_the_line_of_every_key_is_known() -> None:
+    document = yaml.parse("a: 1\nb:\n  - x\n  - c: 2\n", "t.yaml", first_line=10)
+    assert document.where(("a",)) == "t.yaml:10, key a"
+    assert document.where(("b", 1, "c")) == "t.yaml:13, key b.1.c"
+
+
+def test_an_unknown_path_gets_the_line_of_its_nearest_parent() -> None:
+    assert yaml.parse("a: 1\nb: {c: 2}\n", "t.yaml").where(("b", "d", "e")) == "t.yaml:2, key b.d.e"
+
+
+CONFUSABLE = st.text("abeonytrus019.:-+~ #'\"")
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("abeonytrus019.:-+~ #'\""),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_what_is_dumped_is_read_back_the_same(value: Any) -> None:
+    assert value_of(yaml.dump({"value": value})) == {"value": value}
+
+
+def test_numbers_and_words_keep_their_type_through_a_dump() -> None:
+    value = {"lr": 0.001, "tiny": 1e-8, "on": "on", "digits": "012", "number": "1e-3"}
+    assert value_of(yaml.dump(value)) == value

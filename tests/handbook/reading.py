@@ -1,0 +1,48 @@
+"""What the tests read out of a text: its links, and the commands that it tells people to type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import click
+
+
+def links(text: str) -> list[str]:
+    """Return the targets of a text's links to other files."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
+
+
+def commands(text: str) -> list[str]:
+    """Return the mltrainer commands in a text's console blocks and code spans."""
+    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
+    typed = [line[2:].split(" # ")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    parts = [part.strip() for line in typed for part in re.split(r"&&|>", line)]
+    spans = re.findall(r"`(mltrainer [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return [part for part in [*parts, *spans] if part.startswith("mltrainer ")]
+
+
+def unknown_part(command: str) -> str | None:
+    """Return what the command-line interface does not know of a command, or None."""
+    from mltrainer.cli.main import cli
+
+    node: click.Command = cli
+    words = shlex.split(command.replace("...", ""))[1:]
+    while isinstance(node, click.Group) and words and not words[0].startswith("-"):
+        inner = node.get_command(click.Context(node), words[0])
+        if inner is None:
+            return words[0]
+        node, words = inner, words[1:]
+    return _refusal(node, words) if words else None
+
+
+def _refusal(node: click.Command, words: list[str]) -> str | None:
+    """Return why a command would refuse its arguments, without running it."""
+    try:
+        node.make_context(str(node.name), list(words))
+    except click.exceptions.Exit:
+        return None
+    except click.UsageError as error:
+        return error.format_message()
+    return None

@@ -1,0 +1,56 @@
+"""The documents beside the handbook, which a wheel does not carry, and the guide to every key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mltrainer import handbook
+from mltrainer.configs.loading import known_keys
+from mltrainer.configs.project import TrainingConfig
+from tests.handbook.reading import commands, links, unknown_part
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+
+
+def documented_keys() -> set[str]:
+    """Return the keys, and lists of keys, that stand in the first columns of the guide's tables."""
+    _, _, body = handbook.read_page("configs/README.md", None).body.partition("\n## Keys")
+    rows = re.findall(r"^\| (`[^|]+) \|", body, flags=re.MULTILINE)
+    return {key for row in rows for key in re.findall(r"`([a-z_.]+)`", row)}
+
+
+def all_keys() -> set[str]:
+    """Return every dotted key of a training config."""
+    names = {name: known_keys(TrainingConfig, (name,)) for name in TrainingConfig.model_fields}
+    return {f"{name}.{key}" if key else name for name, keys in names.items() for key in (keys or [""])}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_of_a_document_resolve(name: str) -> None:
+    assert not [target for target in links((ROOT / name).read_text("utf-8")) if not (ROOT / target).exists()]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_of_a_document_exist(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    assert not {command: part for command in commands(text) if (part := unknown_part(command))}
+
+
+def test_the_readme_lists_every_command_group() -> None:
+    from mltrainer.cli.main import cli
+
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert not [name for name in cli.commands if f"`mltrainer {name}" not in text]
+
+
+def test_the_guide_explains_every_key_of_a_config() -> None:
+    assert all_keys() <= documented_keys()
+
+
+def test_the_guide_explains_no_key_that_does_not_exist() -> None:
+    templates = {"strategy", "trials", "space", "trial", "export.formats", "export.samples", "export.tolerance"}
+    assert documented_keys() <= all_keys() | templates

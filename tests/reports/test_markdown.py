@@ -1,0 +1,53 @@
+"""Text from records is shown as it is; it is never markup."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltrainer.reports import markdown as md
+
+
+@pytest.mark.parametrize(
+    "raw", ["<b>", "a|b", "`x`", "*x*", "[a](b)", "{{7*7}}", "~~x~~", "$x$", "\\", "_x_", "# x", "- x", "> x", "http://e.org"]
+)
+def test_markup_is_written_as_character_references(raw: str) -> None:
+    assert "&#" in md.text(raw)
+
+
+@pytest.mark.parametrize("raw", ["train_loss", "3.11.9", "a-b", "digits", "50 % of it, really (so it is)", "é 数"])
+def test_ordinary_text_stays_readable(raw: str) -> None:
+    assert md.text(raw) == raw
+
+
+def test_a_number_and_a_point_begin_no_list() -> None:
+    assert md.text("1. first") == "1&#46; first"
+
+
+def test_code_with_backticks_or_bars_becomes_an_element() -> None:
+    assert md.code("a/b.yaml") == "`a/b.yaml`"
+    assert md.code(">= 0.95") == "`>= 0.95`"
+    assert md.code(None) == "not measured"
+    assert md.code("a`|b") == "<code>a&#96;&#124;b</code>"
+
+
+def test_no_line_can_close_the_block_it_stands_in() -> None:
+    assert md.block(["```", "x"]).split("\n") == ["````", "```", "x", "````"]
+
+
+def test_a_table_has_as_many_cells_in_every_line() -> None:
+    found = md.table(("a", "b"), [(md.text("x|y"), "1")], "lr")
+    assert found.split("\n") == ["| a | b |", "| --- | ---: |", "| x&#124;y | 1 |"]
+
+
+def test_evidence_is_shown_one_value_a_line_and_long_lists_are_cut() -> None:
+    found = md.evidence({"max_gap": 0.15, "runs": list(range(12)), "commit": None, "loss": "nan"})
+    assert found == "max gap: 0.15<br>runs: 0, 1, 2, 3, 4, 5, 6, 7 and 4 more<br>commit: none<br>loss: NaN"
+
+
+def test_an_embedded_document_cannot_leave_its_place() -> None:
+    found = md.embedded("# A\n```\n# code\n", 3)
+    assert found.split("\n") == ["#### A", "```", "# code", "```"]
+
+
+def test_an_alert_covers_every_line() -> None:
+    assert all(line.startswith(">") for line in md.alert("WARNING", "a\n\nb").split("\n"))

@@ -1,0 +1,348 @@
+"""Reports are pure: the same record gives the same bytes, and every number in them is a number of the record."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.reports.render import model_card, render
+from tests.reports import records
+
+HOSTILE = "a|b<script>alert(1)</script>`x`{{7*7}}\x1b[31m\n# heading [l](http://e.org) *b* ![i](j) www.e.org $x$ \u202e"
+NOT_SHOWN = (  # numbers that decide a format or are shown elsewhere; `record.json` holds them
+    r"schema",
+    r"evidence\.run\.schema",
+    r"evidence\.diagnostics\.\d+\.thresholds\..*",
+    r"evidence\.run\.history\.[1-9]\d*\.update_ratios\.\d+",  # a colour of the heat map
+    r"evidence\.run\.history\.[1-9]\d*\.layer_norms\.\d+",
+)
+
+
+def text_of(found: dict[str, Any]) -> str:
+    waivers, gate = [records.waiver()], records.gate(waived="within_time_budget")
+    card = model_card(found, waivers) if found["phase"] == "finalization" else ""
+    return json.dumps(render(found, waivers, gate)) + card
+
+
+def report(found: dict[str, Any], waivers: list[dict[str, Any]] | None = None, gate: list[dict[str, Any]] | None = None) -> str:
+    files = render(found, waivers or [], gate or records.gate())
+    return next(text for name, text in files.items() if name.endswith(".md"))
+
+
+def numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from numbers(item, (*path, key))
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from numbers(item, (*path, place))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path
+
+
+def changed(found: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    found = copy.deepcopy(found)
+    place: Any = found
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = place[path[-1]] * 2 + 1
+    return found
+
+
+def small(name: str) -> dict[str, Any]:
+    found = records.ALL[name]()
+    if "run" in found["evidence"] and found["evidence"]["run"]["history"]:
+        run = found["evidence"]["run"]
+        run["history"] = run["history"][:3]
+    return json.loads(json.dumps(found))
+
+
+@pytest.mark.parametrize("name", records.ALL)
+def test_every_number_of_a_record_changes_its_report_or_is_listed_as_not_shown(name: str) -> None:
+    found = small(name)
+    before = text_of(found)
+    silent = [".".join(map(str, path)) for path in numbers(found) if text_of(changed(found, path)) == before]
+    assert [path for path in silent if not any(re.fullmatch(rule, path) for rule in NOT_SHOWN)] == []
+
+
+@pytest.mark.parametrize("name", records.ALL)
+def test_identical_records_give_identical_bytes(name: str) -> None:
+    found = records.ALL[name]()
+    again = json.loads(json.dumps(found, sort_keys=True))
+    assert text_of(found) == text_of(json.loads(json.dumps(found)))
+    assert set(render(again, [], [])) == set(render(found, [], []))
+
+
+def in_a_fresh_process(program: str, **environment: str) -> str:
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1", **environment}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=variables).stdout
+
+
+def test_hash_seed_and_locale_do_not_change_a_byte() -> None:
+    program = "from tests.reports import records, test_render; print(test_render.text_of(records.tuning()))"
+    settings = (("0", "C"), ("1", "de_DE.UTF-8"))
+    assert len({in_a_fresh_process(program, PYTHONHASHSEED=seed, LC_ALL=locale) for seed, locale in settings}) == 1
+
+
+def test_the_order_of_keys_in_a_record_does_not_change_the_figures() -> None:
+    found = records.baseline()
+    again = json.loads(json.dumps(found, sort_keys=True))
+    first, second = render(found, [], []), render(again, [], [])
+    assert {n: t for n, t in first.items() if n.endswith(".svg")} == {n: t for n, t in second.items() if n.endswith(".svg")}
+
+
+@pytest.mark.parametrize("name", records.ALL)
+def test_every_figure_is_well_formed_named_small_and_shown(name: str) -> None:
+    found = records.ALL[name]()
+    for file, content in render(found, [], records.gate()).items():
+        if file.endswith(".svg"):
+            root = ElementTree.fromstring(content)
+            assert [child.tag.rpartition("}")[2] for child in root][:2] == ["title", "desc"]
+            assert len(content) < 15_000
+            assert f"({file})" in report(found)
+            assert "<script" not in content
+
+
+def test_all_reports_of_a_project_render_in_a_tenth_of_a_second() -> None:
+    made = [records.planning(), records.baseline(), records.diagnostics(), records.tuning(), records.finalization()]
+    start = time.process_time()
+    for found in made:
+        render(found, [], records.gate())
+    assert time.process_time() - start < 0.1
+
+
+def test_rendering_imports_nothing_heavy() -> None:
+    program = "import sys, mltrainer.reports.render, mltrainer.reports.terminal; print([m for m in sys.modules if '.' not in m])"
+    loaded = in_a_fresh_process(program)
+    assert not {"torch", "numpy", "matplotlib", "pandas", "pydantic", "yaml", "rich", "sklearn"} & set(
+        re.findall(r"'(\w+)'", loaded)
+    )
+
+
+# --- what a reader must find ----------------------------------------------------------------------
+
+
+def test_the_first_line_below_the_title_says_whether_the_gate_holds() -> None:
+    good, bad = report(records.baseline()), report(records.failed(), gate=records.gate("losses_finite"))
+    assert good.split("\n")[2].startswith("✅ **The gate holds**")
+    assert bad.split("\n")[2].startswith("❌ **The gate does not hold**: `losses_finite`")
+
+
+def test_an_empty_checklist_is_no_gate_that_holds() -> None:
+    assert "does not hold" in render(records.skip(), [], [])["tuning_results.md"].split("\n")[2]
+
+
+def test_the_sections_stand_in_the_order_of_the_readers_questions() -> None:
+    for make in records.ALL.values():
+        heads = [line for line in report(make()).split("\n") if line.startswith("## ")]
+        assert heads == [
+            "## Gate",
+            "## What was done",
+            "## Result",
+            "## What to look at",
+            "## How it is reproduced",
+            "## What next",
+        ]
+
+
+def test_a_waiver_is_loud_and_says_who_when_why_and_what() -> None:
+    found = report(records.baseline(), [records.waiver()], records.gate(waived="within_time_budget"))
+    banner = found.split("> [!CAUTION]")[1].split("## Gate")[0]
+    assert all(
+        word in banner for word in ("within_time_budget", "Ada Lovelace", "2026-03-04T05:06:07Z", "The cluster was shared")
+    )
+
+
+def test_a_waiver_without_effect_says_so() -> None:
+    assert "no effect" in report(records.baseline(), [records.waiver()], records.gate())
+
+
+def test_a_dirty_tree_is_loud_and_can_be_restored() -> None:
+    found = report(records.failed())
+    assert "**NOT COMMITTED**" in found
+    assert "git -C ../restored read-tree -u --reset refs/mltrainer/ab12" in found
+    assert records.sha("diff")[:12] in found
+
+
+def test_a_dirty_tree_without_a_snapshot_says_that_it_cannot_be_restored() -> None:
+    found = records.record(
+        "baseline", records.baseline()["evidence"], source=records.source(dirty=True, diff_sha256=records.sha("d"))
+    )
+    assert "cannot be restored" in report(found)
+
+
+def test_code_that_no_commit_names_is_loud() -> None:
+    bare = records.source(commit=None, branch=None, dirty=None, note="not a git repository: file digests are recorded")
+    found = report(records.record("baseline", records.baseline()["evidence"], source=bare))
+    assert "NOT COMMITTED" in found
+    assert "not a git repository" in found
+    assert "git worktree" not in found
+
+
+def test_overridden_pages_are_named() -> None:
+    found = records.record("baseline", records.baseline()["evidence"], policy_overrides=["phases/02_baseline/workflow.md"])
+    assert "own handbook pages" in report(found)
+    assert "`phases/02_baseline/workflow.md`" in report(found)
+
+
+def test_what_failed_is_followed_by_what_mends_it() -> None:
+    ending = report(records.failed(), gate=records.gate("losses_finite")).split("## What next")[1]
+    assert "mltrainer guide losses_finite" in ending
+    assert "mltrainer phase run diagnostics" not in ending
+
+
+@pytest.mark.parametrize(
+    ("make", "command"),
+    [
+        (records.planning, "mltrainer phase run baseline"),
+        (records.baseline, "mltrainer phase run diagnostics"),
+        (records.diagnostics, "mltrainer phase run optimization"),
+        (lambda: records.diagnostics("deploy"), "mltrainer run\n"),
+        (
+            lambda: records.diagnostics("debug"),
+            "mltrainer phase run planning --set model.dropout=0.2 --set optimizer.weight_decay=0.05",
+        ),
+        (records.skip, "mltrainer phase run finalization"),
+        (records.tuning, "mltrainer phase run finalization"),
+        (records.finalization, "mltrainer gate check"),
+    ],
+)
+def test_each_report_ends_in_the_next_command(make: Any, command: str) -> None:
+    assert command in report(make()).split("## What next")[1]
+
+
+def test_a_run_that_met_nan_shows_it_and_never_as_zero() -> None:
+    found = report(records.failed())
+    assert "the loss was not finite at step 71, epoch 4" in found
+    assert "| NaN |" in found
+    assert "infinite" in found
+
+
+def test_a_run_that_ended_at_once_still_has_a_report() -> None:
+    found = report(records.broken_at_once())
+    assert "There is no learning curve" in found
+    assert "**No checkpoint was kept.**" in found
+    assert "not measured" in found
+
+
+def test_a_fired_diagnostic_brings_its_page_with_evidence_and_figure() -> None:
+    found = report(records.diagnostics()).split("## What to look at")[1]
+    assert "### Overfitting" in found
+    assert "gap: 0.172" in found
+    assert "max gap: 0.15" in found
+    assert "(gap.svg)" in found
+    assert "`model.dropout` = 0.2" in found
+    assert "mltrainer guide diagnostics/overfitting" in found
+
+
+def test_a_diagnostics_guide_is_embedded_where_the_record_holds_it() -> None:
+    found = records.diagnostics()
+    found["evidence"]["diagnostics"][0]["body"] = "# Overfitting\n\nText.\n\n```sh\n# no heading\n```\n"
+    assert "#### Overfitting" in report(found)
+    assert "\n# no heading" in report(found)
+
+
+def test_an_edit_to_a_reproduction_shows_in_the_first_line() -> None:
+    found = records.finalization()
+    found["evidence"]["reproduction"].update(identical=False, first_divergence={"step": 117, "tensor": "0.weight"})
+    assert "**not reproduced**" in report(found).split("\n")[2]
+    assert "step 117" in report(found)
+
+
+# --- hostile and broken records -------------------------------------------------------------------
+
+
+def poisoned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: poisoned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [poisoned(item) for item in value]
+    keep = ("nan", "inf", "fired", "classification", "regression", "finished", "written", *records.sha("a"))
+    return HOSTILE if isinstance(value, str) and value not in keep else value
+
+
+@pytest.mark.parametrize("name", records.ALL)
+def test_text_of_a_record_is_shown_and_never_acts(name: str) -> None:
+    found = {**poisoned(records.ALL[name]()), "phase": records.ALL[name]()["phase"]}
+    for file, content in {
+        **render(found, [records.waiver() | {"reason": HOSTILE}], records.gate()),
+        "card": _card(found),
+    }.items():
+        outside = re.sub(r"```.*?```", "", content, flags=re.DOTALL)
+        assert "<script" not in outside
+        assert "\x1b" not in content
+        assert "\u202e" not in content
+        assert "{{" not in outside
+        assert "\n# heading" not in content
+        assert file.endswith(".svg") or "](http" not in outside
+        if file.endswith(".svg"):
+            ElementTree.fromstring(content)
+
+
+def _card(found: dict[str, Any]) -> str:
+    """Return the card's text below its front matter, which is YAML and no Markdown."""
+    return model_card(found, []).split("---\n", 2)[2] if found["phase"] == "finalization" else ""
+
+
+def test_an_unknown_phase_is_refused() -> None:
+    with pytest.raises(InputError, match="'training' is no phase"):
+        render({"phase": "training"}, [], [])
+
+
+@pytest.mark.parametrize("phase", ["baseline", "optimization", "finalization", "planning", "diagnostics"])
+@pytest.mark.parametrize("evidence", [None, [], "text"])
+def test_evidence_of_the_wrong_shape_is_refused_with_the_mending_command(phase: str, evidence: Any) -> None:
+    with pytest.raises(InputError, match="lacks what its report is made from") as caught:
+        render(records.record(phase, evidence), [], [])
+    assert caught.value.mend == f"mltrainer phase run {phase}"
+
+
+# --- the model card -------------------------------------------------------------------------------
+
+
+def test_the_model_card_says_how_often_the_test_split_was_opened_and_how_many_runs_were_tried() -> None:
+    card = model_card(records.finalization(), [])
+    assert "opened once (final evaluation)" in card
+    assert "13 runs were tried" in card
+    assert records.sha("data") in card
+
+
+def test_a_test_split_that_was_opened_twice_is_loud() -> None:
+    found = records.finalization()
+    found["evidence"]["test"]["openings"] *= 2
+    assert "opened **twice**" in model_card(found, [])
+    assert "opened twice**" in report(found)
+
+
+def test_the_model_cards_front_matter_is_yaml_that_holds_its_metrics() -> None:
+    import yaml
+
+    found = records.finalization()
+    found["project"]["name"] = 'x: "{{7*7}}"\n---\nlicense: mit'
+    meta = yaml.safe_load(model_card(found, []).split("---\n")[1])
+    result = meta["model-index"][0]["results"][0]
+    assert meta["pipeline_tag"] == "image-classification"
+    assert "license" not in meta
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.9553}, {"type": "loss", "value": 0.1532}]
+
+
+def test_the_model_card_needs_no_seal_and_no_digest_of_itself() -> None:
+    found = records.finalization()
+    partial = records.without_seal(found)
+    partial["evidence"].pop("model_files")
+    assert model_card(partial, []) == model_card(found, [])
+
+
+def test_a_waiver_stands_in_the_model_card() -> None:
+    assert "**WAIVED: `within_time_budget`**" in model_card(records.finalization(), [records.waiver()])

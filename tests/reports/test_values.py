@@ -1,0 +1,84 @@
+"""Values are written the same everywhere, and what is not a number is never written as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltrainer.reports import values
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.96743, "0.9674"),
+        (0.9, "0.9000"),
+        (12345.6, "12,346"),
+        (9.99996, "10.00"),
+        (1.5e-7, "1.500e-07"),
+        (1e30, "1.000e+30"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (85002, "85,002"),
+        (True, "yes"),
+        (None, "not measured"),
+        ("nan", "NaN"),
+        ("inf", "infinite"),
+        ("-inf", "-infinite"),
+        (float("nan"), "NaN"),
+        (float("inf"), "infinite"),
+        ("\x1b[1m", "\\x1b[1m"),
+    ],
+)
+def test_a_number_has_fixed_significant_digits(value: Any, text: str) -> None:
+    assert values.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.001, "0.001"), (60.0, "60"), (1e-8, "1e-08"), (2000, "2000"), (None, "none"), (False, "no")]
+)
+def test_a_setting_is_written_as_it_was_given(value: Any, text: str) -> None:
+    assert values.given(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.5, "0.500 s"), (59.99, "60.0 s"), (192.4, "3 min 12 s"), (3840, "1 h 04 min"), ("nan", "NaN"), (None, "not measured")],
+)
+def test_a_duration_is_in_the_units_of_a_person(seconds: Any, text: str) -> None:
+    assert values.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (264712, "265 kB"), (3.2e9, "3.20 GB"), (5e15, "5,000 TB"), (None, "not measured")],
+)
+def test_a_size_has_a_decimal_unit(count: Any, text: str) -> None:
+    assert values.size(count) == text
+
+
+def test_what_is_hidden_becomes_visible() -> None:
+    assert values.visible("a\x1b[0m\n\u202eb\u200b\ud800\x85") == "a\\x1b[0m\\n\\u202eb\\u200b\\ud800\\x85"
+
+
+def test_shares_signs_counts_and_digests() -> None:
+    assert (values.share(0.0341), values.share("nan"), values.signed(0.5), values.signed(-0.5)) == (
+        "3.41 %",
+        "NaN",
+        "+0.500",
+        "-0.500",
+    )
+    assert (values.times(1), values.times(2), values.times(3), values.counted(1, "step"), values.counted(2, "step")) == (
+        "once",
+        "twice",
+        "3 times",
+        "1 step",
+        "2 steps",
+    )
+    assert (values.short("a" * 64), values.short(None)) == ("a" * 12, "not measured")
+
+
+def test_a_path_that_leads_nowhere_gives_the_default() -> None:
+    assert values.at({"a": {"b": 1}}, "a.b") == 1
+    assert values.at({"a": None}, "a.b", 7) == 7

@@ -1,0 +1,81 @@
+"""The chain names the first step in which two runs differ, and breaks when it is edited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mltrainer.errors import GateError
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.fingerprint import Head
+
+ENTRIES = [fingerprint.step_entry(step, f"{step:016x}", step / 3, step / 7) for step in range(1, 6)]
+
+
+def chain(entries: list[str]) -> list[str]:
+    return fingerprint.extend(Head(), entries)[1]
+
+
+def test_each_entry_covers_the_one_before() -> None:
+    whole, _ = fingerprint.extend(Head(), ENTRIES)
+    half, _ = fingerprint.extend(Head(), ENTRIES[:2])
+    assert fingerprint.extend(half, ENTRIES[2:])[0] == whole
+
+
+def test_equal_chains_do_not_diverge() -> None:
+    assert fingerprint.first_divergence(chain(ENTRIES), chain(ENTRIES)) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        (fingerprint.step_entry(3, "f" * 16, 1.0, 3 / 7), "samples"),
+        (fingerprint.step_entry(3, f"{3:016x}", 1.5, 3 / 7), "loss"),
+        (fingerprint.step_entry(3, f"{3:016x}", 1.0, 0.5), "gradient norm"),
+    ],
+)
+def test_the_first_divergence_names_step_and_kind(entry: str, what: str) -> None:
+    found = fingerprint.first_divergence(chain(ENTRIES), chain([*ENTRIES[:2], entry, *ENTRIES[3:]]))
+    assert found is not None
+    assert (found["step"], found["what"]) == (3, what)
+
+
+def test_a_difference_in_the_weights_is_named() -> None:
+    left, right = ([*ENTRIES, fingerprint.weights_entry(5, sha)] for sha in ("a" * 64, "b" * 64))
+    found = fingerprint.first_divergence(chain(left), chain(right))
+    assert found is not None
+    assert (found["step"], found["what"]) == (5, "weights")
+
+
+def test_an_edited_line_breaks_the_chain_there() -> None:
+    lines = chain(ENTRIES)
+    lines[2] = lines[2].replace(f"{3:016x}", f"{4:016x}")
+    with pytest.raises(GateError, match="chain.txt:3"):
+        fingerprint.verify(lines, "chain.txt")
+
+
+def test_a_torn_last_line_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "chain.txt"
+    fingerprint.append(path, chain(ENTRIES))
+    path.write_text(path.read_text() + "6 torn")
+    assert fingerprint.read(path) == chain(ENTRIES)
+
+
+def test_cutting_back_keeps_what_the_checkpoint_covers(tmp_path: Path) -> None:
+    path = tmp_path / "chain.txt"
+    fingerprint.append(path, chain(ENTRIES))
+    head, lines = fingerprint.extend(Head(), ENTRIES[:3])
+    fingerprint.cut(path, head)
+    assert fingerprint.read(path) == lines
+
+
+def test_cutting_back_refuses_another_runs_chain(tmp_path: Path) -> None:
+    path = tmp_path / "chain.txt"
+    fingerprint.append(path, chain(ENTRIES))
+    with pytest.raises(GateError, match="continues a chain of 3 entries"):
+        fingerprint.cut(path, Head(3, "0" * 32))
+
+
+def test_bits_tell_nan_and_signed_zero_apart() -> None:
+    assert len({fingerprint.bits(value) for value in (0.0, -0.0, float("nan"), float("inf"))}) == 4

@@ -1,0 +1,71 @@
+"""Draws depend on their address and on nothing that came before."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from mltrainer.reproducibility import seeds
+from mltrainer.reproducibility.numerics import numerics_class
+
+
+def draws() -> tuple[float, float, float]:
+    return random.random(), float(np.random.random()), float(torch.rand(()))
+
+
+def test_a_draw_does_not_depend_on_earlier_draws() -> None:
+    seeds.seed_everything(seeds.key(42, "step", 7))
+    expected = draws()
+    torch.rand(1000)
+    random.random()
+    seeds.seed_everything(seeds.key(42, "step", 7))
+    assert draws() == expected
+
+
+@pytest.mark.parametrize("other", [(43, "step", 7), (42, "sample", 7), (42, "step", 8), (42, "step", 7, 0)])
+def test_each_part_of_the_address_matters(other: tuple[int, str, int]) -> None:
+    assert seeds.key(*other) != seeds.key(42, "step", 7)
+
+
+def test_numbers_in_an_address_are_kept_apart() -> None:
+    assert seeds.key(4, "step", 21, 1) != seeds.key(4, "step", 2, 11)
+
+
+def test_an_epochs_order_holds_each_sample_once() -> None:
+    ids = np.arange(100, 200)
+    first, second = (seeds.epoch_order(42, epoch, ids) for epoch in (0, 1))
+    assert sorted(first) == sorted(second) == ids.tolist()
+    assert first.tolist() != second.tolist()
+
+
+def test_first_draws_are_the_same_in_every_call() -> None:
+    assert seeds.first_draws(42) == seeds.first_draws(42) != seeds.first_draws(43)
+
+
+def class_under(**variables: str) -> str:
+    code = "import torch; torch.set_num_threads(1); from mltrainer.reproducibility.numerics import numerics_class; print(numerics_class('cpu'))"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_numerics_class_ignores_the_hash_seed_and_the_generators_state() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = numerics_class("cpu")
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(2)
+    assert numerics_class("cpu") == first
+    assert class_under(PYTHONHASHSEED="1") == class_under(PYTHONHASHSEED="2")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("avx2" not in torch.backends.cpu.get_cpu_capability().lower() and "avx512" not in torch.backends.cpu.get_cpu_capability().lower(), reason="needs a CPU with AVX2")
+@pytest.mark.parametrize(("name", "value"), [("ATEN_CPU_CAPABILITY", "default"), ("ONEDNN_MAX_CPU_ISA", "SSE41"), ("MKL_CBWR", "COMPATIBLE")])
+def test_the_numerics_class_tells_other_kernels(name: str, value: str) -> None:
+    assert class_under(**{name: value}) != class_under()

@@ -1,0 +1,84 @@
+"""Pages are found in the project first, else in the handbook that is shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mltrainer import handbook
+from mltrainer.errors import InputError
+
+PAGE = "checkpointing/recovery.md"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project that replaces one page by its own."""
+    (tmp_path / "checkpointing").mkdir()
+    (tmp_path / PAGE).write_text("---\ntitle: Ours\n---\n\n# Ours\n")
+    return tmp_path
+
+
+def test_a_projects_own_page_is_read_and_marked(project: Path) -> None:
+    page = handbook.read_page(PAGE, project)
+    assert page.overridden
+    assert page.meta.value == {"title": "Ours"}
+    assert page.body == "# Ours\n"
+
+
+def test_another_page_comes_from_the_shipped_handbook(project: Path) -> None:
+    page = handbook.read_page("checkpointing/strategy.md", project)
+    assert not page.overridden
+    assert page.body.startswith("# Checkpoint strategy")
+
+
+def test_outside_a_project_the_shipped_page_is_read() -> None:
+    assert not handbook.read_page(PAGE, None).overridden
+
+
+def test_the_overridden_pages_are_listed(project: Path) -> None:
+    (project / "checkpointing/notes.md").write_text("no page of the handbook")
+    assert handbook.overrides(project) == [PAGE]
+
+
+def test_the_checkout_does_not_override_itself() -> None:
+    assert handbook.overrides(handbook.shipped_folder()) == []
+
+
+@pytest.mark.parametrize("path", ["diagnostics/none.md", "../mltrainer/errors.py", "/etc/passwd", "", "phases"])
+def test_what_is_no_page_is_refused(path: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no page"):
+        handbook.read_page(path, tmp_path)
+
+
+def test_front_matter_without_an_end_is_refused(project: Path) -> None:
+    (project / PAGE).write_text("---\ntitle: Ours\n\n# Ours\n")
+    with pytest.raises(InputError, match="no closing ---"):
+        handbook.read_page(PAGE, project)
+
+
+def test_a_page_without_front_matter_declares_nothing(project: Path) -> None:
+    (project / PAGE).write_text("# Ours\n")
+    page = handbook.read_page(PAGE, project)
+    assert page.meta.value is None
+    assert page.body == "# Ours\n"
+
+
+def test_lines_of_front_matter_are_those_of_the_file(project: Path) -> None:
+    assert handbook.read_page(PAGE, project).meta.where(("title",)) == f"{PAGE}:2, key title"
+
+
+def test_a_template_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/tuning_template.yaml").write_text("- 1\n")
+    with pytest.raises(InputError, match="mapping"):
+        handbook.read_template("configs/tuning_template.yaml", tmp_path)
+
+
+def test_what_a_page_declares_has_a_digest_that_its_prose_does_not_change(project: Path) -> None:
+    before = handbook.policy_digest(PAGE, project)
+    (project / PAGE).write_text("---\ntitle: Ours\n---\n\n# Ours, in other words\n")
+    same = handbook.policy_digest(PAGE, project)
+    (project / PAGE).write_text("---\ntitle: Theirs\n---\n")
+    assert before == same != handbook.policy_digest(PAGE, project)

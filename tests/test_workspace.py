@@ -1,0 +1,188 @@
+"""Files that appear whole or not at all, digests, and the project's lock."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltrainer import workspace
+from mltrainer.errors import InputError, InUseError, MachineError
+from mltrainer.workspace import (
+    PHASES,
+    Project,
+    canonical,
+    digest,
+    find_project,
+    is_locked,
+    locked,
+    pretty_json,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    write_atomic,
+    write_json,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """An empty project."""
+    (tmp_path / "mltrainer.yaml").touch()
+    return Project(tmp_path.resolve())
+
+
+@given(JSON)
+def test_a_digest_does_not_depend_on_the_order_of_keys(value: object) -> None:
+    again = json.loads(json.dumps(value))
+    turned = dict(reversed(again.items())) if isinstance(again, dict) else again
+    assert digest(turned) == digest(value)
+
+
+@given(JSON)
+def test_canonical_and_pretty_json_hold_the_same_value(value: object) -> None:
+    assert json.loads(canonical(value)) == json.loads(pretty_json(value)) == value
+
+
+def test_numbers_that_are_not_finite_are_written_as_words() -> None:
+    assert canonical([float("nan"), float("inf"), -float("inf")]) == b'["nan","inf","-inf"]'
+
+
+def test_equal_numbers_of_other_types_have_other_digests() -> None:
+    assert len({digest(1), digest(1.0), digest(True), digest("1")}) == 4
+
+
+def test_a_files_digest_is_that_of_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    assert sha256_file(tmp_path / "a") == sha256_bytes(b"abc")
+
+
+def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
+    write_json(tmp_path / "a/b/c.json", {"x": 1})
+    assert read_json(tmp_path / "a/b/c.json") == {"x": 1}
+    assert os.listdir(tmp_path / "a/b") == ["c.json"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(workspace.os, call, full)
+    with pytest.raises(MachineError, match="No space left") as caught:
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+    assert "free some space" in str(caught.value.mend)
+
+
+def test_an_interruption_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workspace.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(path, b"new")
+    assert os.listdir(tmp_path) == ["file"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_file_in_place_of_a_folder_is_no_fault_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises((FileExistsError, NotADirectoryError)):
+        write_atomic(tmp_path / "a/b", b"")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"a": 1', b"\xff\xfe", b"[" * 100_000])
+def test_blank_or_torn_json_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "record.json").write_bytes(text)
+    with pytest.raises(InputError, match="not readable as JSON") as caught:
+        read_json(tmp_path / "record.json")
+    assert caught.value.where == str(tmp_path / "record.json")
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_json(tmp_path / "none.json")
+
+
+def test_the_project_is_found_from_a_folder_below(project: Project) -> None:
+    below = project.root / "src/deep"
+    below.mkdir(parents=True)
+    assert find_project(below) == project
+
+
+def test_outside_a_project_the_way_in_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no mltrainer\.yaml") as caught:
+        find_project(tmp_path)
+    assert "mltrainer init" in str(caught.value.mend)
+
+
+def test_each_phase_has_a_numbered_folder(project: Project) -> None:
+    folders = [project.relative(project.phase_dir(phase)) for phase in PHASES]
+    assert folders[0] == "phases/01_planning"
+    assert folders[-1] == "phases/05_finalization"
+
+
+def test_a_path_outside_the_project_stays_absolute(project: Project) -> None:
+    assert project.relative(project.root / "a" / "b") == "a/b"
+    assert project.relative(Path("/elsewhere/x")) == "/elsewhere/x"
+
+
+def test_a_lock_is_held_for_the_length_of_a_block(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "lock"
+    assert not is_locked(path)
+    with locked(path, "the project"):
+        assert is_locked(path)
+    assert not is_locked(path)
+
+
+def test_a_second_process_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock", "the project"), pytest.raises(InUseError) as caught, locked(tmp_path / "lock", "the project"):
+        pytest.fail("the lock was given twice")
+    assert caught.value.exit_code == 6
+    assert f"process {os.getpid()}" in caught.value.message
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    code = "import sys, time\nfrom pathlib import Path\nfrom mltrainer.workspace import locked\n"
+    code += "with locked(Path(sys.argv[1]), 'it'):\n    print('held', flush=True)\n    time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        assert is_locked(tmp_path / "lock")
+        process.kill()
+    deadline = time.monotonic() + 5
+    while is_locked(tmp_path / "lock") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with locked(tmp_path / "lock", "the project"):
+        assert is_locked(tmp_path / "lock")
+
+
+def test_a_lock_in_a_place_that_cannot_be_written_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_arguments: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(workspace.os, "open", denied)
+    with pytest.raises(MachineError, match="Permission denied"), locked(tmp_path / "lock", "the project"):
+        pytest.fail("the lock was given")
