@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 import tempfile
@@ -47,8 +48,9 @@ class Program:
     def exported(self) -> Any:
         """The model as a `torch.export` program whose first dimension is free; made once."""
         if self._exported is None:
-            shapes = tuple({0: torch.export.Dim("batch", min=1)} for _ in self.example)
-            self._exported = torch.export.export(self.model, self.example, dynamic_shapes=(shapes,) if _takes_any(self.model) else shapes)
+            shapes: tuple[Any, ...] = tuple({0: torch.export.Dim("batch", min=1)} for _ in self.example)
+            shapes = (shapes,) if _takes_any(self.model) else shapes
+            self._exported = torch.export.export(self.model, self.example, dynamic_shapes=shapes)
             for node in self._exported.graph.nodes:
                 node.meta.pop("stack_trace", None)  # paths of this machine's files
         return self._exported
@@ -283,12 +285,19 @@ def _raise_machine_fault(error: Exception, path: Path) -> None:
 
 def _short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:_REASON_LENGTH]
+    told = lines[:2] + lines[2:][-1:]  # torch.export says why in the second line, TorchScript in the last
+    return f"{type(error).__name__}: {' '.join(told)}"[:_REASON_LENGTH]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the exporters' warnings: TorchScript's deprecation is known, and the comparison shows what is wrong."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -28,7 +28,7 @@ def status(folder: Path | None, as_json: bool) -> int:
         emit({"project": project.root.name, "next": next_phase(states), "phases": [_state_row(project, s) for s in states]})
         return 0
     click.echo(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
-    click.echo(f"\nnext: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
+    click.echo(f"next: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
     return 0
 
 
@@ -107,7 +107,7 @@ def describe(found: Gate) -> str:
     lines = [f"{found.phase}: {word}"]
     if found.items:
         rows = [[i.verdict, i.id, ", ".join(f"{k}={_value(v)}" for k, v in i.evidence.items())[:110]] for i in found.items]
-        lines.append(table(rows, ["verdict", "item", "evidence"]))
+        lines.append(table(rows, ["verdict", "item", "evidence"]).rstrip("\n"))
     lines += [f"  stale: {reason}" for reason in found.stale]
     lines += [f"  {i.id} fails: {i.statement}; next: {i.mend}" for i in found.failing]
     lines += (

@@ -25,11 +25,20 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return Finding(ID, "not_applicable", reason, evidence)
     if without < patience:
         return Finding(ID, "clear", f"Validation loss and {run.metric_name} {since} (fewer than {patience:g}).", evidence)
-    skill = f"skill {text(run.skill)}, learned means at least {text(thresholds['learned_skill'])}"
-    if run.learned(thresholds["learned_skill"]):
-        reason = f"Converged at epoch {evidence['last_gain_epoch']:g}: {run.metric_name} {since} ({skill}); later epochs could be saved."
+    return _ended(run, evidence, f"Validation loss and {run.metric_name} {since}", thresholds)
+
+
+def _ended(run: Run, evidence: dict[str, Any], flat: str, thresholds: Mapping[str, float]) -> Finding:
+    """Judge a curve that is flat at its end: converged, learned by heart, or stalled."""
+    least, patience = thresholds["learned_skill"], thresholds["epochs"]
+    skill = f"skill {text(run.skill)}, learned means at least {text(least)}"
+    if run.skill >= least:
+        reason = f"Converged at epoch {evidence['last_gain_epoch']:g}: {flat} ({skill}); later epochs could be saved."
         return Finding(ID, "clear", reason, evidence)
-    reason = f"Validation loss and {run.metric_name} {since} (limit {patience:g}), and the model has not learned ({skill})."
+    if run.learned(least):
+        reason = f"{flat} ({skill}), but the training set was learned (skill {text(run.train_skill)}): a gap, no stall."
+        return Finding(ID, "clear", reason, evidence)
+    reason = f"{flat} (limit {patience:g}), and the model has not learned ({skill})."
     return Finding(ID, "fired", reason, evidence, FIGURES)
 
 
@@ -46,6 +55,7 @@ def _measure(run: Run, gain: float) -> dict[str, Any]:
         "span": epochs[-1] - epochs[0],
         "best_validation_loss": min((value for value in run.validation_loss if math.isfinite(value)), default=None),
         "skill": run.skill,
+        "train_skill": run.train_skill,
     }
 
 

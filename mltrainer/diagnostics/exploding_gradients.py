@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, finite, median, number, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, ratio, text
 
 ID = "exploding_gradients"
 FIGURES = ("gradients.svg", "learning_curves.svg")
@@ -20,13 +20,12 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     norms = finite(run.norms("max"))
     if not norms:
         return Finding(ID, "not_applicable", "The run recorded no gradient norm.")
-    evidence = _steepest(run, thresholds["norm"])
+    evidence = _steepest(run, thresholds["norm"], thresholds["learned_skill"])
     fired = evidence["norm"] > thresholds["norm"] and evidence["times"] > thresholds["times_median"]
+    largest = f"{text(evidence['norm'])} (epoch {evidence['epoch']:g})"
     times = f"{text(evidence['times'])} times the {evidence['against']}, {text(evidence['reference'])}"
-    reason = (
-        f"The largest gradient norm was {text(evidence['norm'])} (epoch {evidence['epoch']:g}), {times}; it explodes above {text(thresholds['norm'])} and above "
-        f"{text(thresholds['times_median'])} times."
-    )
+    limits = f"above {text(thresholds['norm'])} and above {text(thresholds['times_median'])} times"
+    reason = f"The largest gradient norm was {largest}, {times}; an explosion is {limits}."
     return judged(ID, fired, reason, evidence, FIGURES)
 
 
@@ -75,26 +74,32 @@ def _growth(values: list[float]) -> float:
 # --- finite norms ---
 
 
-def _steepest(run: Run, limit: float) -> dict[str, Any]:
-    """Return the evaluation whose largest norm stands highest above the earlier ones; of those above the limit, if there are any.
-
-    Norms fall while a model converges, so a norm is compared with the medians up to its own interval, never with later ones.
-    """
-    rows = [_compared(run, place) for place, norm in enumerate(run.norms("max")) if math.isfinite(norm)]
+def _steepest(run: Run, limit: float, learned_skill: float) -> dict[str, Any]:
+    """Return the evaluation whose largest norm stands highest above its reference; of those above the limit, if there are any."""
+    learned = run.learned(learned_skill)
+    rows = [_compared(run, place, learned) for place, norm in enumerate(run.norms("max")) if math.isfinite(norm)]
     above = [row for row in rows if row["norm"] > limit]
     return max(above, key=lambda row: number(row["times"])) if above else max(rows, key=lambda row: number(row["norm"]))
 
 
-def _compared(run: Run, place: int) -> dict[str, Any]:
-    reference, against = median(run.norms("median")[: place + 1]), "median norm until then"
-    if place == 0 and _never_improved(run):
-        reference = min(finite([reference, run.norms("min")[0]]), default=reference)
-        against = "smallest norm of the first interval"
+def _compared(run: Run, place: int, learned: bool) -> dict[str, Any]:
+    """Compare the largest norm of an interval with what is usual for the run.
+
+    Norms fall while a model converges. So where it learned, usual is the median up to the interval, never the later, small ones.
+    Where it did not, no convergence explains a fall: the whole run's median counts too, and, where the loss never got
+    below its first value, the smallest norm of the first interval, in which an explosion may lie whole.
+    """
+    medians = run.norms("median")
+    usual = {"median norm until then": median(medians[: place + 1])}
+    if not learned:
+        usual["median norm of the run"] = median(medians)
+        if place == 0 and _never_improved(run):
+            usual["smallest norm of the first interval"] = run.norms("min")[0]
+    against, reference = min(usual.items(), key=lambda item: item[1] if math.isfinite(item[1]) else math.inf)
     norm = run.norms("max")[place]
     return {"norm": norm, "epoch": run.epochs[place], "reference": reference, "times": ratio(norm, reference), "against": against}
 
 
 def _never_improved(run: Run) -> bool:
-    """Return whether no evaluation was better than the first step's loss: then early norms cannot have fallen by convergence."""
     losses = finite(run.series("train", "loss"))
     return bool(losses) and min(losses) >= run.first_loss

@@ -63,8 +63,8 @@ def _by_points(run: Run, name: str, thresholds: Mapping[str, float]) -> Finding:
 def _points_reason(name: str, gap: _Gap, skill: float, limits: Mapping[str, float]) -> str:
     least = "at least " if gap.from_batches else ""
     reason = (
-        f"{name} at the {gap.place} evaluation: {least}{percent(gap.train)} on the training set, "
-        f"{percent(gap.validation)} on the validation set, a gap of {text(100 * gap.points)} points (at most {text(100 * limits['gap'])} allowed"
+        f"{name} at the {gap.place} evaluation: {least}{percent(gap.train)} on the training set, {percent(gap.validation)} on "
+        f"the validation set, a gap of {text(100 * gap.points)} points (at most {text(100 * limits['gap'])} allowed"
     )
     if gap.points > limits["gap"] and skill <= limits["skill"]:
         reason += f"; not judged, since the training skill of {text(skill)} is not above {text(limits['skill'])}"
@@ -119,8 +119,8 @@ def _by_r2(run: Run, thresholds: Mapping[str, float]) -> Finding:
     fired = gap.points > thresholds["gap"] and gap.train > thresholds["skill"] and rise > thresholds["rise"]
     reason = (
         f"R2 at the {gap.place} evaluation: {text(gap.train)} on the training set, {text(gap.validation)} on the validation set, "
-        f"a gap of {text(gap.points)} (at most {text(thresholds['gap'])} allowed), and the validation loss ended at {text(rise)} times "
-        f"its minimum (at most {text(thresholds['rise'])} allowed); both limits must be exceeded."
+        f"a gap of {text(gap.points)} (at most {text(thresholds['gap'])} allowed), and the validation loss ended at "
+        f"{text(rise)} times its minimum (at most {text(thresholds['rise'])} allowed); both limits must be exceeded."
     )
     evidence = {"metric": R2, "at": gap.place, "train": gap.train, "validation": gap.validation, "gap": gap.points, "rise": rise}
     return judged(ID, fired, reason, evidence, FIGURES)

@@ -24,7 +24,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     if math.isnan(wait):
         reason = f"{why}, and the run recorded no time of waiting for data."
         return Finding(ID, "not_applicable", reason, {"rule": None, "utilization_p95": None, "data_wait": None})
-    return _by_wait(why, wait, thresholds)
+    return _by_wait(run, why, wait, thresholds)
 
 
 def _wait(run: Run) -> float:
@@ -52,7 +52,16 @@ def _advice(wait: float, limit: float) -> str:
     return f", {waited}: the input is the bottleneck" if wait > limit else f", {waited}: the steps are too small"
 
 
-def _by_wait(why: str, wait: float, thresholds: Mapping[str, float]) -> Finding:
-    limit = thresholds["data_wait"]
-    reason = f"{why}; as a stand-in: the loop waited for data for {percent(wait)} of the time (at most {percent(limit)} allowed)."
-    return judged(ID, wait > limit, reason, {"rule": "data_wait", "data_wait": wait, "utilization_p95": None}, FIGURES)
+def _by_wait(run: Run, why: str, wait: float, thresholds: Mapping[str, float]) -> Finding:
+    limit, least_s, waited_s = thresholds["data_wait"], thresholds["wait_s"], _waited_s(run)
+    fired = wait > limit and not waited_s < least_s
+    reason = f"{why}; as a stand-in: the loop waited for data for {percent(wait)} of the time (at most {percent(limit)} allowed)"
+    if wait > limit and not fired:
+        reason += f"; in all only {text(waited_s)} s (less than {text(least_s)} s is not judged)"
+    evidence = {"rule": "data_wait", "data_wait": wait, "waited_s": waited_s, "utilization_p95": None}
+    return judged(ID, fired, reason + ".", evidence, FIGURES)
+
+
+def _waited_s(run: Run) -> float:
+    """Return the seconds spent waiting in the whole run, NaN if durations were not recorded."""
+    return sum(share * seconds for share, seconds in zip(run.series("data_wait"), run.series("seconds"), strict=True))

@@ -220,9 +220,19 @@ class Run:
         """Skill on the validation set at the best evaluation."""
         return NAN if self.best_row is None else self.skill_of("validation", self.best_row)
 
+    @functools.cached_property
+    def train_skill(self) -> float:
+        """Skill on the training set at the end: high without validation skill, it was learned by heart."""
+        return settled([self.skill_of("train", place) for place in range(len(self.history))])
+
+    @property
+    def reached_skill(self) -> float:
+        """The larger of both skills, NaN if neither is known."""
+        return max(finite([self.skill, self.train_skill]), default=NAN)
+
     def learned(self, at_least: float) -> bool:
-        """Return whether the validation skill reached a threshold; unknown skill counts as not learned."""
-        return self.skill >= at_least
+        """Return whether the model learned, be it by heart; unknown skill counts as not learned."""
+        return self.reached_skill >= at_least
 
     # --- gradients ---
 

@@ -20,11 +20,13 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     evidence = _measure(run)
     sentence = _sentence(run, evidence, thresholds)
     if run.learned(thresholds["learned_skill"]):
-        skill = f"skill {text(run.skill)}, at least {text(thresholds['learned_skill'])}"
+        skill = f"skill {text(run.reached_skill)}, at least {text(thresholds['learned_skill'])}"
         return Finding(ID, "clear", f"The model has learned ({skill}), so small norms are convergence; {sentence}", evidence)
     if not _vanishes(evidence, thresholds):
         return Finding(ID, "clear", sentence[0].upper() + sentence[1:], evidence)
-    reason = f"The model has not learned (skill {text(run.skill)}, below {text(thresholds['learned_skill'])}), and {sentence}"
+    reason = (
+        f"The model has not learned (skill {text(run.reached_skill)}, below {text(thresholds['learned_skill'])}), and {sentence}"
+    )
     return Finding(ID, "fired", reason, evidence, FIGURES)
 
 
@@ -45,7 +47,7 @@ def _measure(run: Run) -> dict[str, Any]:
         "second_layer_ratio": _second_ratio(layers),
         "relative_norm": ratio(whole, scale) if math.isfinite(scale) and scale > 0 else whole,
         "norm": whole,
-        "skill": run.skill,
+        "skill": run.reached_skill,
         "layers": len(run.layers),
     }
 

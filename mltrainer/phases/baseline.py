@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mltrainer.diagnostics.rules import acceptance_rows
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.runs import RESULT_FILE, train
 
@@ -12,7 +13,8 @@ def run(ctx: Context) -> Result:
     """Train the planned config."""
     config = ctx.planned_config()
     result = train(ctx, config)
-    evidence = {"run": result, "budget_minutes": config.budget.minutes}
+    acceptance = acceptance_rows(config.acceptance, result["metrics"])
+    evidence = {"run": result, "budget_minutes": config.budget.minutes, "acceptance": acceptance}
     return Result(evidence, run_source(ctx, result), run_inputs(ctx, result))
 
 

@@ -136,7 +136,7 @@ def _suggestion(one: dict[str, Any]) -> str:
 def _change(value: Any) -> str:
     if isinstance(value, str) and value[:1] == "x":
         return f"times {md.text(value[1:])}"
-    return f"= {md.plain_value(value)}"
+    return f"= {md.setting(value)}"
 
 
 def _page_body(row: dict[str, Any]) -> list[str]:

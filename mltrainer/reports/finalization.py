@@ -6,8 +6,10 @@ from typing import Any
 
 from mltrainer.reports import figures, runs, sections
 from mltrainer.reports import markdown as md
+from mltrainer.reports.model_card import model_card
 from mltrainer.reports.values import at, given, number, times
 
+CARD = "final_model/README.md"
 EXPORT_STATES = {"written": "written", "not_available": "not available", "failed": "❌ **failed**"}
 
 
@@ -39,6 +41,7 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
     )
     return {
         "final_report.md": sections.assemble(page, record, waivers, gate),
+        CARD: model_card(record, waivers),
         **{figure.file: figure.content for figure in drawn},
     }
 

@@ -7,15 +7,16 @@ link, a formula or a template (`{{...}}`) are written as character references, w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mltrainer.reports.values import NOT_MEASURED, cut, given, visible
+from mltrainer.reports.values import NOT_MEASURED, cut, given, measured, short, visible
 
 _MARKUP = re.compile(r"[&<>\"`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[ #+=!-]")
 _ORDERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _CODE_REFERENCE = re.compile(r"[&<>\"`|\\{}$*_\[\]~:]")
 _SIMPLE_CODE = re.compile(r"[^`|{}$\\]+")
+_DIGEST = re.compile("[0-9a-f]{40,}")
 _EVIDENCE_LIMIT = 300
 _LIST_LIMIT = 8
 
@@ -86,16 +87,21 @@ def image(alt: str, file: str) -> str:
     return f"![{text(alt)}]({file})"
 
 
-def plain_value(value: Any) -> str:
-    """Return any value of a record as one line of Markdown, lists and dicts in short."""
+def setting(value: Any) -> str:
+    """Return a value that a person set as one line of Markdown, every digit of it."""
+    return plain_value(value, given)
+
+
+def plain_value(value: Any, written: Callable[[Any], str] = measured) -> str:
+    """Return any value of a record as one line of Markdown, lists and dicts in short; `written` shows a number."""
     if isinstance(value, dict):
-        shown = ", ".join(f"{text(key)} {plain_value(item)}" for key, item in _head(list(value.items())))
+        shown = ", ".join(f"{text(key)} {plain_value(item, written)}" for key, item in _head(list(value.items())))
         return (shown or "none") + _rest(len(value))
     if isinstance(value, list):
-        return (", ".join(plain_value(item) for item in _head(value)) or "none") + _rest(len(value))
+        return (", ".join(plain_value(item, written) for item in _head(value)) or "none") + _rest(len(value))
     if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
-        return text(cut(value, _EVIDENCE_LIMIT))
-    return given(value)
+        return code(short(value, 16)) if _DIGEST.fullmatch(value) else text(cut(value, _EVIDENCE_LIMIT))
+    return written(value)
 
 
 def _head(items: list[Any]) -> list[Any]:

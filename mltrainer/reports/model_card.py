@@ -86,7 +86,7 @@ def _index(name: str, pipeline: str, evidence: dict[str, Any]) -> Iterable[str]:
 
 def _quoted(value: object) -> str:
     """Return text as a YAML scalar: a JSON string of visible characters is one; tags and templates are escaped."""
-    return json.dumps(visible(value), ensure_ascii=False).replace("<", "\\u003c").replace("{", "\\u007b")
+    return json.dumps(visible(value), ensure_ascii=False).replace("<", "\\u003c").replace("{", "\\u007b").replace("[", "\\u005b")
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ def _training(evidence: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("run", f"{md.code(run.get('id'))}, best epoch {number(at(run, 'best.epoch'))} of {number(run.get('epochs'))}"),
         ("samples", f"{number(run.get('train_samples'))}, in batches of {number(run.get('batch_size'))}"),
-        ("optimizer", md.plain_value(config.get("optimizer") or {})),
-        ("schedule", md.plain_value(config.get("schedule") or {})),
+        ("optimizer", md.setting(config.get("optimizer") or {})),
+        ("schedule", md.setting(config.get("schedule") or {})),
         ("seed", given(run.get("seed"))),
         ("time", f"{duration(run.get('wall_s'))} on {md.text(run.get('device'))}"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from mltrainer.reports import markdown as md
@@ -11,14 +12,24 @@ from mltrainer.reports.canvas import Series
 from mltrainer.reports.figures import Figure
 from mltrainer.reports.values import as_float, at, duration, finite, given, number, signed, visible
 
+ITEM = "improvement_validated"
 FINALIZE = ("Train and export the final model:", "mltrainer phase run finalization")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Whether the improvement is more than luck, and the test that says so."""
+
+    improved: bool
+    p_value: Any
+    level: Any
 
 
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
     """Return the report of the optimization, or of its skip, and its figures."""
     evidence = record["evidence"]
     drawn = [] if evidence.get("skipped") else [f for f in (_trials_figure(evidence), _comparison_figure(evidence)) if f]
-    page = _skipped(evidence) if evidence.get("skipped") else _tuned(evidence, drawn)
+    page = _skipped(evidence) if evidence.get("skipped") else _tuned(evidence, drawn, judge(record, gate))
     return {
         "tuning_results.md": sections.assemble(page, record, waivers, gate),
         **{figure.file: figure.content for figure in drawn},
@@ -46,13 +57,13 @@ def _skipped(evidence: dict[str, Any]) -> sections.Page:
 # --- tuned --------------------------------------------------------------------------------------
 
 
-def _tuned(evidence: dict[str, Any], drawn: list[Figure]) -> sections.Page:
+def _tuned(evidence: dict[str, Any], drawn: list[Figure], judged: Judged) -> sections.Page:
     return sections.Page(
         title="Tuning results",
-        verdict=_verdict(evidence),
+        verdict=_verdict(evidence, judged),
         done=[_done(evidence), _space(evidence)],
-        result=[*(f.markdown for f in drawn), _comparison(evidence), _trials(evidence), *_config(evidence)],
-        findings=_findings(evidence),
+        result=[*(f.markdown for f in drawn), _comparison(evidence, judged), _trials(evidence), *_config(evidence)],
+        findings=_findings(evidence, judged),
         reproduce=_origin(evidence),
         commands=["mltrainer phase run optimization"],
         after=[FINALIZE],
@@ -63,14 +74,24 @@ def _metric(evidence: dict[str, Any]) -> str:
     return str(at(evidence, "metric.name", "metric"))
 
 
-def _verdict(evidence: dict[str, Any]) -> str:
+def judge(record: sections.Record, gate: sections.GateView) -> Judged:
+    """Return the test of the improvement: its p-value as the gate computed it, its level as the policy sets it."""
+    found = next((item for item in gate if item.get("id") == ITEM), {})
+    items = at(record, "policy.items") or []
+    settings: dict[str, Any] = next((item.get("settings") or {} for item in items if item.get("id") == ITEM), {})
+    return Judged(found.get("verdict") == "pass", at(found, "evidence.p_value"), settings.get("level"))
+
+
+def _verdict(evidence: dict[str, Any], judged: Judged) -> str:
     found = evidence.get("comparison") or {}
-    differences = f"mean difference {signed(found.get('mean_difference'))} over {number(len(found.get('seeds') or []))} seeds"
-    level = f"p {number(found.get('p_value'), 3)} against {given(found.get('level'))}"
-    trials = number(len(evidence.get("trials") or []))
-    better = "is better than the baseline" if found.get("improved") is True else "is **not shown to be better** than the baseline"
-    promoted = f"promoted: **{md.text(evidence.get('promoted', 'nothing'))}**"
-    return f"The best of {trials} trials {better} ({differences}, {level}); {promoted}."
+    mean = f"mean improvement {signed(found.get('mean_difference'))} over {number(len(found.get('seeds') or []))} seeds"
+    better = "is better than the baseline" if judged.improved else "is **not shown to be better** than the baseline"
+    trials, promoted = number(len(evidence.get("trials") or [])), md.text(evidence.get("promoted", "nothing"))
+    return f"The best of {trials} trials {better} ({mean}, {_p_value(judged)}); promoted: **{promoted}**."
+
+
+def _p_value(judged: Judged) -> str:
+    return f"p {number(judged.p_value, 3)} against {given(judged.level)}"
 
 
 def _done(evidence: dict[str, Any]) -> str:
@@ -85,7 +106,7 @@ def _done(evidence: dict[str, Any]) -> str:
 
 
 def _space(evidence: dict[str, Any]) -> str:
-    rows = [(md.code(key), md.plain_value(value)) for key, value in sorted((evidence.get("space") or {}).items())]
+    rows = [(md.code(key), md.setting(value)) for key, value in sorted((evidence.get("space") or {}).items())]
     return md.table(("searched", "range"), rows)
 
 
@@ -113,22 +134,24 @@ def _tried(value: Any) -> str:
     return number(value) if isinstance(value, float) else md.plain_value(value)
 
 
-def _comparison(evidence: dict[str, Any]) -> str:
+def _comparison(evidence: dict[str, Any], judged: Judged) -> str:
     found = evidence.get("comparison") or {}
-    rows = [(given(seed), number(base, 5), number(new, 5), _change(base, new)) for seed, base, new in _pairs(evidence)]
-    test = f"{md.text(found.get('test', 'no test'))}: p {number(found.get('p_value'), 4)}, level {given(found.get('level'))}"
-    ends = f"mean difference {signed(found.get('mean_difference'), 4)}, worst {signed(found.get('worst_difference'), 4)}"
-    return f"{md.table(('seed', 'baseline', 'candidate', 'difference'), rows, 'rrrr')}\n\n{test}; {ends}."
+    rows = [(given(seed), number(base, 5), number(new, 5), signed(_plain(gain), 4)) for seed, base, new, gain in _gains(evidence)]
+    test = f"{md.text(found.get('test', 'no test'))}: {_p_value(judged)}"
+    ends = f"mean improvement {signed(found.get('mean_difference'), 4)}, worst {signed(found.get('worst_difference'), 4)}"
+    return f"{md.table(('seed', 'baseline', 'candidate', 'improvement'), rows, 'rrrr')}\n\n{test}; {ends}."
 
 
-def _pairs(evidence: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
+def _gains(evidence: dict[str, Any]) -> list[tuple[Any, Any, Any, float]]:
+    """Return seed, baseline, candidate and how much better the candidate is, whatever the metric's direction."""
     found = evidence.get("comparison") or {}
+    sign = -1.0 if at(evidence, "metric.mode") == "min" else 1.0
     columns = [found.get(key) or [] for key in ("seeds", "baseline", "candidate")]
-    return list(zip(*columns, strict=False))
+    return [(seed, base, new, sign * (as_float(new) - as_float(base))) for seed, base, new in zip(*columns, strict=False)]
 
 
-def _change(base: Any, new: Any) -> str:
-    return signed(as_float(new) - as_float(base), 4) if finite(base) and finite(new) else number(None)
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else repr(value)
 
 
 def _config(evidence: dict[str, Any]) -> list[str]:
@@ -136,14 +159,14 @@ def _config(evidence: dict[str, Any]) -> list[str]:
     return [md.details("The config that goes to finalization", sections.config_tables(config))] if config else []
 
 
-def _findings(evidence: dict[str, Any]) -> list[str]:
+def _findings(evidence: dict[str, Any], judged: Judged) -> list[str]:
     found = []
     failed = [t for t in evidence.get("trials") or [] if t.get("state") != "finished"]
     if failed:
         found.append(f"{number(len(failed))} trials did not finish: {', '.join(number(t.get('nr')) for t in failed)}.")
     if at(evidence, "replay.identical") is not True:
         found.append("**The best trial, run again, did not give the same bits.**")
-    if at(evidence, "comparison.improved") is not True:
+    if not judged.improved:
         found.append("The improvement is not more than luck with seeds would give.")
     return [md.bullets(found)] if found else []
 
@@ -198,17 +221,15 @@ def _best_so_far(trials: list[tuple[float, float]], pick: Any) -> list[tuple[flo
 
 
 def _comparison_figure(evidence: dict[str, Any]) -> Figure | None:
-    pairs = _pairs(evidence)
-    if not pairs:
+    gains = _gains(evidence)
+    if not gains:
         return None
-    name = visible(_metric(evidence))
-    items = [(f"seed {given(seed)}", as_float(new) - as_float(base)) for seed, base, new in pairs]
-    above = sum(1 for _, difference in items if difference > 0)
-    caption = (
-        f"The candidate's {name} is above the baseline's for {number(above)} of {number(len(items))} seeds, "
-        f"by {signed(at(evidence, 'comparison.mean_difference'))} on average."
+    title, name = "Candidate against baseline, seed by seed", visible(_metric(evidence))
+    above = sum(1 for *_, gain in gains if gain > 0)
+    mean = signed(at(evidence, "comparison.mean_difference"))
+    seeds = f"{number(above)} of {number(len(gains))} seeds"
+    caption = f"The candidate is better than the baseline for {seeds}, by {mean} {name} on average."
+    items = [(f"seed {given(seed)}", gain) for seed, _, _, gain in gains]
+    return Figure(
+        "comparison.svg", title, md.text(caption), svg.bars(title, caption, items, unit=f"improvement of {name}", sign=True)
     )
-    content = svg.bars(
-        "Candidate against baseline, seed by seed", caption, items, unit=f"difference in {name}, candidate - baseline", sign=True
-    )
-    return Figure("comparison.svg", "Candidate against baseline, seed by seed", md.text(caption), content)

@@ -55,7 +55,7 @@ def _estimate(estimate: dict[str, Any]) -> str:
 
 def _config(evidence: dict[str, Any]) -> list[str]:
     config, edited = evidence.get("config") or {}, evidence.get("edited") or {}
-    changed = ", ".join(f"{md.code(key)} = {md.plain_value(value)}" for key, value in sorted(edited.items()))
+    changed = ", ".join(f"{md.code(key)} = {md.setting(value)}" for key, value in sorted(edited.items()))
     line = (
         f"Changed by a person: {changed}."
         if edited

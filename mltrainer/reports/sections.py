@@ -277,7 +277,7 @@ def acceptance_line(rows: Sequence[dict[str, Any]]) -> str:
 def config_tables(config: dict[str, Any], edited: dict[str, Any] | None = None) -> str:
     """Return a config as dotted keys and values; those that a person changed are marked."""
     changed = edited or {}
-    rows = [(md.code(key), md.plain_value(value), "edited" if key in changed else "") for key, value in flat(config)]
+    rows = [(md.code(key), md.setting(value), "edited" if key in changed else "") for key, value in flat(config)]
     return md.table(("key", "value", ""), rows) if changed else md.table(("key", "value"), [row[:2] for row in rows])
 
 

@@ -93,6 +93,11 @@ def given(value: Any) -> str:
     return number(value)
 
 
+def measured(value: Any) -> str:
+    """Return a measured value in short: six significant digits, no zeros added."""
+    return f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else given(value)
+
+
 def times(count: int) -> str:
     """Return how often, in words where they are shorter."""
     return {1: "once", 2: "twice"}.get(count, f"{number(count)} times")

@@ -39,7 +39,7 @@ VARIABLES = (
 NOT_DECIDING = frozenset(
     (
         *("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
-        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_DYNAMIC"),
     )
 )
 INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they put packages there and take no part in a run

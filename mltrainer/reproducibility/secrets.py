@@ -40,9 +40,9 @@ class Pattern:
 
 _PRIVATE_KEY = (
     r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:[^-]{0,20000}-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]*)"
+    r"(?:(?:(?!-----)[\s\S]){40,20000}-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]{40,20000})"
 )
-_BETWEEN = r"""["'\]]{0,2}(?:\s{0,4}:\s{0,4}[\w.\[\]| ]{1,20})?\s{0,4}(?:=>|:=|[:=])\s{0,4}"""  # quote, annotation, = or :
+_BETWEEN = r"""(?:\\?["'\]]){0,2}(?:\s{0,4}:\s{0,4}[\w.\[\]| ]{1,20})?\s{0,4}(?:=>|:=|[:=])\s{0,4}"""  # quote, annotation, = or :
 _NAME = (
     r"(?P<name>(?:passwords?|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|private|auth|account)[_-]?key)"
     r"(?:[_-]\w{1,24})?)(?![A-Za-z0-9])"
@@ -84,7 +84,7 @@ ASSIGNMENTS = (  # quoted values, bare values, arguments of a command
 
 # what follows the secret's word in names of things that are no secrets: token_id, secret_name, password_file, api_key_env
 _HARMLESS_NAME = re.compile(
-    r"(?i)[_-](?:ids?|types?|names?|files?|path|dir|url|uri|count|limit|env|var|sha\d*|digest|hash|len\w*|size|class)$"
+    r"(?i)[_-](?:ids?|types?|names?|files?|path|dir|url|uri|count|limit|env|var|sha\d*|digest|hash|len\w*|size|class|pattern)$"
 )
 _PLACEHOLDER = re.compile(
     r"(?i)(?:x+|\*+|\.+|<.*>|\[.*\]|\$.*|%[({].*|\{.*\}|your[ _-].*|(?:change|replace)[ _-]?me.*|.*placeholder.*|redacted.*|"

@@ -31,7 +31,11 @@ def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
         raise InputError("a single array; an archive with x and y was expected", where=place) from error
     missing = [name for name in ("x", "y") if name not in found]
     if missing:
-        raise InputError(f"no array {' and '.join(missing)}; found {', '.join(names) or 'none'}", where=place, mend="np.savez(file, x=..., y=...)")
+        raise InputError(
+            f"no array {' and '.join(missing)}; found {', '.join(names) or 'none'}",
+            where=place,
+            mend="np.savez(file, x=..., y=...)",
+        )
     return arrays(found["x"], found["y"], place)
 
 
@@ -44,7 +48,8 @@ def label_file(path: Path) -> Path:
     other = path.with_name(f"{path.stem[:-1]}y.npy")
     if not path.stem.endswith("x") or not other.is_file():
         raise InputError(
-            f"a .npy file holds one array: {path.name} needs its labels in a file beside it, such as x.npy and y.npy", where=str(path)
+            f"a .npy file holds one array: {path.name} needs its labels in a file beside it, such as x.npy and y.npy",
+            where=str(path),
         )
     return other
 
@@ -69,7 +74,9 @@ def arrays(x: np.ndarray, y: np.ndarray, place: str) -> tuple[Arrays, list[str]]
         InputError: Wrong types or shapes, numbers that are not finite, labels that are not 0 to classes - 1.
     """
     if x.ndim < 2 or len(x) == 0 or x[:1].size == 0:
-        raise InputError(f"x has shape {list(x.shape)}; [samples, features] or more axes, none of them empty, was expected", where=place)
+        raise InputError(
+            f"x has shape {list(x.shape)}; [samples, features] or more axes, none of them empty, was expected", where=place
+        )
     if y.shape != (len(x),):
         raise InputError(f"y has shape {list(y.shape)}; [{len(x)}] was expected, one label per sample of x", where=place)
     if x.dtype.kind not in "fiub":
@@ -129,12 +136,18 @@ def class_numbers(y: np.ndarray, place: str) -> Any:
     """
     if y.dtype.kind == "f":
         row = int((y != np.floor(y)).argmax())
-        raise InputError(f"y holds {y.dtype}, such as {y[row]} in row {row}; class numbers must be integers", where=place, mend="y.astype(np.int64)")
+        raise InputError(
+            f"y holds {y.dtype}, such as {y[row]} in row {row}; class numbers must be integers",
+            where=place,
+            mend="y.astype(np.int64)",
+        )
     count = len(np.unique(y))
     wrong = (y < 0) | (y >= count)
     if wrong.any():
         row = int(wrong.argmax())
         raise InputError(
-            f"label {y[row]} in row {row} is out of range; {count} classes must be numbered 0 to {count - 1} ({int(wrong.sum())} rows)", where=place
+            f"label {y[row]} in row {row} is out of range; {count} classes must be numbered 0 to {count - 1} "
+            f"({int(wrong.sum())} rows)",
+            where=place,
         )
     return y

@@ -57,9 +57,13 @@ def image_paths(folder: Path, place: str) -> list[Path]:
     """
     with machine_faults(place):
         folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-        found = {f: sorted(p for p in f.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")) for f in folders}
+        found = {
+            f: sorted(p for p in f.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")) for f in folders
+        }
     if not folders:
-        raise InputError("a folder per class was expected, found none", where=place, mend="put the images of each class in a folder of its own")
+        raise InputError(
+            "a folder per class was expected, found none", where=place, mend="put the images of each class in a folder of its own"
+        )
     empty = [f.name for f, paths in found.items() if not paths]
     if empty:
         raise InputError(f"no images in {', '.join(empty)}; known are {', '.join(sorted(SUFFIXES))}", where=place)
@@ -93,5 +97,7 @@ def _refuse_unequal(images: list[Any], rows: list[dict[str, Any]]) -> None:
         if image.size != images[0].size:
             (a, b), (c, d) = images[0].size, image.size
             raise InputError(
-                f"{c}x{d} pixels, but {rows[0]['path']} has {a}x{b}; all images must be of one size", where=row["path"], mend="resize the images first"
+                f"{c}x{d} pixels, but {rows[0]['path']} has {a}x{b}; all images must be of one size",
+                where=row["path"],
+                mend="resize the images first",
             )

@@ -83,7 +83,9 @@ def _header(cells: list[str], place: str) -> list[str]:
     if twice:
         places = {name: [nr for nr, other in enumerate(names, 1) if other == name] for name in twice}
         what = "; ".join(f"{name!r} (columns {', '.join(map(str, numbers))})" for name, numbers in places.items())
-        raise InputError(f"duplicate column names in the header: {what}", where=f"{place}:1", mend="give each column a name of its own")
+        raise InputError(
+            f"duplicate column names in the header: {what}", where=f"{place}:1", mend="give each column a name of its own"
+        )
     return names
 
 

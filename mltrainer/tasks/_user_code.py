@@ -35,7 +35,9 @@ def user_frame(error: BaseException, root: Path) -> str | None:
 
 def _is_users(path: Path, root: Path) -> bool:
     foreign = {".venv", "venv", "site-packages", "dist-packages"}
-    return path.is_relative_to(root) and not foreign.intersection(path.relative_to(root).parts) and not path.is_relative_to(PACKAGE)
+    return (
+        path.is_relative_to(root) and not foreign.intersection(path.relative_to(root).parts) and not path.is_relative_to(PACKAGE)
+    )
 
 
 @contextlib.contextmanager
@@ -55,7 +57,9 @@ def user_code(root: Path, what: str) -> Iterator[None]:
             raise
         text = getattr(error, "msg", None) if isinstance(error, SyntaxError) else str(error)
         raise InputError(
-            f"{what}: {type(error).__name__}: {text}", where=user_frame(error, root), mend="mend your code, then type the same command again"
+            f"{what}: {type(error).__name__}: {text}",
+            where=user_frame(error, root),
+            mend="mend your code, then type the same command again",
         ) from error
 
 

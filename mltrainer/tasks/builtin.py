@@ -53,9 +53,8 @@ class BuiltinTask(Task):
     def findings(self, ids: Ids) -> list[Finding]:
         """Return what there is to say about the training and validation rows."""
 
-    @property
-    def repeats_likely(self) -> bool:
-        """Whether equal rows are to be expected by chance."""
+    def repeats_likely(self, ids: Ids) -> bool:
+        """Return whether equal rows are to be expected by chance."""
         return False
 
 
@@ -87,7 +86,9 @@ class ImageClassification(_Classification):
         if not isinstance(content, Arrays) or content.x.ndim != 4:
             found = f"arrays of shape {list(content.x.shape)}" if isinstance(content, Arrays) else "a table"
             raise InputError(
-                f"image_classification needs images, found {found}", where="task.kind", mend="task: {kind: tabular_classification}"
+                f"image_classification needs images, found {found}",
+                where="task.kind",
+                mend="task: {kind: tabular_classification}",
             )
         self._config, self._x, self._notes = config, content.x, source.notes
         self.labels = class_numbers(content.y, content.place)
@@ -161,12 +162,11 @@ class _Tabular(BuiltinTask):
         encoder = TabularEncoder(self._statistics)
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
 
-    @property
-    def repeats_likely(self) -> bool:
-        """Whether the columns can take fewer values together than ten times the rows."""
-        every = np.arange(self.size)
-        distinct = [c.distinct(every) + bool(c.missing.any()) for c in self._schema.features]
-        return float(np.sum(np.log(np.maximum(distinct, 1)))) < float(np.log(10 * self.size))
+    def repeats_likely(self, ids: Ids) -> bool:
+        """Return whether the columns can take fewer values together than ten times the training rows."""
+        train = ids["train"]
+        distinct = [max(1, c.distinct(train) + int(c.missing[train].any())) for c in self._schema.features]
+        return float(np.log(distinct).sum()) < float(np.log(10 * len(train)))
 
     def inference(self) -> dict[str, Any]:
         """Return the columns in the matrix's order, their categories, and what the output means."""
@@ -197,32 +197,34 @@ class _Tabular(BuiltinTask):
     def findings(self, ids: Ids) -> list[Finding]:
         """Return constant and leaking columns, large inputs, and conversions."""
         train, columns = ids["train"], self._schema.features
-        matrix = tables.encode(self._schema, self._vocabulary, train)
-        matrix[:, [nr for nr, c in enumerate(columns) if c.kind == "category"]] += 0.0
-        found = validation.constant_findings([c.name for c in columns], [c.distinct(train) + c.missing[train].any() for c in columns])
-        found += [f for nr, c in enumerate(columns) if (f := self._leak(c, matrix[:, nr].astype(np.float64), train))]
+        found = validation.constant_findings(
+            [c.name for c in columns], [c.distinct(train) + int(c.missing[train].any()) for c in columns]
+        )
+        found += [leak for column in columns if (leak := self._leak(column, train)) is not None]
         if self._raw_scale:
-            found += validation.scale_finding(float(np.nanmax(np.abs(matrix))))
+            found += validation.scale_finding(float(np.nanmax(np.abs(tables.encode(self._schema, self._vocabulary, train)))))
         return found + [validation.finding("info", note) for note in self._notes]
 
-    def _leak(self, column: tables.Column, encoded: np.ndarray, train: np.ndarray) -> Finding | None:
-        """Return whether one column tells the target; a class written in a column counts as equal by its text."""
-        target = self._schema.target
-        if column.kind == target.kind == "category" and np.array_equal(column.values[train], target.values[train]):
-            return validation.leak_finding(column.name, encoded, encoded, 0)
-        if column.kind == target.kind == "number" and np.array_equal(column.values[train], target.values[train]):
-            return validation.leak_finding(column.name, column.values[train], target.values[train], 0)
-        feature = np.where(encoded < 0, np.nan, encoded) if column.kind == "category" else column.values[train]
+    def _leak(self, column: tables.Column, train: np.ndarray) -> Finding | None:
+        """Return what it means if one column tells the target."""
+        target, values = self._schema.target, column.values[train]
+        if column.kind == target.kind and np.array_equal(values, target.values[train]):
+            return validation.equal_finding(column.name)
+        if column.kind == "category":
+            if self.labels is None:
+                return None  # categories have no order that a value could follow
+            codes = {text: float(code) for code, text in enumerate(self._vocabulary[column.name])}
+            values = np.array([codes.get(text, np.nan) for text in values])
         wanted = target.values[train] if self.labels is None else self.labels[train]
-        if self.labels is None and column.kind == "category":
-            return None  # codes have no order that a value could follow
-        return validation.leak_finding(column.name, feature, wanted, len(self.classes or []))
+        return validation.leak_finding(column.name, values, wanted, len(self.classes or []))
 
 
 def _refuse_empty_in_training(columns: list[tables.Column], train: np.ndarray) -> None:
     for column in columns:
         if column.missing[train].all():
-            raise InputError(f"column {column.name!r} has no value in any of {len(train)} training rows", mend="name it in data.ignore")
+            raise InputError(
+                f"column {column.name!r} has no value in any of {len(train)} training rows", mend="name it in data.ignore"
+            )
 
 
 class TabularClassification(_Tabular, _Classification):
@@ -250,7 +252,7 @@ class TabularClassification(_Tabular, _Classification):
 
 
 class TabularRegression(_Tabular):
-    """Predicts a quantity from a table's row; the model answers in its units, the loss counts deviations of the training split."""
+    """Predicts a quantity from a table's row; outputs are in its units, the loss counts deviations of the training split."""
 
     outputs = 1
 

@@ -55,7 +55,9 @@ def fit_statistics(matrix: np.ndarray, categories: dict[int, int]) -> Statistics
     filled = np.where(missing, median, values)
     std = filled.std(axis=0)
     slots = [(place, count, bool((matrix[:, place] < 0).any())) for place, count in categories.items()]
-    return Statistics(numbers, median, filled.mean(axis=0), np.where(std > 0, std, 1.0), np.flatnonzero(missing.any(axis=0)).tolist(), slots)
+    return Statistics(
+        numbers, median, filled.mean(axis=0), np.where(std > 0, std, 1.0), np.flatnonzero(missing.any(axis=0)).tolist(), slots
+    )
 
 
 class TabularEncoder(nn.Module):
@@ -80,7 +82,9 @@ class TabularEncoder(nn.Module):
         for name in ("median", "mean", "std"):
             self.register_buffer(name, torch.tensor(np.asarray(getattr(statistics, name)), dtype=torch.float32))
         self.register_buffer("indicated", torch.tensor(statistics.indicated, dtype=torch.int64))
-        slots = [(place, code) for place, count, seen in statistics.categories for code in [-1.0 if seen else NEVER, *range(count)]]
+        slots = [
+            (place, code) for place, count, seen in statistics.categories for code in [-1.0 if seen else NEVER, *range(count)]
+        ]
         self.register_buffer("slot_columns", torch.tensor([place for place, _ in slots], dtype=torch.int64))
         self.register_buffer("slot_codes", torch.tensor([code for _, code in slots], dtype=torch.float32))
         self.features = len(statistics.numbers) + len(statistics.indicated) + len(slots)
@@ -138,7 +142,9 @@ class Destandardize(nn.Module):
         return x.squeeze(1) * self.std + self.mean
 
 
-def build(config: ModelConfig, entry: nn.Module, shape: Sequence[int], outputs: int, exit_module: nn.Module | None = None) -> nn.Sequential:
+def build(
+    config: ModelConfig, entry: nn.Module, shape: Sequence[int], outputs: int, exit_module: nn.Module | None = None
+) -> nn.Sequential:
     """Return a model with its preprocessing in front.
 
     Args:
@@ -196,4 +202,3 @@ def _convolutions(layers: OrderedDict[str, nn.Module], config: Cnn, shape: Seque
     if config.dropout:
         layers["dropout"] = nn.Dropout(config.dropout)
     return width * height * breadth
-

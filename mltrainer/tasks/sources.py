@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import gzip
 import hashlib
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -96,18 +98,33 @@ def _bytes(path: Path, place: str) -> tuple[bytes, dict[str, Any]]:
 
 def _read_sklearn(name: str) -> Source:
     """Return one of the data sets that scikit-learn ships; nothing is downloaded."""
-    from sklearn import datasets
-
     known = ["digits", *SKLEARN_TABLES]
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {SKLEARN + close[0]!r}?" if close else f"known are {', '.join(SKLEARN + k for k in known)}"
         raise InputError(f"no built-in data set {SKLEARN + name!r}; {hint}", where="data.source")
-    bunch = getattr(datasets, f"load_{name}")()
     if name == "digits":
-        content, _ = arrays((bunch.images[:, None] / 16).astype(np.float32), bunch.target.astype(np.int64), SKLEARN + name)
+        x, y = _digits()
+        content, _ = arrays((x / 16).astype(np.float32).reshape(-1, 1, 8, 8), y.astype(np.int64), SKLEARN + name)
         return Source(content, [], ["grey levels were divided by 16"])
-    return Source(_sklearn_table(bunch, name), [])
+    from sklearn import datasets
+
+    return Source(_sklearn_table(getattr(datasets, f"load_{name}")(), name), [])
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return pixels [1797, 64] and labels, from scikit-learn's own file where it lies: importing the package takes a second."""
+    found = importlib.util.find_spec("sklearn")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            with gzip.open(path, "rt", encoding="ascii") as file:
+                table = np.loadtxt(file, delimiter=",")
+            return table[:, :-1], table[:, -1]
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return bunch.data, bunch.target
 
 
 def _sklearn_table(bunch: Any, name: str) -> Table:
@@ -131,7 +148,9 @@ def table_of(content: Table | Arrays, target: str | None) -> tuple[Table, str]:
     builtin = content.place.startswith(SKLEARN)
     name = target or (SKLEARN_TARGET if builtin else None)
     if name is None:
-        raise InputError(f"a table needs the column to predict; it has {_listed(content)}", where="data.target", mend="data: {target: COLUMN}")
+        raise InputError(
+            f"a table needs the column to predict; it has {_listed(content)}", where="data.target", mend="data: {target: COLUMN}"
+        )
     if name not in content.columns:
         close = difflib.get_close_matches(name, content.columns, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(content)}"

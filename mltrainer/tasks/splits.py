@@ -38,9 +38,13 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int) -> dic
         return _joined([_deal(np.arange(n), _counts(n, split), _generator(seed, "all"))])
     values = np.unique(labels)
     if n < 2 * len(values):
-        raise InputError(f"{n} samples of {len(values)} classes; each class needs one to train and one to validate on", where="split")
+        raise InputError(
+            f"{n} samples of {len(values)} classes; each class needs one to train and one to validate on", where="split"
+        )
     parts = [np.flatnonzero(labels == value) for value in values]
-    dealt = [_deal(ids, _counts(len(ids), split), _generator(seed, "class", int(v))) for v, ids in zip(values, parts, strict=True)]
+    dealt = [
+        _deal(ids, _counts(len(ids), split), _generator(seed, "class", int(v))) for v, ids in zip(values, parts, strict=True)
+    ]
     return _joined(dealt)
 
 

@@ -47,7 +47,8 @@ class Column:
     @property
     def missing(self) -> np.ndarray:
         """Which rows have no value."""
-        return np.isnan(self.values) if self.kind == "number" else np.equal(self.values, "").astype(bool)
+        empty: np.ndarray = np.isnan(self.values) if self.kind == "number" else np.equal(self.values, "").astype(bool)
+        return empty
 
     def distinct(self, ids: np.ndarray) -> int:
         """Return how many values occur in some rows, missing ones aside."""
@@ -164,7 +165,7 @@ def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
         InputError: The target holds fractions, or one class only.
     """
     target = schema.target
-    fractions = _fractions(target.values) if target.kind == "number" else []
+    fractions = _fractions(target)
     if len(fractions):
         raise InputError(
             f"the target {target.name!r} holds {target.values[fractions[0]]}; a class was expected",
@@ -179,8 +180,9 @@ def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
     return labels.astype(np.int64), names
 
 
-def _fractions(values: np.ndarray) -> np.ndarray:
-    return np.flatnonzero(values != np.floor(values))
+def _fractions(column: Column) -> np.ndarray:
+    whole = column.kind == "category" or column.values == np.floor(column.values)
+    return np.flatnonzero(np.logical_not(whole))
 
 
 def quantities_of(schema: Schema) -> np.ndarray:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -86,8 +85,8 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
     """
     counts = np.bincount(train, minlength=len(names))
     seen = np.bincount(validation, minlength=len(names))
-    absent = [names[nr] for nr in np.flatnonzero(counts == 0)]
-    unseen = [names[nr] for nr in np.flatnonzero(seen == 0)]
+    absent = [name for name, count in zip(names, counts, strict=True) if count == 0]
+    unseen = [name for name, count in zip(names, seen, strict=True) if count == 0]
     found = [finding("warning", f"classes without a training sample: {_listed(absent)}")] if absent else []
     if unseen:
         found.append(finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
@@ -145,6 +144,11 @@ def constant_findings(names: Sequence[str], distinct: Sequence[int]) -> list[Fin
     return [finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
 
 
+def equal_finding(name: str) -> Finding:
+    """Return the error of a column that equals the target."""
+    return finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
+
+
 def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int) -> Finding | None:
     """Return what a feature that tells the target by itself means, or None.
 
@@ -158,11 +162,11 @@ def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: in
     if known.sum() < 2 or len(np.unique(feature[known])) < 2:
         return None
     values, wanted = feature[known], target[known]
-    if known.all() and np.array_equal(values, wanted.astype(values.dtype)) and len(np.unique(values)) > 1:
-        return finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
     score = _class_score(values, wanted, classes) if classes else _value_score(values, wanted)
     if score * known.mean() >= LEAKAGE_SCORE:
-        return finding("warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?")
+        return finding(
+            "warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?"
+        )
     return None
 
 

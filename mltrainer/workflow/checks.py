@@ -7,6 +7,7 @@ handbook. Evidence that is missing or contradicts itself fails: `run_check` turn
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -325,9 +326,9 @@ def sign_flip_p_value(differences: list[float]) -> float:
 
     With n pairs the smallest value is 1 / 2**n (Fisher, 1935, The Design of Experiments, section 21).
     """
-    observed = sum(differences)
+    observed = math.fsum(differences)
     flips = list(itertools.product((1, -1), repeat=len(differences)))
-    as_large = sum(sum(s * d for s, d in zip(signs, differences, strict=True)) >= observed - 1e-15 for signs in flips)
+    as_large = sum(math.fsum(s * d for s, d in zip(signs, differences, strict=True)) >= observed for signs in flips)
     return as_large / len(flips)
 
 
@@ -395,10 +396,11 @@ def test_opened_once(record: Evidence, settings: Settings) -> Outcome:
     test = record["evidence"]["test"]
     if test["samples"] == 0:
         return Outcome("not_applicable", {"rule": "split.test is 0: there is no test split"})
-    count = len(test["openings"])
-    ours = bool(test["openings"]) and test["openings"][-1]["run"] == record["evidence"]["run"]["id"]
-    found = {"openings": count, "metrics": test["metrics"]}
-    return _when(ours and count <= int(settings["max_openings"]), found, "state in a waiver why the test split was opened again")
+    models = {row["run"] for row in test["openings"]}  # one model looked at twice, after a crash, shows nothing new
+    ours = record["evidence"]["run"]["id"] in models
+    found = {"openings": len(test["openings"]), "models": len(models), "metrics": test["metrics"]}
+    mend = "set a fresh test split aside, or say why it was opened again"
+    return _when(ours and len(models) <= int(settings["max_openings"]), found, mend)
 
 
 def acceptance_met(record: Evidence, _settings: Settings) -> Outcome:

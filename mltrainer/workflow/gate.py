@@ -126,7 +126,9 @@ def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, An
     for item in page.items:
         outcome = run_check(item.id, record, item.settings)
         verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
-        items.append(GateItem(item.id, item.statement, verdict, outcome.evidence, outcome.mend if verdict == "fail" else None))
+        waive = f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."' if item.waivable else ""
+        mend = f"{outcome.mend}{waive}" if verdict == "fail" else None
+        items.append(GateItem(item.id, item.statement, verdict, outcome.evidence, mend))
     return items
 
 

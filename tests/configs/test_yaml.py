@@ -156,3 +156,9 @@ def test_what_is_dumped_is_read_back_the_same(value: Any) -> None:
 def test_numbers_and_words_keep_their_type_through_a_dump() -> None:
     value = {"lr": 0.001, "tiny": 1e-8, "on": "on", "digits": "012", "number": "1e-3"}
     assert value_of(yaml.dump(value)) == value
+
+
+def test_a_short_mapping_is_written_as_a_block_at_the_top_and_on_one_line_below() -> None:
+    assert yaml.dump({"epochs": 20}) == "epochs: 20\n"
+    assert yaml.dump({"clip": {"norm": 1.0}}) == "clip: {norm: 1.0}\n"
+    assert yaml.dump({}) == "{}\n"

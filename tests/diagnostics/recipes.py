@@ -107,6 +107,8 @@ if __name__ == "__main__":
             flagged |= set(found["healthy"])
             total = len(found["found"]) + len(found["missed"])
             share = math.nan if not total else len(found["found"]) / total
-            print(f"  {name:24} found {len(found['found'])}/{total} ({share:.0%})  missed {found['missed']}  wrong {found['wrong']}  "
-                  f"healthy flagged {found['healthy']}")
+            print(
+                f"  {name:24} found {len(found['found'])}/{total} ({share:.0%})  missed {found['missed']}  wrong {found['wrong']}  "
+                f"healthy flagged {found['healthy']}"
+            )
         print(f"  healthy runs flagged by any rule: {len(flagged)}/{healthy}")

@@ -409,14 +409,25 @@ def tuning() -> dict[str, Any]:
             "mean_difference": 0.00517,
             "worst_difference": -0.0008,
             "test": "sign-flip test, one-sided",
-            "p_value": 0.25,
-            "level": 0.05,
-            "improved": False,
         },
         "config": config(),
         "promoted": "baseline",
     }
-    return record("optimization", evidence)
+    policy = {"items": [{"id": "improvement_validated", "settings": {"seeds": 3, "level": 0.05}}]}
+    return record("optimization", evidence, policy=policy)
+
+
+def improvement(verdict: str, p_value: float) -> list[dict[str, Any]]:
+    """Return the gate's view of the comparison's test."""
+    return [
+        {
+            "id": "improvement_validated",
+            "statement": "It is better.",
+            "verdict": verdict,
+            "evidence": {"p_value": p_value},
+            "mend": "x",
+        }
+    ]
 
 
 def finalization(kind: str = "classification") -> dict[str, Any]:

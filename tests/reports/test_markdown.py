@@ -44,6 +44,11 @@ def test_evidence_is_shown_one_value_a_line_and_long_lists_are_cut() -> None:
     assert found == "max gap: 0.15<br>runs: 0, 1, 2, 3, 4, 5, 6, 7 and 4 more<br>commit: none<br>loss: NaN"
 
 
+def test_what_was_measured_is_short_and_what_was_set_is_whole() -> None:
+    assert md.plain_value([0.022346368715083775, "ab" * 32]) == "0.0223464, `abababababababab`"
+    assert md.setting({"lr": 0.00030000000001}) == "lr 0.00030000000001"
+
+
 def test_an_embedded_document_cannot_leave_its_place() -> None:
     found = md.embedded("# A\n```\n# code\n", 3)
     assert found.split("\n") == ["#### A", "```", "# code", "```"]

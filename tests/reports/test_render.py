@@ -23,7 +23,7 @@ HOSTILE = "a|b<script>alert(1)</script>`x`{{7*7}}\x1b[31m\n# heading [l](http://
 NOT_SHOWN = (  # numbers that decide a format or are shown elsewhere; `record.json` holds them
     r"schema",
     r"evidence\.run\.schema",
-    r"evidence\.diagnostics\.\d+\.thresholds\..*",
+    r"policy\.items\.\d+\.settings\.seeds",  # the number of seeds that were compared is shown instead
     r"evidence\.run\.history\.[1-9]\d*\.update_ratios\.\d+",  # a colour of the heat map
     r"evidence\.run\.history\.[1-9]\d*\.layer_norms\.\d+",
 )
@@ -31,8 +31,7 @@ NOT_SHOWN = (  # numbers that decide a format or are shown elsewhere; `record.js
 
 def text_of(found: dict[str, Any]) -> str:
     waivers, gate = [records.waiver()], records.gate(waived="within_time_budget")
-    card = model_card(found, waivers) if found["phase"] == "finalization" else ""
-    return json.dumps(render(found, waivers, gate)) + card
+    return json.dumps(render(found, waivers, gate))
 
 
 def report(found: dict[str, Any], waivers: list[dict[str, Any]] | None = None, gate: list[dict[str, Any]] | None = None) -> str:
@@ -260,6 +259,21 @@ def test_an_edit_to_a_reproduction_shows_in_the_first_line() -> None:
     assert "step 117" in report(found)
 
 
+def test_a_candidate_is_better_only_when_the_gates_test_says_so() -> None:
+    better = report(records.tuning(), gate=records.improvement("pass", 0.03125)).split("\n")[2]
+    luck = report(records.tuning(), gate=records.improvement("waived", 0.25))
+    assert "is better than the baseline" in better
+    assert "p 0.0312 against 0.05" in better
+    assert "**not shown to be better**" in luck.split("\n")[2]
+    assert "not more than luck" in luck
+
+
+def test_a_smaller_loss_is_an_improvement() -> None:
+    found = records.tuning()
+    found["evidence"]["metric"] = {"name": "loss", "mode": "min"}
+    assert "better than the baseline for 1 of 3 seeds" in report(found)
+
+
 # --- hostile and broken records -------------------------------------------------------------------
 
 
@@ -275,24 +289,16 @@ def poisoned(value: Any) -> Any:
 @pytest.mark.parametrize("name", records.ALL)
 def test_text_of_a_record_is_shown_and_never_acts(name: str) -> None:
     found = {**poisoned(records.ALL[name]()), "phase": records.ALL[name]()["phase"]}
-    for file, content in {
-        **render(found, [records.waiver() | {"reason": HOSTILE}], records.gate()),
-        "card": _card(found),
-    }.items():
+    for file, content in render(found, [records.waiver() | {"reason": HOSTILE}], records.gate()).items():
         outside = re.sub(r"```.*?```", "", content, flags=re.DOTALL)
         assert "<script" not in outside
         assert "\x1b" not in content
         assert "\u202e" not in content
         assert "{{" not in outside
         assert "\n# heading" not in content
-        assert file.endswith(".svg") or "](http" not in outside
+        assert file.endswith(".svg") or "[l](http" not in outside
         if file.endswith(".svg"):
             ElementTree.fromstring(content)
-
-
-def _card(found: dict[str, Any]) -> str:
-    """Return the card's text below its front matter, which is YAML and no Markdown."""
-    return model_card(found, []).split("---\n", 2)[2] if found["phase"] == "finalization" else ""
 
 
 def test_an_unknown_phase_is_refused() -> None:

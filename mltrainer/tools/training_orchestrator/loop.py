@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import fingerprint, seeds
-from mltrainer.tasks.loading import OpenTask, Samples
-from mltrainer.tools.training_orchestrator.batches import Batch, Plan, Step, evaluation_batches, training_steps
+from mltrainer.tasks.loading import OpenTask
+from mltrainer.tools.training_orchestrator.batches import Batch, Plan, Step, training_steps
+from mltrainer.tools.training_orchestrator.evaluation import measure
 from mltrainer.tools.training_orchestrator.optimization import build_optimizer, clip, gradient_norms, learning_rate
 from mltrainer.tools.training_orchestrator.recorder import Interval, NonFiniteError, Recorder
 from mltrainer.tools.training_orchestrator.stopping import best_row, patience_is_over
@@ -291,35 +292,15 @@ class Trainer:
             "lr": self.rate(self.step),
             **self.recorder.interval.row(clip_norm, self.layer_places),
             "update_ratios": ratios,
-            "train": self.measure(train, "train", sample_positions(len(train), len(validation))),
-            "validation": self.measure(validation, "validation"),
+            "train": self._measure("train", sample_positions(len(train), len(validation))),
+            "validation": self._measure("validation"),
             "seconds": seconds,
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
         }
 
-    def measure(self, samples: Samples, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
-        """Return loss and metrics over samples in evaluation mode."""
-        outputs, targets, loss = self.outputs(samples, split, positions)
-        return {"loss": loss, **self.task.task.metrics(outputs, targets)}
-
-    @torch.no_grad()
-    def outputs(self, samples: Samples, split: str, positions: np.ndarray | None = None) -> tuple[Tensor, Tensor, float]:
-        """Return outputs and targets on the host, and the mean loss; training cannot notice that it happened."""
-        positions = np.arange(len(samples)) if positions is None else positions
-        self.model.eval()
-        outputs, targets, weighted = [], [], []
-        for number, batch in enumerate(evaluation_batches(samples, positions, self.config, split)):
-            seeds.seed_everything(seeds.key(self.config.seed, "evaluate", number))
-            with self._autocast:
-                output, target = self.task.task.forward(self.model, batch)
-                loss = self.task.task.loss(output, target)
-            outputs.append(output)
-            targets.append(target)
-            weighted.append(loss.detach().double() * len(target))
-        self.model.train()
-        mean = float(torch.stack(weighted).sum()) / len(positions)
-        return torch.cat(outputs).float().cpu(), torch.cat(targets).cpu(), mean
+    def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
+        return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions)
 
     # --- checkpoints ---
 

@@ -21,6 +21,7 @@ from mltrainer.reproducibility.numerics import numerics_class
 from mltrainer.tasks.loading import OpenTask, check_model, open_task
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.tools.training_orchestrator.batches import Plan, plan_for
+from mltrainer.tools.training_orchestrator.evaluation import measure
 from mltrainer.tools.training_orchestrator.gpu import GpuWatch
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
 from mltrainer.tools.training_orchestrator.recorder import Recorder, gradient_row
@@ -130,7 +131,7 @@ class Session:
         validation = self.task.split("validation")
         positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
         begun = time.perf_counter()
-        measured = self.trainer.measure(validation, "validation", positions)
+        measured = measure(self.task.task, self.model, self.config, validation, "validation", positions)
         self.rehearsal = {"samples": len(positions), "seconds": time.perf_counter() - begun}
         name = self.config.metric.name
         if name not in measured:

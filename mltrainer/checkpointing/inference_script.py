@@ -1,0 +1,213 @@
+"""Predict with the model in this folder: `python inference.py rows.csv` prints one JSON object per row.
+
+The input is a table with raw values (.csv, .json: a list of objects, .jsonl: an object per line) or an array (.npy). What the
+columns and classes are stands in inference.json beside this file. Needs NumPy, and onnxruntime for model.onnx or
+torch for model.pt2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
+
+
+class InvalidInputError(Exception):
+    """What was given does not fit the model; the message says where."""
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table, as text; a key that an object lacks is a missing value."""
+    text = path.read_bytes().decode("utf-8-sig")  # newlines inside quotes stay as they are
+    if path.suffix not in (".json", ".jsonl"):
+        return read_csv(text)
+    value = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
+    rows = value if isinstance(value, list) else [value]
+    if not all(isinstance(row, dict) for row in rows):
+        raise InvalidInputError(f"{path.name}: every row must be an object with the columns' names as keys")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: as_text(row.get(name), name, number) for name in names} for number, row in enumerate(rows, 1)]
+
+
+def as_text(value: Any, name: str, row: int) -> str:
+    """Return a JSON value as a table's cell."""
+    if isinstance(value, (dict, list)):
+        raise InvalidInputError(f"row {row}, column {name!r}: expected a plain value, found {value!r}")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value).strip()
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV text; the delimiter is a comma, or `;` or tab where the header has no comma."""
+    header = text.lstrip("\r\n").partition("\n")[0]
+    delimiter = next((mark for mark in ",;\t" if mark in header), ",")
+    lines = [cells for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True) if cells]
+    if not lines:
+        raise InvalidInputError("the file is empty")
+    names = [name.strip() or f"column_{number}" for number, name in enumerate(lines[0], 1)]
+    for number, cells in enumerate(lines[1:], 1):
+        if len(cells) != len(names):
+            raise InvalidInputError(f"row {number}: expected {len(names)} cells, found {len(cells)}")
+    return [dict(zip(names, (cell.strip() for cell in cells), strict=True)) for cells in lines[1:]]
+
+
+def to_matrix(rows: list[dict[str, str]], spec: dict[str, Any]) -> np.ndarray:
+    """Return what the model reads: float32 [rows, columns], numbers NaN where missing, categories as codes, -1 where unknown."""
+    columns, missing = spec["columns"], spec.get("missing", MISSING)
+    matrix = np.full((len(rows), len(columns)), np.nan, dtype=np.float32)
+    for place, column in enumerate(columns):
+        codes = {value: code for code, value in enumerate(column.get("categories", []))}
+        for number, row in enumerate(rows):
+            if column["name"] not in row:
+                raise InvalidInputError(f"row {number + 1}: no column {column['name']!r}; found {', '.join(row)}")
+            cell = row[column["name"]]
+            if cell in missing:
+                matrix[number, place] = -1 if column["kind"] == "category" else np.nan
+            elif column["kind"] == "category":
+                matrix[number, place] = codes.get(cell, -1)
+            else:
+                matrix[number, place] = as_number(cell, column["name"], number + 1)
+    return matrix
+
+
+def as_number(cell: str, name: str, row: int) -> float:
+    """Return the number in a cell."""
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.inf
+    if "_" in cell or not abs(value) <= np.finfo(np.float32).max:
+        raise InvalidInputError(f"row {row}, column {name!r}: expected a finite number, found {cell!r}")
+    return value
+
+
+def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
+    """Return images as the model reads them; the array may lack the axis of samples, or of the one channel."""
+    array: np.ndarray = np.load(path, allow_pickle=False)
+    shape = tuple(spec["input"]["shape"])
+    if array.shape in (shape, shape[1:]):
+        array = array[None]
+    if array.ndim == 0 or array.shape[1:] not in (shape, shape[1:]) or array[:1].size != math.prod(shape):
+        found = f"an array of shape {list(array.shape)}"
+        raise InvalidInputError(f"{path.name}: expected images of shape {list(shape)}, found {found}")
+    scaled: np.ndarray = array.astype(np.float32) * np.float32(spec["input"].get("scale", 1.0))
+    return scaled.reshape(len(array), *shape)
+
+
+def read_input(path: Path, spec: dict[str, Any]) -> np.ndarray:
+    """Return a file's content as the model reads it; an array is what a model of one's own reads, as it is."""
+    given = spec.get("input")
+    kind = given.get("name") if isinstance(given, dict) else None
+    if (kind == "table") == (path.suffix == ".npy"):
+        wanted = "a .csv, .json or .jsonl file with raw rows" if kind == "table" else "an .npy file"
+        raise InvalidInputError(f"{path.name}: this model reads {wanted}")
+    if kind == "table":
+        return to_matrix(read_rows(path), spec)
+    return read_images(path, spec) if kind == "images" else np.asarray(np.load(path, allow_pickle=False))
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+def open_model(folder: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what runs the model: ONNX where it is there and can be run, else torch."""
+    failures = []
+    for name, opener in (("model.onnx", open_onnx), ("model.pt2", open_torch)):
+        if not (folder / name).is_file():
+            failures.append(f"{name} is not here")
+            continue
+        try:
+            return opener(folder / name)
+        except ImportError as error:
+            failures.append(f"{name} needs {error.name}")
+    raise InvalidInputError(f"no model can be run: {'; '.join(failures)}")
+
+
+def open_onnx(path: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what runs an ONNX model."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda array: np.asarray(session.run(None, {name: array})[0])
+
+
+def open_torch(path: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what runs a torch.export program."""
+    import torch
+
+    module = torch.export.load(path).module()
+
+    def run(array: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            outputs = module(torch.from_numpy(array))
+        first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+        return np.asarray(first.numpy())
+
+    return run
+
+
+# --- answering ----------------------------------------------------------------------------------
+
+
+def probabilities(outputs: np.ndarray) -> np.ndarray:
+    """Return the softmax of each row, or the sigmoid's two probabilities where there is one output."""
+    logits = outputs.astype(np.float64).reshape(len(outputs), -1)
+    if logits.shape[1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def answers(outputs: np.ndarray, spec: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """Yield a prediction per row; plain outputs where inference.json does not say what they are."""
+    classes = spec.get("classes")
+    if classes and spec.get("output") == "logits":
+        for row in probabilities(outputs):
+            named = {str(name): finite(p) for name, p in zip(classes, row, strict=True)}
+            yield {"prediction": classes[int(row.argmax())], "probabilities": named}
+        return
+    for row in outputs.reshape(len(outputs), -1):
+        values = [finite(value) for value in row]
+        yield {"prediction": values[0]} if spec.get("output") == "value" else {"output": values}
+
+
+def finite(value: Any) -> float | None:
+    """Return a number for JSON, which has none that are not finite."""
+    return float(value) if math.isfinite(value) else None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read, run, print; return the exit code."""
+    parser = argparse.ArgumentParser(description="Predict with the model in this folder; prints one JSON object per row.")
+    parser.add_argument("input", type=Path, help="rows as .csv, .json or .jsonl; images or other inputs as .npy")
+    path = parser.parse_args(arguments).input
+    folder = Path(__file__).resolve().parent
+    try:
+        spec = json.loads((folder / "inference.json").read_text("utf-8"))
+        array = read_input(path, spec)
+        if len(array):
+            for answer in answers(open_model(folder)(array), spec):
+                sys.stdout.write(json.dumps(answer) + "\n")
+    except (InvalidInputError, OSError, ValueError, csv.Error) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

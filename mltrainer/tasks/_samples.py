@@ -1,0 +1,143 @@
+"""What a user's task hands over: checked, told apart, and fingerprinted."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.content import add_array, add_text
+
+MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of one split.
+
+    Attributes:
+        ids: Their ids in the whole set, in the split's order, int64.
+        tensors: In memory: one row per sample in each, targets last; None where `dataset` is given.
+        dataset: A map-style data set with these samples in this order; None where `tensors` are given.
+    """
+
+    ids: np.ndarray
+    tensors: tuple[Tensor, ...] | None = None
+    dataset: Dataset[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def samples_of(given: Any, what: str) -> Samples:
+    """Return what a user's method gave as samples with ids from 0.
+
+    Raises:
+        InputError: It is neither tensors of equal length nor a map-style data set.
+    """
+    if isinstance(given, TensorDataset):
+        given = given.tensors
+    if isinstance(given, (tuple, list)):
+        return _in_memory(tuple(given), what)
+    if isinstance(given, IterableDataset) or not (hasattr(given, "__getitem__") and isinstance(given, Sized)):
+        raise InputError(
+            f"{what} gave {type(given).__name__}; tensors, or a data set with __len__ and __getitem__, were expected",
+            where="task.use",
+        )
+    return Samples(np.arange(len(given)), dataset=given)  # type: ignore[arg-type]
+
+
+def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:
+    found = [f"{p.dtype} {list(p.shape)}" if isinstance(p, Tensor) else type(p).__name__ for p in parts]
+    equal = all(isinstance(p, Tensor) and p.dim() > 0 for p in parts) and len({len(p) for p in parts}) == 1
+    if len(parts) < 2 or not equal:
+        raise InputError(
+            f"{what} gave ({', '.join(found)}); two or more tensors with one row per sample, targets last, were expected",
+            where="task.use",
+        )
+    return Samples(np.arange(len(parts[0])), tuple(part.detach().cpu().contiguous() for part in parts))
+
+
+def pick(whole: Samples, places: np.ndarray) -> Samples:
+    """Return some samples by their places in a set."""
+    if whole.tensors is not None:
+        index = torch.from_numpy(places)
+        return Samples(whole.ids[places], tuple(t.index_select(0, index) for t in whole.tensors))
+    assert whole.dataset is not None
+    return Samples(whole.ids[places], dataset=Subset(whole.dataset, places.tolist()))
+
+
+def labels_of(samples: Samples) -> np.ndarray | None:
+    """Return the class numbers of samples in memory, or None where the targets are none."""
+    if samples.tensors is None:
+        return None
+    targets = samples.tensors[-1]
+    return targets.numpy() if targets.dim() == 1 and targets.dtype == torch.int64 else None
+
+
+def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
+    """Return the digest of the samples' content with labels and order, and how many were read for it.
+
+    A data set that is not in memory is read at no more than 2048 evenly spaced places, each under its own seed,
+    so that one that draws at random has a fingerprint too.
+    """
+    digest = hashlib.sha256(f"{len(samples)}".encode())
+    if samples.tensors is not None:
+        for tensor in samples.tensors:
+            _add(digest, tensor)
+        return digest.hexdigest(), len(samples)
+    spaced = np.linspace(0, max(0, len(samples) - 1), min(len(samples), MAX_READ))
+    places: np.ndarray = np.unique(spaced.round().astype(np.int64))
+    with generators_kept():
+        for place in places:
+            seeds.seed_everything(seeds.key(seed, "sample", 0, int(place)))
+            _add(digest, samples.dataset[int(place)])  # type: ignore[index]
+    return digest.hexdigest(), len(places)
+
+
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leave the generators of Python, NumPy and torch as they were."""
+    python, numpy, torches = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torches)
+
+
+def _add(digest: Any, value: Any) -> None:
+    """Add a sample to a digest, with its structure."""
+    digest.update(type(value).__name__.encode())
+    if isinstance(value, Tensor):
+        tensor = value.detach().cpu().contiguous()
+        digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    elif isinstance(value, np.ndarray) and value.dtype != object:
+        add_array(digest, np.atleast_1d(value))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _add(digest, item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            add_text(digest, str(key))
+            _add(digest, item)
+    elif isinstance(value, (int, float, str, bool, np.generic)):
+        add_text(digest, repr(value))
+    elif isinstance(value, bytes):
+        digest.update(value)
+    else:
+        raise InputError(
+            f"a sample holds a {type(value).__name__}; tensors, arrays, numbers and text were expected", where="task.use"
+        )

@@ -1,0 +1,309 @@
+"""From a config to an opened task: samples split and fingerprinted, preprocessing fitted, the test split sealed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError, InputError
+from mltrainer.tasks import _probe, validation
+from mltrainer.tasks._samples import Samples, fingerprint, labels_of, pick, samples_of
+from mltrainer.tasks._user_code import make_task, user_code
+from mltrainer.tasks.builtin import BUILTIN, BuiltinTask
+from mltrainer.tasks.content import Source, content_sha256
+from mltrainer.tasks.sources import read_source
+from mltrainer.tasks.splits import SPLITS, ids_digest, split_ids
+from mltrainer.tasks.task import Task
+from mltrainer.tasks.validation import Finding
+from mltrainer.workspace import digest
+
+__all__ = ["OpenTask", "Samples", "check_model", "open_task"]
+
+
+class OpenTask:
+    """A task with its samples.
+
+    Attributes:
+        task: The task.
+        root: The project's folder.
+        config: What was opened.
+        data_sha256: Digest of all samples with labels and order, and of which belong to which split.
+    """
+
+    def __init__(self, holdings: _Holdings, config: TrainingConfig, root: Path) -> None:
+        self.task, self.root, self.config = holdings.task, root, config
+        self._holdings = holdings
+        self._ids_sha256 = {name: ids_digest(holdings.ids[name]) for name in SPLITS}
+        self.data_sha256 = digest({"content": holdings.sha256, "splits": self._ids_sha256})
+        self._taken: dict[str, Samples] = {name: holdings.take(name) for name in ("train", "validation")}
+
+    def split(self, name: str) -> Samples:
+        """Return the samples of "train" or "validation"; of "test" after `open_test`.
+
+        Raises:
+            GateError: The test split is sealed.
+            InputError: There is no such split.
+        """
+        if name not in SPLITS:
+            raise InputError(f"there is no split {name!r}; there are {', '.join(SPLITS)}")
+        if name not in self._taken:
+            raise GateError("the test split is sealed until finalization", mend="mltrainer phase run finalization opens it, once")
+        return self._taken[name]
+
+    def open_test(self) -> Samples:
+        """Open the test split; the caller counts the opening.
+
+        Raises:
+            InputError: The task has none.
+        """
+        if not len(self._holdings.ids["test"]):
+            raise InputError("there is no test split", where="split.test", mend="split: {test: 0.1}")
+        if "test" not in self._taken:
+            self._taken["test"] = self._holdings.take("test")
+        return self._taken["test"]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what records hold of the data; of the test split only its size and digests of its rows were looked at."""
+        repeats = self._holdings.repeats()
+        ids = self._holdings.ids
+        return {
+            "sha256": self.data_sha256,
+            "samples": sum(len(part) for part in ids.values()),
+            "source": self.config.data.source if self.config.data else self.config.task.use,
+            "kind": self.config.task.kind or "own",
+            "files": self._holdings.files,
+            "fingerprinted": self._holdings.read,
+            "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
+            **self._classes(),
+            **self._holdings.describe(),
+            "findings": [*self._holdings.findings(), *self._repeat_findings(repeats)],
+            "duplicates_across_splits": sum(repeats.values()),
+        }
+
+    def _classes(self) -> dict[str, Any]:
+        names, labels = self._holdings.classes, self._holdings.labels
+        if names is None or labels is None:
+            return {"classes": None, "class_counts": None}
+        counts = {
+            name: np.bincount(labels[self._holdings.ids[name]], minlength=len(names)).tolist() for name in ("train", "validation")
+        }
+        return {"classes": names, "class_counts": {name: dict(zip(names, row, strict=True)) for name, row in counts.items()}}
+
+    def _repeat_findings(self, repeats: Mapping[str, int]) -> list[Finding]:
+        total = len(self._holdings.ids["validation"])
+        return validation.duplicate_findings(repeats["validation"], total, repeats["test"], self._holdings.repeats_likely())
+
+
+def open_task(config: TrainingConfig, root: Path, split_seed: int | None = None) -> OpenTask:
+    """Open what a config describes.
+
+    Args:
+        config: The training config.
+        root: The project's folder.
+        split_seed: Which samples are held out; the config's seed by default. Comparisons over seeds hand in the
+            project's, so that every seed trains, validates and seals the same samples.
+
+    Raises:
+        InputError: The data, the split or the user's code has a mistake; with file and line.
+        MachineError: A data file may not be read, or the disk failed.
+    """
+    root = root.resolve()
+    seed = config.seed if split_seed is None else split_seed
+    if config.task.use is not None:
+        task = make_task(config.task.use, config.task.options, root)
+        holdings: _Holdings = _own_or_whole(task, config, root, seed)
+    else:
+        assert config.task.kind is not None
+        assert config.data is not None
+        source = read_source(config.data, root)
+        holdings = _Builtin(BUILTIN[config.task.kind](config, source), source, config, seed)
+    validation.refuse_too_few(config, len(holdings.ids["train"]), len(holdings.classes or []))
+    return OpenTask(holdings, config, root)
+
+
+def check_model(opened: OpenTask, model: nn.Module) -> None:
+    """Run one small batch through a model and its loss, in evaluation mode, and leave no trace.
+
+    Args:
+        opened: The task.
+        model: Its model, on the CPU.
+
+    Raises:
+        InputError: The model does not fit the data, or the loss is no scalar; with the user's line or the layer.
+    """
+    _probe.check(opened.task, model, opened.split("train"), opened.config, opened.root)
+
+
+# --- where the samples are held -----------------------------------------------------------------
+
+
+class _Holdings(ABC):
+    """All samples of a task, and which belong to which split."""
+
+    task: Task
+    ids: dict[str, np.ndarray]
+    sha256: str
+    read: int
+    files: list[dict[str, Any]]
+    classes: list[str] | None = None
+    labels: np.ndarray | None = None
+
+    @abstractmethod
+    def take(self, split: str) -> Samples:
+        """Return the samples of a split."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return `columns`, `target` and `shape`."""
+
+    @abstractmethod
+    def findings(self) -> list[Finding]:
+        """Return what there is to say about the training and validation samples."""
+
+    @abstractmethod
+    def digests(self, split: str) -> list[bytes]:
+        """Return a digest of each sample of a split; none where the samples are not in memory."""
+
+    def repeats_likely(self) -> bool:
+        """Return whether equal samples are to be expected by chance."""
+        return False
+
+    def repeats(self) -> dict[str, int]:
+        """Return how many samples of the other splits the training split has too."""
+        training = set(self.digests("train"))
+        return {name: validation.repeated(self.digests(name), training) for name in ("validation", "test")}
+
+
+class _Builtin(_Holdings):
+    """The samples of a built-in task."""
+
+    def __init__(self, task: BuiltinTask, source: Source, config: TrainingConfig, seed: int) -> None:
+        self.task: BuiltinTask = task
+        self.files, self.read = source.files, task.size
+        self.sha256 = content_sha256(source.content)
+        self.classes, self.labels = task.classes, task.labels
+        self.ids = split_ids(task.size, task.labels, config.split, seed)
+        task.fit(self.ids["train"])
+
+    def take(self, split: str) -> Samples:
+        return Samples(self.ids[split], self.task.rows(self.ids[split]))
+
+    def describe(self) -> dict[str, Any]:
+        return self.task.describe(self._open_ids())
+
+    def findings(self) -> list[Finding]:
+        return self.task.findings(self._open_ids())
+
+    def digests(self, split: str) -> list[bytes]:
+        return validation.row_digests([part.numpy() for part in self.task.rows(self.ids[split])]) if len(self.ids[split]) else []
+
+    def repeats_likely(self) -> bool:
+        return self.task.repeats_likely(self._open_ids())
+
+    def _open_ids(self) -> dict[str, np.ndarray]:
+        return {name: self.ids[name] for name in ("train", "validation")}
+
+
+class _Own(_Holdings):
+    """The samples of a user's task; `parts` holds them by split."""
+
+    parts: dict[str, Samples]
+
+    def __init__(self, task: Task, root: Path, seed: int) -> None:
+        self.task = task
+        self.files = []
+        with user_code(root, "samples of your task"):
+            self._load(seed)
+        self.ids = {name: part.ids for name, part in self.parts.items()}
+        with user_code(root, "prepare of your task"):
+            train = self.parts["train"]
+            task.prepare(train.tensors if train.tensors is not None else train.dataset)  # type: ignore[arg-type]
+
+    @abstractmethod
+    def _load(self, seed: int) -> None:
+        """Set `parts`, `sha256` and `read`."""
+
+    def take(self, split: str) -> Samples:
+        return self.parts[split]
+
+    def describe(self) -> dict[str, Any]:
+        tensors = self.parts["train"].tensors
+        return {"columns": None, "target": None, "shape": list(tensors[0].shape[1:]) if tensors else None}
+
+    def findings(self) -> list[Finding]:
+        train, held_out = labels_of(self.parts["train"]), labels_of(self.parts["validation"])
+        found = _nonfinite(self.parts)
+        if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
+            return found
+        names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
+        return found + (validation.class_findings(names, train, held_out) if len(names) <= len(train) else [])
+
+    def digests(self, split: str) -> list[bytes]:
+        tensors = self.parts[split].tensors
+        return validation.row_digests([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else []
+
+
+class _Whole(_Own):
+    """A user's samples, split here."""
+
+    def __init__(self, task: Task, config: TrainingConfig, root: Path, seed: int) -> None:
+        self._split = config.split
+        super().__init__(task, root, seed)
+
+    def _load(self, seed: int) -> None:
+        whole = samples_of(self.task.samples(), "samples()")
+        self.sha256, self.read = fingerprint(whole, seed)
+        labels = labels_of(whole)
+        stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
+        ids = split_ids(len(whole), labels if stratify else None, self._split, seed)
+        self.parts = {name: pick(whole, places) for name, places in ids.items()}
+
+
+class _Given(_Own):
+    """A user's samples that come with their own splits; ids count through train, validation and test."""
+
+    def _load(self, seed: int) -> None:
+        self.parts, prints, start = {}, [], 0
+        self.read = 0
+        for name in SPLITS:
+            given = self.task.dataset(name)
+            if given is None and name != "test":
+                raise InputError(f"dataset({name!r}) gave None; only a test split may be missing", where="task.use")
+            part = Samples(np.zeros(0, dtype=np.int64)) if given is None else samples_of(given, f"dataset({name!r})")
+            sha256, count = fingerprint(part, seed) if given is not None else ("", 0)
+            prints.append(sha256)
+            self.read += count
+            self.parts[name] = Samples(part.ids + start, part.tensors, part.dataset)
+            start += len(part)
+        self.sha256 = digest(prints)
+
+
+def _own_or_whole(task: Task, config: TrainingConfig, root: Path, seed: int) -> _Own:
+    kind = type(task)
+    if kind.dataset is not Task.dataset:
+        return _Given(task, root, seed)
+    if kind.samples is Task.samples:
+        raise InputError(
+            f"{kind.__name__} has neither samples(self) nor dataset(self, split)", where="task.use", mend="write one of them"
+        )
+    return _Whole(task, config, root, seed)
+
+
+def _nonfinite(parts: dict[str, Samples]) -> list[Finding]:
+    """Return a warning of samples in memory that hold NaN or infinity, which the task may mean as a mask."""
+    found = []
+    for name in ("train", "validation"):
+        for place, tensor in enumerate(parts[name].tensors or ()):
+            if tensor.is_floating_point() and len(tensor):
+                bad = ~tensor.isfinite().flatten(1).all(1) if tensor.dim() > 1 else ~tensor.isfinite()
+                if bool(bad.any()):
+                    first = int(parts[name].ids[int(bad.int().argmax())])
+                    what = f"{int(bad.sum())} {name} samples hold NaN or infinity in tensor {place}; the first is sample {first}"
+                    found.append(validation.finding("warning", what))
+    return found

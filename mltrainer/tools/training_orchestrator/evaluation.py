@@ -1,0 +1,51 @@
+"""A model measured over samples; training cannot notice that it happened."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.loading import Samples
+from mltrainer.tasks.task import Task
+from mltrainer.tools.training_orchestrator.batches import evaluation_batches
+
+
+def measure(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray | None = None
+) -> dict[str, float]:
+    """Return loss and metrics over samples in evaluation mode.
+
+    Args:
+        task: Whose loss and metrics.
+        model: On its device.
+        config: Seed, device and precision.
+        samples: What is measured.
+        split: Its name, which addresses its draws.
+        positions: Which of the samples, in order; None for all.
+    """
+    found, targets, loss = outputs(task, model, config, samples, split, positions)
+    return {"loss": loss, **task.metrics(found, targets)}
+
+
+@torch.no_grad()
+def outputs(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray | None = None
+) -> tuple[Tensor, Tensor, float]:
+    """Return outputs and targets on the host, and the mean loss; as `measure`."""
+    positions = np.arange(len(samples)) if positions is None else positions
+    model.eval()
+    found, targets, weighted = [], [], []
+    for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
+        seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
+        with torch.autocast(config.device, torch.bfloat16, enabled=config.precision == "bf16"):
+            output, target = task.forward(model, batch)
+            loss = task.loss(output, target)
+        found.append(output)
+        targets.append(target)
+        weighted.append(loss.detach().double() * len(target))
+    model.train()
+    mean = float(torch.stack(weighted).sum()) / len(positions)
+    return torch.cat(found).float().cpu(), torch.cat(targets).cpu(), mean

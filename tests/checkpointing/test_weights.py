@@ -1,0 +1,51 @@
+"""Equal bits have equal digests, and any other bit another one."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mltrainer.checkpointing.format import load, save, snapshot
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.errors import InputError
+
+
+def test_the_documented_bytes_are_what_is_hashed() -> None:
+    state = {"b": torch.tensor(1, dtype=torch.int64), "a.é": torch.tensor([[1.0, 2.0]])}
+    expected = b"4:a.\xc3\xa9 float32 1,2 8\n" + b"\0\0\x80?\0\0\0@" + b"1:b int64  8\n" + b"\1" + b"\0" * 7
+    assert weights_sha256(state) == hashlib.sha256(expected).hexdigest()
+
+
+def test_a_model_and_its_checkpoint_have_the_same_digest(model: nn.Module, tmp_path: Path) -> None:
+    save(tmp_path / "step-00000001", snapshot({"model": model.state_dict()}), {})
+    assert weights_sha256(load(tmp_path / "step-00000001")[0]["model"]) == weights_sha256(model.state_dict())
+
+
+def test_order_strides_and_sharing_make_no_difference() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    one = weights_sha256({"a": x, "b": x})
+    assert weights_sha256({"b": x.clone(), "a": x.t().contiguous().t()}) == one
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"b": torch.zeros(4)},
+        {"a": torch.zeros(2, 2)},
+        {"a": torch.zeros(4, dtype=torch.int32)},
+        {"a": torch.tensor([0.0, 0.0, 0.0, -0.0])},
+        {"a": torch.zeros(4), "b": torch.zeros(0)},
+        {},
+    ],
+    ids=["name", "shape", "type", "sign of zero", "an empty one more", "nothing"],
+)
+def test_name_shape_type_and_every_bit_count(other: dict[str, torch.Tensor]) -> None:
+    assert weights_sha256(other) != weights_sha256({"a": torch.zeros(4)})
+
+
+def test_what_is_no_tensor_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="found dict") as caught:
+        weights_sha256({"_extra_state": {}})
+    assert "_extra_state" in str(caught.value.where)

@@ -1,0 +1,104 @@
+"""Situations that tests share. Expensive ones are made once for all workers, then copied."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.cli.main import run
+from mltrainer.errors import InUseError
+from mltrainer.workspace import Project, locked
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Cli = Callable[..., Said]
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Run a command line in this process."""
+
+    def call(*arguments: str | Path) -> Said:
+        capfd.readouterr()
+        code = run([str(a) for a in arguments])
+        out, err = capfd.readouterr()
+        return Said(code, out, err)
+
+    return call
+
+
+def shared(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that is made once by whichever worker comes first."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if base.name.startswith("popen-") else base
+    folder, done = base / "shared" / name, base / "shared" / f"{name}.done"
+    while not done.exists():
+        try:
+            with locked(base / "shared" / f"{name}.lock", name):
+                if not done.exists():
+                    make(folder)
+                    done.touch()
+        except InUseError:
+            time.sleep(0.2)
+    return folder
+
+
+def succeed(*arguments: str | Path) -> None:
+    """Run a command line that must exit 0."""
+    code = run([str(a) for a in arguments])
+    assert code == 0, f"mltrainer {' '.join(map(str, arguments))} exited {code}"
+
+
+def commit(folder: Path) -> None:
+    """Commit everything in a project's repository."""
+    who = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
+    for arguments in (("add", "--all"), (*who, "commit", "--quiet", "--message", "Change")):
+        subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def start_digits(folder: Path) -> None:
+    """Make the digits project with a short final training."""
+    succeed("init", folder, "--example", "digits")
+    (folder / "configs").mkdir()
+    shutil.copy(Path(__file__).parent / "data" / "production_template.yaml", folder / "configs")
+    commit(folder)
+
+
+def _finish_digits(folder: Path) -> None:
+    start_digits(folder)
+    succeed("phase", "run", "planning", "--project", folder, "--set", "epochs=12")
+    succeed("run", "--project", folder)
+
+
+@pytest.fixture(scope="session")
+def digits_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits example through all five phases; not to be changed."""
+    return shared(tmp_path_factory, "digits", _finish_digits)
+
+
+@pytest.fixture
+def digits(digits_once: Path, tmp_path: Path) -> Project:
+    """A copy of the finished digits project, for a test to break."""
+    folder = tmp_path / "digits"
+    shutil.copytree(digits_once, folder, symlinks=True)
+    return Project(folder)
