@@ -53,6 +53,7 @@ class Program:
             self._exported = torch.export.export(self.model, self.example, dynamic_shapes=shapes)
             for node in self._exported.graph.nodes:
                 node.meta.pop("stack_trace", None)  # paths of this machine's files
+            self._exported.example_inputs = None  # somebody's data
         return self._exported
 
 

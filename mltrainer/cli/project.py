@@ -41,7 +41,8 @@ def doctor(as_json: bool) -> int:
 
 @click.command(epilog="Example: mltrainer guide diagnostics/nan_loss")
 @click.argument("page", required=False)
-def guide(page: str | None) -> int:
+@click.option("--raw", is_flag=True, help="Print the whole file with its front matter, as a start for a page of your own.")
+def guide(page: str | None, raw: bool) -> int:
     """Read a page of the handbook; without PAGE, list them. A project's own page of the same path comes first."""
     from mltrainer import handbook
     from mltrainer.errors import InputError
@@ -58,5 +59,5 @@ def guide(page: str | None) -> int:
     file, overridden = handbook.locate(path, root)
     if overridden:
         click.echo(f"(this project's own page, instead of the handbook's {path})\n", err=True)
-    click.echo(file.read_text("utf-8") if path.endswith(".yaml") else printable(handbook.read_page(path, root).body))
+    click.echo(file.read_text("utf-8") if raw or path.endswith(".yaml") else printable(handbook.read_page(path, root).body))
     return 0

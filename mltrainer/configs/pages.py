@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from mltrainer import handbook
 from mltrainer.configs.loading import Strict, validate
+from mltrainer.errors import InputError
 from mltrainer.workspace import PHASES
 
 Number = float | int
@@ -82,8 +83,21 @@ def _read(model: type[Any_Page], path: str, project: Path | None) -> Any_Page:
 
 
 def phase_page(phase: str, project: Path | None) -> PhasePage:
-    """Return the policy of a phase."""
-    return _read(PhasePage, f"phases/{PHASES.index(phase) + 1:02d}_{phase}/workflow.md", project)
+    """Return the policy of a phase: the handbook's page, or the project's own, which may add items and change numbers.
+
+    Raises:
+        InputError: The project's page leaves an item out, or lets one be waived that the handbook does not.
+    """
+    path = f"phases/{PHASES.index(phase) + 1:02d}_{phase}/workflow.md"
+    shipped = _read(PhasePage, path, None)
+    page = _read(PhasePage, path, project)
+    own = {item.id: item for item in page.items}
+    for item in shipped.items:
+        if item.id not in own:
+            raise InputError(f"the item {item.id!r} is missing; a page of one's own keeps every item", where=path)
+        if own[item.id].waivable and not item.waivable:
+            raise InputError(f"the item {item.id!r} can never be waived", where=path, mend="remove waivable: true")
+    return page
 
 
 def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:

@@ -47,6 +47,7 @@ class Split(Strict):
     validation: float = Field(0.2, gt=0, lt=1, description="for choosing the best epoch and the best config")
     test: float = Field(0.1, ge=0, lt=1, description="sealed until finalization")
     stratify: bool = Field(True, description="keep the class shares in every split (classification only)")
+    seed: int | None = Field(None, ge=0, le=2**32 - 1, description="which samples fall where; null: the run's seed")
 
     @model_validator(mode="after")
     def _leaves_training_data(self) -> Split:

@@ -15,6 +15,7 @@ import yaml
 from mltrainer.errors import InputError
 
 MAX_BYTES = 1_000_000  # a file that a person writes is far smaller; larger ones are refused unparsed
+MAX_DIGITS = 300  # no number in a config is longer; Python refuses to convert very long ones
 MAX_DEPTH = 40  # deeper nesting overflows the parser's stack
 
 _SCALARS: list[tuple[str, str, str]] = [
@@ -156,7 +157,7 @@ class _Builder:
         if id(node) in self.seen:
             raise InputError("aliases (*name) are not allowed", where=where, mend="write the value out")
         self.seen.add(id(node))
-        if not node.tag.startswith("tag:yaml.org,2002:"):
+        if node.tag != _implied_tag(node):
             raise InputError(f"the tag {node.tag} is not allowed", where=where)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
@@ -182,6 +183,18 @@ class _Builder:
         return f"{self.name}:{node.start_mark.line + self.first_line}"
 
 
+_RESOLVER: Any = _Resolver()
+
+
+def _implied_tag(node: Any) -> str:
+    """Return the tag that a node has by its form alone; any other one was written into the file."""
+    if isinstance(node, yaml.ScalarNode) and node.style is None:
+        return str(_RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False)))
+    return {yaml.MappingNode: _Resolver.DEFAULT_MAPPING_TAG, yaml.SequenceNode: _Resolver.DEFAULT_SEQUENCE_TAG}.get(
+        type(node), _Resolver.DEFAULT_SCALAR_TAG
+    )
+
+
 def _scalar(node: Any, where: str) -> Any:
     kind = node.tag.rsplit(":", 1)[-1]
     text = node.value
@@ -190,18 +203,26 @@ def _scalar(node: Any, where: str) -> Any:
     if kind == "bool":
         return text.lower() == "true"
     if kind == "int":
+        if len(text) > MAX_DIGITS:
+            raise InputError(f"a number of {len(text)} digits; at most {MAX_DIGITS} were expected", where=where)
         return int(text)
     if kind == "float":
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    if kind == "str":
-        return text
-    raise InputError(f"the tag {node.tag} is not allowed", where=where)
+    return text
 
 
 class _Dumper(yaml.SafeDumper):
     """Writes short mappings on one line, and quotes what this module would read as another type."""
 
     yaml_implicit_resolvers = _Resolver.yaml_implicit_resolvers
+
+    def represent(self, data: Any) -> None:
+        """Write the outermost mapping as a block, however short it is."""
+        node = self.represent_data(data)
+        if isinstance(node, yaml.MappingNode):
+            node.flow_style = not node.value
+        self.serialize(node)
+        self.represented_objects, self.object_keeper, self.alias_key = {}, [], None
 
     def ignore_aliases(self, data: Any) -> bool:
         """Never write an alias: people read these files."""

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mltrainer.diagnostics.signals import BOUNDED, R2, Finding, Run, percent, text
+from mltrainer.diagnostics.signals import BOUNDED, R2, Finding, Run, median, number, percent, text
 
 ID = "convergence_stall"
-FIGURES = ("metric.svg", "learning_curves.svg")
+FIGURES = ("metric.svg", "learning_curves.svg", "update_layers.svg")
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
@@ -38,8 +38,28 @@ def _ended(run: Run, evidence: dict[str, Any], flat: str, thresholds: Mapping[st
     if run.learned(least):
         reason = f"{flat} ({skill}), but the training set was learned (skill {text(run.train_skill)}): a gap, no stall."
         return Finding(ID, "clear", reason, evidence)
-    reason = f"{flat} (limit {patience:g}), and the model has not learned ({skill})."
+    hint = _hint(evidence["update_ratio"], thresholds["update_low"], thresholds["update_high"])
+    reason = f"{flat} (limit {patience:g}), and the model has not learned ({skill}){hint}."
     return Finding(ID, "fired", reason, evidence, FIGURES)
+
+
+def _hint(update: float, low: float, high: float) -> str:
+    """Tell steps that are too short from steps that are too long, where the size of the updates says it."""
+    if update < low:
+        return (
+            f"; an update changes the weights by {text(update)} of their size (usual: above {text(low)}): the steps are too short"
+        )
+    if update > high:
+        return (
+            f"; an update changes the weights by {text(update)} of their size (usual: below {text(high)}): the steps are too long"
+        )
+    return ""
+
+
+def _update_ratio(run: Run) -> float:
+    """Return the usual |update| / |weight| over layers and evaluations, NaN if it was not recorded."""
+    rows = (row.get("update_ratios") for row in run.history)
+    return median(number(ratio) for ratios in rows if isinstance(ratios, list) for ratio in ratios)
 
 
 def _measure(run: Run, gain: float) -> dict[str, Any]:
@@ -56,6 +76,7 @@ def _measure(run: Run, gain: float) -> dict[str, Any]:
         "best_validation_loss": min((value for value in run.validation_loss if math.isfinite(value)), default=None),
         "skill": run.skill,
         "train_skill": run.train_skill,
+        "update_ratio": _update_ratio(run),
     }
 
 
@@ -68,8 +89,8 @@ def _last_gain(values: Sequence[float], gain: float, relative: bool) -> int:
         relative: Which of the two.
     """
     best, place = -math.inf, 0
-    for number, value in enumerate(values):
+    for here, value in enumerate(values):
         step = gain * abs(best) if relative and math.isfinite(best) else gain
         if math.isfinite(value) and (best == -math.inf or value >= best + max(step, 1e-12)):
-            best, place = value, number
+            best, place = value, here
     return place

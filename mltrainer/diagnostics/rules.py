@@ -233,18 +233,18 @@ def _acceptance_reason(row: Mapping[str, Any]) -> str:
 # --- changes --------------------------------------------------------------------------------------
 
 
-def suggested_changes(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[DiagnosticRow]:
-    """Return the rows, each with `changes`: the suggestions of a fired one as values for a given config.
+def suggested_changes(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the suggestions of the rows that fired, as values for a given config.
 
     Args:
-        rows: The rows of `diagnose`.
+        rows: Rows of `diagnose`.
         config: A training config as nested plain values.
 
     Returns:
-        Copies of the rows. A change is `{"why": ..., "set": {dotted key: value}}`. Suggestions are left out whose keys
-        the config does not have, or that it already follows.
+        Changes `{"why": ..., "set": {dotted key: value}}` in the order of the pages. Suggestions are left out whose keys the
+        config does not have, or that it already follows.
     """
-    return [{**row, "changes": _changes(row, config) if row["state"] == "fired" else []} for row in rows]
+    return [change for row in rows if row["state"] == "fired" for change in _changes(row, config)]
 
 
 def _changes(row: Mapping[str, Any], config: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -19,15 +19,13 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return Finding(ID, "not_applicable", "The run recorded no gradient norm.")
     evidence = _measure(run)
     sentence = _sentence(run, evidence, thresholds)
+    skill, least = text(run.reached_skill), text(thresholds["learned_skill"])
     if run.learned(thresholds["learned_skill"]):
-        skill = f"skill {text(run.reached_skill)}, at least {text(thresholds['learned_skill'])}"
-        return Finding(ID, "clear", f"The model has learned ({skill}), so small norms are convergence; {sentence}", evidence)
+        reason = f"The model has learned (skill {skill}, at least {least}), so small norms are convergence; {sentence}"
+        return Finding(ID, "clear", reason, evidence)
     if not _vanishes(evidence, thresholds):
         return Finding(ID, "clear", sentence[0].upper() + sentence[1:], evidence)
-    reason = (
-        f"The model has not learned (skill {text(run.reached_skill)}, below {text(thresholds['learned_skill'])}), and {sentence}"
-    )
-    return Finding(ID, "fired", reason, evidence, FIGURES)
+    return Finding(ID, "fired", f"The model has not learned (skill {skill}, below {least}), and {sentence}", evidence, FIGURES)
 
 
 def _vanishes(evidence: Mapping[str, Any], thresholds: Mapping[str, float]) -> bool:

@@ -6,6 +6,7 @@ baseline over fresh seeds, and `final_config.yaml`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mltrainer.configs.loading import set_dotted
@@ -16,6 +17,7 @@ from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
 from mltrainer.phases.runs import contract_of, reproduce
+from mltrainer.phases.statistics import sign_flip_p_value
 from mltrainer.tools.launcher import launch
 from mltrainer.workspace import digest, read_json, write_atomic
 
@@ -87,16 +89,14 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     }
     launch(ctx.project, TUNER, job, ctx.tell)
     study_result = read_json(ctx.project.root / job["folder"] / "result.json")
-    return _collect(ctx, diagnosis, study_result, trial_config, job)
+    return _collect(ctx, diagnosis, study_result, job)
 
 
-def _collect(
-    ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], trial_config: dict[str, Any], job: dict[str, Any]
-) -> Result:
+def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job: dict[str, Any]) -> Result:
     best = next((trial for trial in found["trials"] if trial["nr"] == found["best"]), None)
     replay = reproduce(ctx.project, best["run"], ctx.tell) if best else None
-    better = found["comparison"]["mean_difference"] > 0
-    config = _promoted(ctx, trial_config, best["values"]) if best and better else ctx.planned_config().model_dump()
+    better = best is not None and is_better(ctx, found["comparison"])
+    config = _promoted(ctx, best["values"]) if best and better else ctx.planned_config().model_dump()
     evidence = {
         "skipped": False,
         "strategy": job["strategy"],
@@ -119,9 +119,17 @@ def _collect(
     return Result(evidence, run_source(ctx, replay) if replay else diagnosis["source"], rows, [TUNING])
 
 
-def _promoted(ctx: Context, trial_config: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return the planned config with the winner's values, and the trials' changes they were found under."""
-    config = trial_config
+def is_better(ctx: Context, comparison: dict[str, Any]) -> bool:
+    """Return whether the candidate beats the baseline by the stated test, as the gate will recompute it."""
+    settings = next(item.settings for item in ctx.page.items if item.id == "improvement_validated")
+    differences = comparison["differences"]
+    finite = all(isinstance(value, float) and math.isfinite(value) for value in differences)
+    return finite and math.fsum(differences) > 0 and sign_flip_p_value(differences) <= float(settings["level"])
+
+
+def _promoted(ctx: Context, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the planned config with the winner's values; the trials' shorter budget is not part of it."""
+    config = ctx.planned_config().model_dump()
     for key, value in values.items():
         config = _with(config, key.split("."), value)
     return TrainingConfig.model_validate(config).model_dump()

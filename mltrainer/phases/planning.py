@@ -20,8 +20,8 @@ from mltrainer.configs.templates import BASELINE, baseline_template
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.runs import ORCHESTRATOR, RESULT_FILE
 from mltrainer.reproducibility import fingerprint
-from mltrainer.reproducibility.code import snapshot, source
-from mltrainer.reproducibility.environment import capture
+from mltrainer.reproducibility.code import source, take_snapshot
+from mltrainer.reproducibility.environment import available_mb, capture
 from mltrainer.reproducibility.secrets import scan_files, scan_text
 from mltrainer.tools.launcher import launch
 from mltrainer.workflow.records import read_record
@@ -36,12 +36,11 @@ def run(ctx: Context) -> Result:
     config, generated, edited = plan_config(ctx)
     path = ctx.folder / CONFIG_FILE
     environment = capture(config.threads)
+    free_mb = available_mb()
     ctx.note(f"probing {ctx.page.settings['probe_steps']} steps, twice, in fresh processes")
     probes = [_probe(ctx, config, name) for name in ("first", "second")]
     files = probes[0]["code_files"]
-    found = source(ctx.project.root, files)
-    if found["dirty"]:
-        found = {**found, "snapshot": snapshot(ctx.project.root)}
+    found = _source(ctx, files)
     evidence = {
         "config": config.model_dump(),
         "config_sha256": digest(bits_config(config.model_dump())),
@@ -51,7 +50,7 @@ def run(ctx: Context) -> Result:
         "environment": environment,
         "probe": _compare(ctx, probes),
         "numerics_class": probes[0]["numerics_class"],
-        "estimate": estimate(config, probes, environment, shutil.disk_usage(ctx.project.root).free),
+        "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
     }
     evidence["secrets"] = _secrets(ctx, [ctx.project.file, path], evidence)
     inputs = [
@@ -61,6 +60,16 @@ def run(ctx: Context) -> Result:
         *rows_with_role(files, "code"),
     ]
     return Result(evidence, found, inputs, [BASELINE])
+
+
+def _source(ctx: Context, files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the code identity; a dirty tree is captured, so that it can be restored."""
+    found = source(ctx.project.root, files)
+    if not found["dirty"]:
+        return found
+    taken = take_snapshot(ctx.project.root)
+    note = "; ".join(filter(None, (found["note"], taken.note))) or None
+    return {**found, "snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note}
 
 
 # --- the config -----------------------------------------------------------------------------------
@@ -197,7 +206,7 @@ def _compare(ctx: Context, probes: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def estimate(config: TrainingConfig, probes: list[dict[str, Any]], environment: dict[str, Any], disk_free: int) -> dict[str, Any]:
+def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: float, disk_free: int) -> dict[str, Any]:
     """Return what the whole run will take, scaled from the probes' measured steps and evaluation."""
     probe = probes[0]
     step_us = min(p["step_time_us"]["median"] for p in probes)
@@ -212,7 +221,7 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], environment: 
         "minutes": seconds / 60,
         "budget_minutes": config.budget.minutes,
         "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes),
-        "available_mb": environment["memory_mb"],
+        "available_mb": free_mb,
         "checkpoint_mb": probe["parameters"] * 4 * 3 / 2**20,
         "disk_free_mb": disk_free / 2**20,
     }

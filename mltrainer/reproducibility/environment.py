@@ -201,6 +201,13 @@ def memory_mb() -> int:
     return min([total, *(int(limit) for limit in limits if limit.isdigit())]) >> 20
 
 
+def available_mb() -> int:
+    """Return the memory in MiB that is free now for a new process, within what this one may use."""
+    lines = _text("/proc/meminfo").splitlines()
+    free = next((int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:")), memory_mb())
+    return min(free, memory_mb())
+
+
 def _text(path: str) -> str:
     """Return a file of the kernel's, or nothing where it has none."""
     try:

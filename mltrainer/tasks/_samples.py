@@ -49,12 +49,15 @@ def samples_of(given: Any, what: str) -> Samples:
         given = given.tensors
     if isinstance(given, (tuple, list)):
         return _in_memory(tuple(given), what)
-    if isinstance(given, IterableDataset) or not (hasattr(given, "__getitem__") and isinstance(given, Sized)):
+    map_style = (
+        hasattr(given, "__getitem__") and isinstance(given, Sized) and not isinstance(given, (Tensor, np.ndarray, str, dict))
+    )
+    if isinstance(given, IterableDataset) or not map_style:
         raise InputError(
             f"{what} gave {type(given).__name__}; tensors, or a data set with __len__ and __getitem__, were expected",
             where="task.use",
         )
-    return Samples(np.arange(len(given)), dataset=given)  # type: ignore[arg-type]
+    return Samples(np.arange(len(given)), dataset=given)
 
 
 def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:

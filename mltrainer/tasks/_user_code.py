@@ -84,7 +84,7 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
 
 
 def _import(name: str, root: Path) -> ModuleType:
-    if str(root) not in sys.path:
+    if str(root) not in sys.path[:1]:
         sys.path.insert(0, str(root))
     importlib.invalidate_caches()
     try:

@@ -100,21 +100,19 @@ class OpenTask:
         return validation.duplicate_findings(repeats["validation"], total, repeats["test"], self._holdings.repeats_likely())
 
 
-def open_task(config: TrainingConfig, root: Path, split_seed: int | None = None) -> OpenTask:
+def open_task(config: TrainingConfig, root: Path) -> OpenTask:
     """Open what a config describes.
 
     Args:
         config: The training config.
         root: The project's folder.
-        split_seed: Which samples are held out; the config's seed by default. Comparisons over seeds hand in the
-            project's, so that every seed trains, validates and seals the same samples.
 
     Raises:
         InputError: The data, the split or the user's code has a mistake; with file and line.
         MachineError: A data file may not be read, or the disk failed.
     """
     root = root.resolve()
-    seed = config.seed if split_seed is None else split_seed
+    seed = config.seed if config.split.seed is None else config.split.seed
     if config.task.use is not None:
         task = make_task(config.task.use, config.task.options, root)
         holdings: _Holdings = _own_or_whole(task, config, root, seed)
@@ -243,6 +241,10 @@ class _Own(_Holdings):
             return found
         names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
         return found + (validation.class_findings(names, train, held_out) if len(names) <= len(train) else [])
+
+    def repeats_likely(self) -> bool:
+        training = self.digests("train")
+        return 2 * len(set(training)) < len(training)
 
     def digests(self, split: str) -> list[bytes]:
         tensors = self.parts[split].tensors

@@ -64,7 +64,7 @@ def understand(name: str, cells: np.ndarray) -> Column:
     numbers = [None if gone else _number(cell) for cell, gone in zip(cells, missing, strict=True)]
     junk = np.array([n is None and not gone for n, gone in zip(numbers, missing, strict=True)], dtype=bool)
     present = len(cells) - int(missing.sum())
-    if present and int(junk.sum()) <= (1 - NUMERIC_SHARE) * present:
+    if present and present - int(junk.sum()) >= NUMERIC_SHARE * present:
         return Column(name, "number", np.array([np.nan if n is None else n for n in numbers]), np.flatnonzero(junk))
     text = cells.copy()
     text[missing] = ""

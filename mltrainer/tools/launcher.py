@@ -18,7 +18,8 @@ from typing import Any
 
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import MltrainerError, StoppedError, error_for_exit
-from mltrainer.workspace import Project, machine_faults, write_json
+from mltrainer.reproducibility.secrets import redact
+from mltrainer.workspace import Project, machine_faults, write_atomic, write_json
 
 Event = dict[str, Any]
 LOG_FILE = "log.txt"
@@ -51,7 +52,15 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Callable[
     os.close(write_end)
     log.close()
     error = _follow(process, read_end, on_event)
+    _redact(folder / LOG_FILE)
     _raise_for(process, error, folder, project)
+
+
+def _redact(log: Path) -> None:
+    """Remove secrets that a user's code printed from the log."""
+    text = log.read_text("utf-8", errors="replace")
+    if (clean := redact(text)) != text:
+        write_atomic(log, clean.encode())
 
 
 def _environment(variables: dict[str, str], threads: int) -> dict[str, str]:

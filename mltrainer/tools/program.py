@@ -84,14 +84,8 @@ def run_program(work: Callable[[dict[str, Any], Events], int]) -> None:
 
 
 def _report(events: Events, error: MltrainerError) -> int:
-    events.send(
-        "error",
-        exit_code=error.exit_code,
-        message=redact(error.message),
-        where=error.where,
-        mend=error.mend,
-        kind=type(error).__name__,
-    )
+    where, mend = (redact(text) if text else None for text in (error.where, error.mend))
+    events.send("error", exit_code=error.exit_code, message=redact(error.message), where=where, mend=mend)
     return error.exit_code
 
 

@@ -6,14 +6,13 @@ handbook. Evidence that is missing or contradicts itself fails: `run_check` turn
 
 from __future__ import annotations
 
-import itertools
-import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config, meets
+from mltrainer.phases.statistics import sign_flip_p_value
 from mltrainer.workspace import digest
 
 Evidence = Mapping[str, Any]
@@ -319,17 +318,6 @@ def best_config_identified(record: Evidence, _settings: Settings) -> Outcome:
     holds = best is not None and best["nr"] == evidence["best"] and evidence["replay"]["identical"] is True
     found = {"best": evidence["best"], "value": best["value"] if best else None, "replayed": evidence["replay"]["identical"]}
     return _when(holds, found, RUN_OPTIMIZATION)
-
-
-def sign_flip_p_value(differences: list[float]) -> float:
-    """Return the exact one-sided p-value of Fisher's sign-flip test that the mean difference is above zero.
-
-    With n pairs the smallest value is 1 / 2**n (Fisher, 1935, The Design of Experiments, section 21).
-    """
-    observed = math.fsum(differences)
-    flips = list(itertools.product((1, -1), repeat=len(differences)))
-    as_large = sum(math.fsum(s * d for s, d in zip(signs, differences, strict=True)) >= observed for signs in flips)
-    return as_large / len(flips)
 
 
 def improvement_validated(record: Evidence, settings: Settings) -> Outcome:

@@ -134,7 +134,10 @@ def main() -> None:
 
 def report(times: dict[str, list[float]], steps: int) -> None:
     ratios = {name: statistics.median(a / b for a, b in zip(times[name][1:], times["plain"][1:], strict=True)) for name in times}
-    rows = {name: {"us_per_step": round(statistics.median(v[1:]) / steps * 1e6, 1), "to_plain": round(ratios[name], 3)} for name, v in times.items()}
+    rows = {
+        name: {"us_per_step": round(statistics.median(v[1:]) / steps * 1e6, 1), "to_plain": round(ratios[name], 3)}
+        for name, v in times.items()
+    }
     print(json.dumps(rows))
 
 

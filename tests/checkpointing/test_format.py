@@ -73,7 +73,7 @@ def test_nan_payloads_and_signed_zeros_of_tensors_are_kept(tmp_path: Path) -> No
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 trees = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(scalars, inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(scalars, inner, max_size=3),
     max_leaves=12,
 )
 
@@ -190,34 +190,44 @@ def test_a_checkpoint_of_the_same_step_is_replaced_and_nothing_is_left_over(save
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
 
 
+def failing_save(saved: Path, call: str, nr: int, code: int, monkeypatch: pytest.MonkeyPatch) -> MachineError | None:
+    """Save while the nth call of a function of `os` fails; return the error, or None where there is no nth call."""
+    real, counted = getattr(os, call), iter(range(1000))
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        if next(counted) == nr:
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        try:
+            save(saved, snapshot({"x": torch.ones(100)}), {"step": 20})
+        except MachineError as error:
+            return error
+    return None
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("call", ["write", "fsync", "open"])
-def test_a_failing_disk_leaves_the_old_checkpoints_and_no_litter(
+def test_wherever_the_disk_fails_the_old_checkpoint_stays_and_nothing_is_left_over(
     call: str, code: int, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, reached = getattr(os, call), False
-    for nr in range(30):  # the nth call fails, for every n, until saving gets through
-        calls = iter(range(1000))
-
-        def failing(*arguments: Any, fails: int = nr, counted: Any = calls, **named: Any) -> Any:
-            if next(counted) == fails:
-                raise OSError(code, os.strerror(code))
-            return real(*arguments, **named)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, call, failing)
-            try:
-                save(saved, snapshot({"x": torch.ones(100)}), {"step": 20})
-            except MachineError as error:
-                reached = True
-                assert error.exit_code == 7
-                assert code != errno.ENOSPC or "are free" in error.message
-            else:
-                break
-        assert not [p for p in saved.parent.iterdir() if p.name.startswith(".tmp-")]
+    errors = []
+    while (error := failing_save(saved, call, len(errors), code, monkeypatch)) is not None:
+        errors.append(error)
         assert newest_intact(saved.parent) == (saved, [])
-    assert reached
+        assert not [path for path in saved.parent.iterdir() if path.name.startswith(".tmp-")]
+    assert len(errors) >= 3
     assert "x" in load(saved)[0]
+
+
+def test_a_full_disk_is_told_with_the_bytes_needed_and_free(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = failing_save(saved, "write", 0, errno.ENOSPC, monkeypatch)
+    assert error is not None
+    assert error.exit_code == 7
+    assert "the checkpoint needs 421 bytes" in error.message
+    assert "are free; older checkpoints are untouched" in error.message
 
 
 def test_a_read_only_folder_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +285,7 @@ def test_every_truncation_is_found(name: str, saved: Path) -> None:
     data = (saved / name).read_bytes()
     for nr in range(50):
         (saved / name).write_bytes(data[: nr * len(data) // 50])
-        with pytest.raises(GateError, match="sha256|manifest"):
+        with pytest.raises(GateError, match=r"sha256|manifest"):
             load(saved)
 
 

@@ -80,7 +80,7 @@ def test_a_manifest_with_a_right_seal_and_wrong_content_is_refused(change: dict[
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b"[" * 50_000, b" " * (17 * 2**20)])
 def test_what_is_no_manifest_is_refused(text: bytes, saved: Path) -> None:
     (saved / MANIFEST_FILE).write_bytes(text)
-    with pytest.raises(GateError, match="manifest|at most"):
+    with pytest.raises(GateError, match=r"manifest|at most"):
         load(saved)
 
 

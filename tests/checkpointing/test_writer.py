@@ -86,9 +86,14 @@ def test_a_failure_of_the_last_save_is_raised_on_closing(tmp_path: Path, monkeyp
 
 def test_the_first_failure_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "save", fails)
-    with pytest.raises(ValueError, match="loss") as caught, Writer() as writer:
-        writer.submit(folder(tmp_path, 1), snapshot({}), {})
-        raise ValueError("loss")
+
+    def train() -> None:
+        with Writer() as writer:
+            writer.submit(folder(tmp_path, 1), snapshot({}), {})
+            raise ValueError("loss")
+
+    with pytest.raises(ValueError, match="loss") as caught:
+        train()
     assert "No space" in caught.value.__notes__[0]
 
 

@@ -7,7 +7,6 @@ that the rules of the handbook stand for are compared; healthy runs are those wh
 from __future__ import annotations
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,18 +96,18 @@ def load(path: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "error" not in line]
 
 
+def print_table(path: str) -> None:
+    lines = load(Path(path))
+    healthy = sum(line["id"].startswith("H") for line in lines)
+    table = measure(lines)
+    print(f"{path}: {len(lines) - healthy} faulty and {healthy} healthy runs")
+    for name, ids in table.items():
+        total = len(ids["found"]) + len(ids["missed"])
+        rest = ", ".join(f"{key} {ids[key] or 'none'}" for key in ("missed", "wrong", "healthy"))
+        print(f"  {name:24} found {len(ids['found'])}/{total}; {rest}")
+    print(f"  healthy runs flagged by any rule: {len({one for ids in table.values() for one in ids['healthy']})}/{healthy}")
+
+
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        lines = load(Path(argument))
-        healthy = sum(line["id"].startswith("H") for line in lines)
-        print(f"{argument}: {len(lines) - healthy} faulty and {healthy} healthy runs")
-        flagged = set()
-        for name, found in measure(lines).items():
-            flagged |= set(found["healthy"])
-            total = len(found["found"]) + len(found["missed"])
-            share = math.nan if not total else len(found["found"]) / total
-            print(
-                f"  {name:24} found {len(found['found'])}/{total} ({share:.0%})  missed {found['missed']}  wrong {found['wrong']}  "
-                f"healthy flagged {found['healthy']}"
-            )
-        print(f"  healthy runs flagged by any rule: {len(flagged)}/{healthy}")
+        print_table(argument)

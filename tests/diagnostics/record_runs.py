@@ -6,6 +6,7 @@ written apart from the trainer's on purpose: the rules are tested on what a plai
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -72,7 +73,7 @@ def with_nan(data: Data) -> Data:
 
 def mlp(*widths: int, activation: type[nn.Module] = nn.ReLU, scale: float | None = None) -> nn.Sequential:
     parts: list[nn.Module] = []
-    for width, following in zip(widths, widths[1:], strict=False):
+    for width, following in itertools.pairwise(widths):
         parts += [nn.Linear(width, following), activation()]
         if scale is not None:
             nn.init.normal_(parts[-2].weight, 0, scale)
@@ -137,11 +138,14 @@ def train(
     for epoch in range(1, epochs + 1):
         rows: list[tuple[float, float, list[float]]] = []
         waited, began = 0.0, time.perf_counter()
-        for ids in torch.randperm(len(x)).split(batch):
+        order = torch.randperm(len(x))
+        batches = list(zip(order.split(batch), x[order].split(batch), y[order].split(batch), strict=True))
+        waited += time.perf_counter() - began
+        for ids, xb, yb in batches:
             step += 1
             before = time.perf_counter()
-            time.sleep(sleep_s)
-            xb, yb = x[ids], y[ids]
+            if sleep_s:
+                time.sleep(sleep_s)
             waited += time.perf_counter() - before
             net.zero_grad()
             value = loss(net(xb), yb)
@@ -213,7 +217,7 @@ RUNS: dict[str, tuple[str | None, Callable[[], dict[str, Any]]]] = {
     "healthy regression": (None, lambda: train(friedman, lambda: mlp(10, 64, 1), 5e-3, 60, mse)),
     "healthy raw targets": (
         None,
-        lambda: train(lambda: scaled(friedman(), 100.0), lambda: nn.Linear(10, 1), 3.0, 60, mse),
+        lambda: train(lambda: scaled(friedman(), 200.0), lambda: nn.Linear(10, 1), 1e-2, 60, mse, sgd),
     ),
     "healthy tanh": (None, lambda: train(wine, lambda: mlp(13, 32, 32, 32, 3, activation=nn.Tanh), 2e-3, 50)),
     "healthy recurrent": (None, lambda: train(wine, Gru, 1e-2, 50, clip=1.0)),
@@ -246,10 +250,10 @@ RUNS: dict[str, tuple[str | None, Callable[[], dict[str, Any]]]] = {
     ),
     "thirty plain ReLU layers": ("vanishing_gradients", lambda: train(wine, lambda: mlp(13, *[16] * 30, 3), 1e-3, 25)),
     "cut off by detach": ("vanishing_gradients", lambda: train(lambda: friedman(400, 1.0), Detached, 1e-3, 20, mse)),
-    "slow source": ("resource_inefficiency", lambda: train(wine, lambda: mlp(13, 32, 3), 5e-3, 8, sleep_s=0.004)),
+    "slow source": ("resource_inefficiency", lambda: train(wine, lambda: mlp(13, 32, 3), 5e-3, 8, sleep_s=0.02)),
     "slow source, large batch": (
         "resource_inefficiency",
-        lambda: train(cancer, lambda: mlp(30, 32, 2), 5e-3, 8, sleep_s=0.01, batch=128),
+        lambda: train(cancer, lambda: mlp(30, 32, 2), 5e-3, 8, sleep_s=0.02, batch=128),
     ),
     "rate far too low": ("convergence_stall", lambda: train(cancer, lambda: mlp(30, 32, 2), 1e-7, 25)),
     "rate decayed at once": (
@@ -262,7 +266,7 @@ RUNS: dict[str, tuple[str | None, Callable[[], dict[str, Any]]]] = {
 
 def scaled(data: Data, factor: float) -> Data:
     a, b, c, d = data
-    return a, factor * b + 10 * factor, c, factor * d + 10 * factor
+    return a, factor * b + factor, c, factor * d + factor
 
 
 def momentum(parameters: Any, lr: float) -> torch.optim.Optimizer:

@@ -65,7 +65,13 @@ def test_the_numerics_class_ignores_the_hash_seed_and_the_generators_state() -> 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("avx2" not in torch.backends.cpu.get_cpu_capability().lower() and "avx512" not in torch.backends.cpu.get_cpu_capability().lower(), reason="needs a CPU with AVX2")
-@pytest.mark.parametrize(("name", "value"), [("ATEN_CPU_CAPABILITY", "default"), ("ONEDNN_MAX_CPU_ISA", "SSE41"), ("MKL_CBWR", "COMPATIBLE")])
+@pytest.mark.skipif(
+    "avx2" not in torch.backends.cpu.get_cpu_capability().lower()
+    and "avx512" not in torch.backends.cpu.get_cpu_capability().lower(),
+    reason="needs a CPU with AVX2",
+)
+@pytest.mark.parametrize(
+    ("name", "value"), [("ATEN_CPU_CAPABILITY", "default"), ("ONEDNN_MAX_CPU_ISA", "SSE41"), ("MKL_CBWR", "COMPATIBLE")]
+)
 def test_the_numerics_class_tells_other_kernels(name: str, value: str) -> None:
     assert class_under(**{name: value}) != class_under()

@@ -28,7 +28,9 @@ def test_digits_are_scikit_learns_images_over_16(tmp_path):
     assert np.array_equal(content.y, load_digits().target)
 
 
-@pytest.mark.parametrize(("name", "rows", "columns"), [("iris", 150, 5), ("wine", 178, 14), ("breast_cancer", 569, 31), ("diabetes", 442, 11)])
+@pytest.mark.parametrize(
+    ("name", "rows", "columns"), [("iris", 150, 5), ("wine", 178, 14), ("breast_cancer", 569, 31), ("diabetes", 442, 11)]
+)
 def test_built_in_tables_have_a_target_column(tmp_path, name, rows, columns):
     table = read(tmp_path, f"sklearn:{name}").content
     assert (len(table), len(table.columns)) == (rows, columns)
@@ -180,7 +182,11 @@ def test_npy_files_come_in_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (np.array([[1.0], [np.nan], [np.inf]]), np.zeros(3, dtype=int), "2 of 3 samples of x hold NaN or infinity; the first is row 1"),
+        (
+            np.array([[1.0], [np.nan], [np.inf]]),
+            np.zeros(3, dtype=int),
+            "2 of 3 samples of x hold NaN or infinity; the first is row 1",
+        ),
         (np.array([[1e300]]), np.zeros(1, dtype=int), "hold NaN or infinity"),
         (np.ones(3), np.zeros(3, dtype=int), r"x has shape \[3\]"),
         (np.ones((0, 2)), np.zeros(0, dtype=int), r"x has shape \[0, 2\]"),
@@ -208,7 +214,7 @@ def test_pickles_in_arrays_are_never_loaded(tmp_path):
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04 torn", b"no archive", b"\x80\x04."])
 def test_damaged_archives_are_refused(tmp_path, content):
-    with pytest.raises(InputError, match="not readable as .npz"):
+    with pytest.raises(InputError, match=r"not readable as .npz"):
         read(tmp_path, "d.npz", content)
 
 

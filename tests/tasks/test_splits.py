@@ -30,7 +30,11 @@ def test_draws_do_not_depend_on_numpys_global_generator():
 
 
 def test_shares_follow_the_largest_remainder():
-    assert {name: len(ids) for name, ids in split_ids(100, None, SHARES, 0).items()} == {"train": 70, "validation": 20, "test": 10}
+    assert {name: len(ids) for name, ids in split_ids(100, None, SHARES, 0).items()} == {
+        "train": 70,
+        "validation": 20,
+        "test": 10,
+    }
 
 
 def test_stratified_splits_keep_each_classes_share():

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.pages import phase_page
-from mltrainer.workflow.checks import CHECKS, run_check, sign_flip_p_value
+from mltrainer.phases.statistics import sign_flip_p_value
+from mltrainer.workflow.checks import CHECKS, run_check
 from mltrainer.workspace import PHASES, Project
 
 Record = dict[str, Any]
@@ -62,6 +63,16 @@ def put(path: str, value: Any) -> Callable[[Record], None]:
     return mutate
 
 
+def unverify(role: str) -> Callable[[Record], None]:
+    """Return a mutation after which the checkpoint of a role is not verified."""
+
+    def mutate(record: Record) -> None:
+        for row in record["evidence"]["run"]["checkpoints"]:
+            row["verified"] = role not in row["roles"]
+
+    return mutate
+
+
 FUTURE = 10**9
 BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
     "planning": {
@@ -78,8 +89,16 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         ],
         "environment_captured": [put("environment.distributions", []), put("environment.distributions.0.version", "")],
         "source_recorded": [put("/source.files", [{"path": "x.py", "sha256": "0", "size": 1}]), put("/source.sha256", "0")],
-        "data_valid": [put("data.findings", [{"severity": "error", "what": "x"}]), put("data.splits.train.samples", 0), put("data.sha256", "")],
-        "probe_identical": [put("probe.runs.1.weights_sha256", "0"), put("probe.runs.1.chain_head", "0"), put("probe.runs.0.steps", 1)],
+        "data_valid": [
+            put("data.findings", [{"severity": "error", "what": "x"}]),
+            put("data.splits.train.samples", 0),
+            put("data.sha256", ""),
+        ],
+        "probe_identical": [
+            put("probe.runs.1.weights_sha256", "0"),
+            put("probe.runs.1.chain_head", "0"),
+            put("probe.runs.0.steps", 1),
+        ],
         "memory_fits": [put("estimate.peak_mb", FUTURE)],
         "time_within_budget": [put("estimate.minutes", FUTURE)],
         "no_secrets": [put("secrets.found", [{"path": "a", "line": 1, "kind": "key"}]), put("secrets.scanned", [])],
@@ -87,7 +106,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
     "baseline": {
         "finished": [put("run.state", "interrupted"), put("run.history", []), put("run.chain.entries", 3), put("run.steps", 1)],
         "losses_finite": [put("run.history.0.train_loss", "nan"), put("run.nonfinite", {"step": 3}), put("run.history", [])],
-        "checkpoints_verified": [put("run.checkpoints.0.verified", False), put("run.checkpoints", [])],
+        "checkpoints_verified": [unverify("best"), unverify("last"), put("run.checkpoints", [])],
         "within_time_budget": [put("run.wall_s", FUTURE)],
         "gpu_utilization": [put("run.gpu", {"name": "x", "utilization_p95": 10, "samples": 5}), put("run.device", "cuda")],
     },
@@ -122,7 +141,9 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         "source_committed": [put("/source.dirty", True), put("/source.commit", None)],
     },
 }
-CASES = [(phase, phase, item, nr) for phase, items in BREAKS.items() for item, breaks in items.items() for nr in range(len(breaks))]
+CASES = [
+    (phase, phase, item, nr) for phase, items in BREAKS.items() for item, breaks in items.items() for nr in range(len(breaks))
+]
 ITEMS = [(phase, phase, item) for phase, items in BREAKS.items() for item in items]
 
 

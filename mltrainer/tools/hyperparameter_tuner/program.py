@@ -36,8 +36,11 @@ def draw(dimension: dict[str, Any], seed: int, trial: int, key: str) -> Any:
 
 
 def with_values(config: dict[str, Any], values: dict[str, Any], seed: int | None = None) -> TrainingConfig:
-    """Return a config with some dotted keys, and perhaps its seed, replaced."""
-    result: dict[str, Any] = {**config, "seed": config["seed"] if seed is None else seed}
+    """Return a config with some dotted keys, and perhaps its seed, replaced; the splits stay those of the study's seed."""
+    result = dict(config)
+    if seed is not None:
+        split_seed = config["seed"] if config["split"]["seed"] is None else config["split"]["seed"]
+        result |= {"seed": seed, "split": {**config["split"], "seed": split_seed}}
     for key, value in values.items():
         result = _replace(result, key.split("."), value)
     return TrainingConfig.model_validate(result)
@@ -107,6 +110,7 @@ def _comparison(job: dict[str, Any], values: dict[str, Any], events: Events, sto
     return {
         "seeds": fresh,
         **scores,
+        "differences": differences,
         "mean_difference": mean,
         "worst_difference": min(differences),
         "test": "exact sign-flip, one-sided",

@@ -200,12 +200,12 @@ class Trainer:
         """Return the step's mean loss; micro-batches weigh by their samples, so that a small last one counts little."""
         if len(step.micro_batches) == 1:
             loss = self._loss(step.micro_batches[0])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             return loss.detach()
         total = torch.zeros((), device=self.config.device)
         for micro in step.micro_batches:
             share = self._loss(micro) * (len(micro[-1]) / len(step.ids))
-            share.backward()  # type: ignore[no-untyped-call]
+            share.backward()
             total += share.detach()
         return total
 

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from mltrainer.diagnostics.nan_loss import find
+from mltrainer.diagnostics.signals import Run
+
+
+def test_a_run_stopped_by_nan_names_step_and_samples(broken):
+    finding = find(Run(broken), {})
+    assert finding.state == "fired"
+    assert "step 27 (epoch 3)" in finding.reason
+    assert finding.evidence["samples"] == [4, 9, 11]
+
+
+def test_an_infinite_validation_loss_written_as_text_fires(healthy):
+    healthy["history"][4]["validation"]["loss"] = "inf"
+    finding = find(Run(healthy), {})
+    assert finding.state == "fired"
+    assert finding.reason == "validation.loss was inf at epoch 5."
+
+
+def test_a_metric_that_is_undefined_does_not_fire(healthy):
+    healthy["history"][4]["validation"]["accuracy"] = "nan"
+    assert find(Run(healthy), {}).state == "clear"
+
+
+def test_a_healthy_run_is_clear(healthy):
+    assert find(Run(healthy), {}).state == "clear"
+
+
+def test_a_run_without_any_record_cannot_be_judged():
+    assert find(Run({}), {}).state == "not_applicable"
+
+
+def test_the_evidence_holds_few_of_many_samples(broken):
+    broken["nonfinite"]["samples"] = list(range(5000))
+    evidence = find(Run(broken), {}).evidence
+    assert (len(evidence["samples"]), evidence["batch_samples"]) == (16, 5000)

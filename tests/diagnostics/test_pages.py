@@ -1,0 +1,108 @@
+"""Page and module: paired by id, thresholds read by the rule, commands that the config accepts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from mltrainer import handbook
+from mltrainer.configs.loading import set_dotted
+from mltrainer.configs.pages import diagnostic_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_pages, suggested_changes
+from mltrainer.diagnostics.signals import Run
+from tests.diagnostics.conftest import RECORDED
+
+SECTIONS = ["How it shows", "Check first", "Why it happens", "Mend, in this order", "It worked when", "When the rule is wrong"]
+CONFIG: dict[str, Any] = {
+    "name": "p",
+    "task": {"kind": "image_classification"},
+    "data": {"source": "sklearn:digits"},
+    "model": {"name": "mlp"},
+    "metric": {"name": "accuracy", "mode": "max"},
+}
+
+
+class Watched(dict[str, float]):
+    """Thresholds that note which of them are read."""
+
+    def __init__(self, values: dict[str, float]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> float:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+
+def body(name: str) -> str:
+    return handbook.read_page(page_path(name), None).body
+
+
+def test_every_page_has_a_rule_and_every_rule_a_page():
+    assert shipped_pages() == sorted(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_page_names_its_module_and_a_finding_its_page(name):
+    assert diagnostic_page(name, None).diagnostic == name
+    assert RULES[name](Run({}), diagnostic_page(name, None).thresholds).id == name
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_threshold_is_read_by_the_rule(name):
+    thresholds = Watched(dict(diagnostic_page(name, None).thresholds))
+    by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
+    gpu = {"gpu": {"utilization_p95": 20}}
+    for run in [*(entry["run"] for entry in RECORDED.values()), by_loss, gpu]:
+        RULES[name](Run(run), thresholds)
+    assert thresholds.read == set(thresholds)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_threshold_has_a_source(name):
+    page = diagnostic_page(name, None)
+    sourced = {source.partition(" - ")[0] for source in page.sources}
+    assert set(page.thresholds) <= sourced
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_page_answers_its_readers_questions_in_order(name):
+    assert re.findall(r"^## (.+)$", body(name), re.MULTILINE) == SECTIONS
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_command_of_a_page_sets_what_the_config_knows(name):
+    commands = re.findall(r"^ *\$ (mltrainer phase run planning .+)$", body(name), re.MULTILINE)
+    assert commands
+    for command in commands:
+        words = shlex.split(command)
+        config = CONFIG
+        for place in (n for n, word in enumerate(words) if word == "--set"):
+            config = set_dotted(config, words[place + 1])
+        defaults = TrainingConfig.model_validate(CONFIG).model_dump()
+        TrainingConfig.model_validate(_merged(defaults, config))
+
+
+def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    inner = {k: _merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)}
+    return {**values, **changes, **inner}
+
+
+@pytest.mark.parametrize("name", [name for name, entry in RECORDED.items() if entry["must"]])
+def test_every_suggested_change_is_a_valid_config(name):
+    config = TrainingConfig.model_validate(CONFIG).model_dump()
+    for change in suggested_changes(diagnose(RECORDED[name]["run"], None), config):
+        changed = config
+        for key, value in change["set"].items():
+            changed = set_dotted(changed, f"{key}={value}")
+        assert TrainingConfig.model_validate(changed)
+
+
+def test_links_between_the_pages_lead_somewhere():
+    texts = [body(name) for name in RULES] + [handbook.read_page("diagnostics/README.md", None).body]
+    targets = {target for text in texts for target in re.findall(r"\]\((\w+)\.md\)", text)}
+    assert targets <= set(RULES)

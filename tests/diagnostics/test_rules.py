@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, recommend, suggested_changes
+from mltrainer.errors import InputError
+
+CONFIG = {
+    "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01},
+    "schedule": {"name": "cosine", "warmup_epochs": 1},
+    "model": {"name": "mlp", "hidden": [256, 256], "dropout": 0.0},
+    "clip": None,
+    "early_stopping": {"patience": 3, "min_delta": 0.0},
+    "batch_size": 64,
+    "loader": {"workers": 0},
+    "precision": "fp32",
+}
+
+
+def advice(run, acceptance=()):
+    rows = diagnose(run, None)
+    return recommend(rows, acceptance, assess(rows, run))
+
+
+def changes(run, name, config=CONFIG):
+    rows = [row for row in diagnose(run, None) if row["id"] == name]
+    return {key: value for change in suggested_changes(rows, config) for key, value in change["set"].items()}
+
+
+def met(value):
+    return [{"metric": "accuracy", "criterion": ">= 0.9", "value": value, "met": value >= 0.9}]
+
+
+# --- rows ---
+
+
+def test_every_rule_gives_a_row_with_its_page(healthy):
+    rows = diagnose(healthy, None)
+    assert [row["id"] for row in rows] == list(RULES)
+    assert {row["state"] for row in rows} == {"clear"}
+    assert all(row["reason"] and row["causes"] and row["suggestions"] and row["title"] for row in rows)
+
+
+def test_rows_are_plain_json_whatever_was_recorded(broken):
+    broken["history"][0]["grad_norm"]["max"] = "nan"
+    rows = diagnose(broken, None)
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_a_record_is_not_altered_and_gives_the_same_rows_again(unlearned):
+    before = copy.deepcopy(unlearned)
+    assert diagnose(unlearned, None) == diagnose(unlearned, None)
+    assert unlearned == before
+
+
+def test_an_empty_record_is_judged_without_error():
+    assert {row["state"] for row in diagnose({}, None)} == {"not_applicable"}
+
+
+def page(project, text):
+    (project / "diagnostics").mkdir()
+    (project / "diagnostics" / "overfitting.md").write_text(text)
+    return project
+
+
+OWN = """---
+title: Ours
+diagnostic: overfitting
+severity: warning
+thresholds: {gap: 0.4, skill: 0.3, standard_errors: 2, rise: 1.1}
+sources: [ours]
+causes: [one]
+suggestions: [{why: none}]
+---
+"""
+
+
+def test_a_projects_own_page_sets_the_threshold(tmp_path, healthy):
+    for one in healthy["history"]:
+        one["train"]["accuracy"], one["validation"]["accuracy"] = 1.0, 0.7
+    row = diagnose(healthy, page(tmp_path, OWN))[1]
+    assert (row["title"], row["state"], row["thresholds"]["gap"]) == ("Ours", "clear", 0.4)
+    assert diagnose(healthy, None)[1]["state"] == "fired"
+
+
+@pytest.mark.parametrize(("old", "new"), [("gap: 0.4, ", ""), ("gap:", "gab:"), ("rise: 1.1", "rise: 1.1, more: 1")])
+def test_a_page_with_other_thresholds_is_refused_with_the_names(tmp_path, healthy, old, new):
+    with pytest.raises(InputError, match="gap, rise, skill, standard_errors were expected"):
+        diagnose(healthy, page(tmp_path, OWN.replace(old, new)))
+
+
+def test_a_page_of_another_diagnostic_is_refused(tmp_path, healthy):
+    with pytest.raises(InputError, match="overfitting was expected"):
+        diagnose(healthy, page(tmp_path, OWN.replace("diagnostic: overfitting", "diagnostic: nan_loss")))
+
+
+# --- assessment ---
+
+
+def judged(run):
+    return assess(diagnose(run, None), run)
+
+
+def test_a_healthy_run_has_a_good_fit_and_healthy_gradients(healthy):
+    found = judged(healthy)
+    assert (found["fit"], found["gradients"]) == ("good", "healthy")
+    assert "20 evaluations: the validation loss began at 0.7" in found["curves"]
+
+
+def test_a_run_at_chance_underfits(unlearned):
+    assert judged(unlearned)["fit"] == "underfitting"
+
+
+def test_a_gap_is_overfitting_with_its_reason(healthy):
+    for one in healthy["history"]:
+        one["train"]["accuracy"], one["validation"]["accuracy"] = 1.0, 0.7
+    found = judged(healthy)
+    assert found["fit"] == "overfitting"
+    assert "30 points" in found["fit_reason"]
+
+
+@pytest.mark.parametrize(("norms", "expected"), [([1e-9, 0.1, 0.2], "vanishing"), ([0.5, 0.5, 0.5], "healthy")])
+def test_gradients_are_judged_by_their_rules(unlearned, norms, expected):
+    for one in unlearned["history"]:
+        one["layer_norms"] = norms
+    assert judged(unlearned)["gradients"] == expected
+
+
+def test_a_run_without_record_is_unknown():
+    found = judged({})
+    assert (found["fit"], found["gradients"]) == ("unknown", "unknown")
+
+
+# --- recommendation ---
+
+
+def test_a_met_criterion_deploys(healthy):
+    assert advice(healthy, met(0.95)) == ("deploy", ["accuracy is 0.95, as required (>= 0.9)."])
+
+
+def test_a_missed_criterion_optimizes(healthy):
+    assert advice(healthy, met(0.8)) == ("optimize", ["accuracy is 0.8, not as required (>= 0.9)."])
+
+
+def test_without_a_criterion_nothing_is_deployed(healthy):
+    recommendation, reasons = advice(healthy)
+    assert recommendation == "optimize"
+    assert "No acceptance criterion" in reasons[0]
+
+
+def test_a_nan_loss_is_debugged_though_the_criterion_is_met(broken):
+    recommendation, reasons = advice(broken, met(0.95))
+    assert recommendation == "debug"
+    assert reasons[0].startswith("nan_loss fired")
+
+
+def test_an_interrupted_run_is_debugged(healthy):
+    healthy["state"] = "interrupted"
+    assert advice(healthy, met(0.95))[0] == "debug"
+
+
+def test_one_spike_in_a_run_that_learned_is_told_and_not_debugged(healthy):
+    healthy["history"][8]["grad_norm"]["max"] = 500
+    recommendation, reasons = advice(healthy, met(0.95))
+    assert recommendation == "deploy"
+    assert "exploding_gradients fired" in reasons[-1]
+
+
+def test_an_explosion_in_a_run_that_did_not_learn_is_debugged(unlearned):
+    unlearned["history"][8]["grad_norm"]["max"] = 500
+    assert advice(unlearned, met(0.95))[0] == "debug"
+
+
+def test_a_metric_that_is_not_measured_or_nan_is_not_met():
+    rows = acceptance_rows({"accuracy": ">= 0.9", "f1_macro": ">= 0.9", "loss": "<= 1"}, {"accuracy": 0.95, "loss": "nan"})
+    assert [(row["value"], row["met"]) for row in rows] == [(0.95, True), (None, False), ("nan", False)]
+
+
+# --- changes ---
+
+
+def test_a_tenth_of_the_current_rate_is_suggested_as_a_number(broken):
+    assert changes(broken, "nan_loss") == {"optimizer.lr": 1e-4, "clip.norm": 1.0}
+
+
+def test_a_change_never_takes_back_a_stronger_setting(broken):
+    assert "clip.norm" not in changes(broken, "nan_loss", {**CONFIG, "clip": {"norm": 0.5}})
+
+
+def test_keys_that_the_config_does_not_have_are_left_out(healthy):
+    for one in healthy["history"]:
+        one["train"]["accuracy"], one["validation"]["accuracy"] = 1.0, 0.7
+    full = {"model.dropout": 0.3, "optimizer.weight_decay": 0.1, "model.hidden": [128, 128]}
+    assert changes(healthy, "overfitting") == full
+    own_task = {**CONFIG, "model": None}
+    assert changes(healthy, "overfitting", own_task) == {"optimizer.weight_decay": 0.1}
+
+
+def test_a_diagnostic_that_did_not_fire_suggests_nothing(healthy):
+    assert suggested_changes(diagnose(healthy, None), CONFIG) == []
+
+
+def test_whole_numbers_stay_whole(healthy):
+    for one in healthy["history"]:
+        one["data_wait"] = 0.9
+    assert changes(healthy, "resource_inefficiency") == {"loader.workers": 4, "batch_size": 128}
+
+
+def test_the_room_imports_no_numerics_library():
+    code = "import sys, mltrainer.diagnostics.rules; print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.tasks import tables
+from mltrainer.tasks._text import read_csv, text_array
+
+
+def table(text):
+    return read_csv(text.encode(), "d.csv")
+
+
+def column(cells):
+    return tables.understand("c", text_array(cells))
+
+
+def repeated(header, row, times=40):
+    """A table of many rows made by a function of the row's number."""
+    return table(header + "\n" + "\n".join(row(i) for i in range(times)) + "\n")
+
+
+@pytest.mark.parametrize("marker", ["", "NA", "NaN", "nan", "null", "None", "?", "  "])
+def test_each_missing_marker_is_a_missing_number(marker):
+    found = column(["1", marker, "2.5"])
+    assert (found.kind, found.missing.tolist()) == ("number", [False, True, False])
+
+
+def test_missing_categories_are_empty():
+    found = column(["x", "?", "y"])
+    assert (found.kind, found.values.tolist()) == ("category", ["x", "", "y"])
+
+
+@pytest.mark.parametrize("cell", ["1", "-2.5", "1e-3", "+.5", "inf", "012"])
+def test_numbers_are_read_as_numbers(cell):
+    assert column([cell]).kind == "number"
+
+
+@pytest.mark.parametrize("cell", ["1_000", "1,5", "0x1f", "12 kg"])
+def test_what_looks_like_a_number_is_none(cell):
+    assert column([cell]).kind == "category"
+
+
+@pytest.mark.parametrize(("junk", "kind"), [(1, "number"), (2, "category")])
+def test_a_column_of_90_percent_numbers_is_a_number_column(junk, kind):
+    assert column(["1"] * (10 - junk) + ["x"] * junk).kind == kind
+
+
+def test_junk_in_a_number_column_is_refused_with_line_and_value():
+    text = "n,t\n" + "1,a\n" * 10 + "12 kg,a\n" + "1,b\n" * 10
+    with pytest.raises(InputError, match=r"d.csv:12: column 'n' holds numbers, but '12 kg' here; 1 such cells in lines 12"):
+        tables.schema_of(table(text), "t", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("n,t\n,a\n?,b\n", "column 'n' has no value in any of 2 rows"),
+        ("n,t\n1,?\n2,\n", "column 't' has no value in any of 2 rows"),
+        ("n,t\n1,a\ninf,b\n", "d.csv:3: column 'n' holds inf"),
+        ("n,t\n1,a\n1e300,b\n", "which is not finite as float32"),
+        ("n,t\n1,a\n2,\n3,b\n4,NA\n", "d.csv:3: 2 of 4 rows have no value of the target 't'; lines 3, 5"),
+        ("t\na\nb\n", "no feature is left beside the target"),
+    ],
+)
+def test_what_nothing_can_be_learned_from_is_refused(text, message):
+    with pytest.raises(InputError, match=message):
+        tables.schema_of(table(text), "t", [])
+
+
+def test_ignored_columns_must_exist():
+    with pytest.raises(InputError, match="no column 'x'"):
+        tables.schema_of(table("n,t\n1,a\n"), "t", ["x"])
+
+
+def test_numeric_classes_are_ordered_as_numbers():
+    schema = tables.schema_of(table("n,t\n1,10\n2,9\n3,10.0\n"), "t", [])
+    labels, names = tables.labels_of(schema)
+    assert (labels.tolist(), names) == ([1, 0, 1], ["9", "10"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"), [(["a", "a"], "one class only: 'a' in all 2 rows"), (["1.5", "2"], "holds 1.5; a class was expected")]
+)
+def test_labels_that_are_none_are_refused(cells, message):
+    schema = tables.schema_of(table("n,t\n" + "".join(f"1,{cell}\n" for cell in cells)), "t", [])
+    with pytest.raises(InputError, match=message):
+        tables.labels_of(schema)
+
+
+def test_text_is_no_quantity():
+    schema = tables.schema_of(table("n,t\n1,low\n2,high\n"), "t", [])
+    with pytest.raises(InputError, match="'low'; a number was expected"):
+        tables.quantities_of(schema)
+
+
+def test_vocabularies_come_from_the_training_rows_alone():
+    schema = tables.schema_of(table("c,t\nb,1\na,2\n,3\nz,4\n"), "t", [])
+    assert tables.vocabularies(schema, np.array([0, 1, 2])) == {"c": ["a", "b"]}
+
+
+def test_unseen_and_missing_categories_are_minus_one():
+    schema = tables.schema_of(table("n,c,t\n1,b,1\n,a,2\n3,,3\n4,z,4\n"), "t", [])
+    matrix = tables.encode(schema, {"c": ["a", "b"]}, np.arange(4))
+    assert matrix.dtype == np.float32
+    assert np.array_equal(matrix, [[1, 1], [np.nan, 0], [3, -1], [4, -1]], equal_nan=True)
+
+
+# --- inference ---
+
+
+def test_text_targets_ask_for_classification():
+    found = tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{'ab'[i % 2]}"), "t")
+    assert (found.kind, found.metric) == ("tabular_classification", "accuracy")
+    assert "'t' holds text with 2 distinct values" in found.explanation[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (lambda i: i % 20, "tabular_classification"),
+        (lambda i: i % 21, "tabular_regression"),
+        (lambda i: i / 8, "tabular_regression"),
+    ],
+)
+def test_numeric_targets_are_told_apart_by_fractions_and_distinct_values(value, kind):
+    assert tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{value(i)}", 42), "t").kind == kind
+
+
+def test_regression_is_measured_by_r2():
+    assert tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{i / 8}"), "t").metric == "r2"
+
+
+def test_imbalance_is_warned_of_and_measured_by_f1_macro():
+    found = tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{int(i > 36)}"), "t")
+    assert found.metric == "f1_macro"
+    assert found.warnings[0].startswith("classes are imbalanced: 0 has 37 rows, 1 3")
+
+
+@pytest.mark.parametrize("row", [lambda i: f"{i + 100}", lambda i: f"u{i}x"])
+def test_columns_that_number_the_rows_are_ignored(row):
+    found = tables.infer_table(repeated("key,n,t", lambda i: f"{row(i)},{i % 7},{'ab'[i % 2]}"), "t")
+    assert found.ignored == ["key"]
+    assert "column 'key' is ignored" in found.explanation[-1]
+
+
+def test_whole_numbers_that_only_happen_to_differ_are_kept():
+    assert tables.infer_table(repeated("area,t", lambda i: f"{i * i + 50},{'ab'[i % 2]}"), "t").ignored == []
+    assert tables.infer_table(repeated("user_id,n,t", lambda i: f"{i * i},1,{'ab'[i % 2]}"), "t").ignored == ["user_id"]
+
+
+def test_constant_and_mostly_empty_columns_are_warned_of():
+    found = tables.infer_table(repeated("same,gaps,t", lambda i: f"1,{i if i % 3 == 0 else ''},{'ab'[i % 2]}"), "t")
+    assert found.warnings == ["column 'same' has one value only", "column 'gaps' is missing in 65% of the rows"]
+
+
+def test_a_project_is_inferred_from_a_file(project):
+    found = tables.infer_project(project / "data.csv", "sold")
+    assert (found.kind, found.ignored) == ("tabular_classification", ["size"])
+
+
+def test_an_unknown_target_is_refused(project):
+    with pytest.raises(InputError, match="did you mean 'sold'"):
+        tables.infer_project(project / "data.csv", "solt")
+
+
+def test_image_arrays_ask_for_image_classification(tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.zeros((4, 5, 5), dtype=np.uint8), y=np.array([0, 1, 0, 1]))
+    assert tables.infer_project(tmp_path / "d.npz", None).kind == "image_classification"
