@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +131,11 @@ def diagnose(run: str | None, folder: Path | None, as_json: bool) -> int:
     for row in (r for r in rows if r["state"] == "fired"):
         click.echo(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
         for change in row["changes"]:
-            click.echo(
-                f"  {change['why']}: mltrainer phase run planning " + " ".join(f"--set {k}={v}" for k, v in change["set"].items())
-            )
+            click.echo(f"  {change['why']}: mltrainer phase run planning {_assignments(change['set'])}")
     return 0
+
+
+def _assignments(changes: dict[str, Any]) -> str:
+    """Return config changes as they are typed in a shell."""
+    values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
+    return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())

@@ -26,7 +26,7 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int) -> dic
         n: Number of samples.
         labels: Integer label of each sample, to keep the classes' shares by largest remainder; None for a plain draw.
         split: The shares; `stratify` off ignores the labels.
-        seed: The run's one seed.
+        seed: The split's own seed, or the run's.
 
     Raises:
         InputError: There are fewer samples than splits, or than classes.

@@ -53,7 +53,10 @@ def predict(folder: Path, source: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-BLOCK = "import sys, runpy; sys.modules['mltrainer'] = None; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+BLOCK = (
+    "import sys, runpy; sys.modules['mltrainer'] = None; sys.argv = sys.argv[1:];"
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
 
 
 @pytest.fixture(scope="module")

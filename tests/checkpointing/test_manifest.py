@@ -77,6 +77,15 @@ def test_a_manifest_with_a_right_seal_and_wrong_content_is_refused(change: dict[
         load(saved)
 
 
+def test_a_manifest_with_the_same_content_in_another_text_is_refused(saved: Path) -> None:
+    data = (saved / MANIFEST_FILE).read_bytes()
+    for other in (data + b"\n", json.dumps(json.loads(data)).encode(), data.replace(b'"epoch": 1', b'"epoch":\t1')):
+        assert json.loads(other) == json.loads(data)
+        (saved / MANIFEST_FILE).write_bytes(other)
+        with pytest.raises(GateError, match="it was changed"):
+            load(saved)
+
+
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b"[" * 50_000, b" " * (17 * 2**20)])
 def test_what_is_no_manifest_is_refused(text: bytes, saved: Path) -> None:
     (saved / MANIFEST_FILE).write_bytes(text)

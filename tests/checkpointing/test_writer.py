@@ -1,5 +1,6 @@
 """Training does not wait for the disk, and learns of every failure."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_a_failure_reaches_the_training_thread_at_its_next_call(tmp_path: Path, 
     writer.submit(folder(tmp_path, 2), snapshot({}), {})
     writer.close()
     assert newest_intact(tmp_path)[0] == folder(tmp_path, 2)
+
+
+def test_the_next_submit_tells_of_a_failure_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(module, "save", lambda *_: fails() if go.wait(10) else {})
+    writer = Writer()
+    writer.submit(folder(tmp_path, 1), snapshot({}), {})
+    writer.submit(folder(tmp_path, 2), snapshot({}), {})
+    go.set()
+    with pytest.raises(MachineError):  # waits for room, which there is once the first save has failed
+        writer.submit(folder(tmp_path, 3), snapshot({}), {})
+    with contextlib.suppress(MachineError):  # the second one's failure
+        writer.close()
 
 
 def test_a_failure_of_the_last_save_is_raised_on_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_another_split_of_the_same_data_has_another_digest(config, tmp_path):
 
 
 def test_comparisons_over_seeds_can_keep_the_split(config, tmp_path):
-    kept = open_task(config(seed=7), tmp_path, split_seed=42)
+    kept = iris(config, tmp_path, seed=7, split={"validation": 0.2, "test": 0.1, "seed": 42})
     assert kept.data_sha256 == iris(config, tmp_path, seed=42).data_sha256
 
 

@@ -147,7 +147,8 @@ class Trainer:
         except NonFiniteError as error:
             epoch, _ = self.plan.place(error.step)
             self.outcome.reason = "nonfinite"
-            self.outcome.nonfinite = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids}
+            found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
+            self.outcome.nonfinite = found
         return self.outcome
 
     def _more_to_do(self) -> bool:

@@ -16,6 +16,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
 
 FETCH_STEPS = 64  # numbers are fetched from the device together, every so many steps
+RECENT_STEPS = 8  # how many steps before a number that is not finite are shown with it
 GRADIENTS_FILE = "gradients.f32"
 GRADIENTS_BYTES = 256 * 2**20  # beyond this, norms per parameter and step are not kept; the chain still is
 
@@ -69,11 +70,18 @@ class Timings:
 
 
 class NonFiniteError(Exception):
-    """A loss or gradient norm that is not a finite number, at a known step."""
+    """A loss or gradient norm that is not a finite number, at a known step.
 
-    def __init__(self, step: int, what: str, ids: list[int]) -> None:
+    Args:
+        step: The step.
+        what: "loss" or "gradient".
+        ids: The ids of the step's samples.
+        recent: The last losses and gradient norms up to that step, which show how it came.
+    """
+
+    def __init__(self, step: int, what: str, ids: list[int], recent: dict[str, list[float]]) -> None:
         super().__init__(f"{what} is not finite at step {step}")
-        self.step, self.what, self.ids = step, what, ids
+        self.step, self.what, self.ids, self.recent = step, what, ids, recent
 
 
 class Recorder:
@@ -136,7 +144,11 @@ class Recorder:
         self._keep_gradients(norms[:kept])
         if bad is not None:
             what = "gradient" if math.isfinite(losses[bad]) else "loss"
-            raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist())
+            recent = {
+                "losses": (self.interval.losses + losses[:kept])[-RECENT_STEPS:],
+                "norms": (self.interval.norms + totals[:kept])[-RECENT_STEPS:],
+            }
+            raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), recent)
         self.interval.losses += losses
         self.interval.norms += totals
         self.interval.sizes += [len(i) for i in ids]

@@ -27,6 +27,7 @@ def table(root: Path) -> dict[str, Any]:
         "data": {"source": "data.csv", "target": "bought"},
         "model": {"name": "mlp", "hidden": [4]},
         "metric": {"name": "accuracy", "mode": "max"},
+        "batch_size": 8,
     }
 
 
@@ -131,7 +132,8 @@ class Own(mltrainer.Task):
 def own(job: dict[str, Any], module: str, **options: Any) -> dict[str, Any]:
     """Return the job of a user's own task with a checkpoint of it."""
     Path(f"{module}.py").write_text(OWN)
-    values = {"name": "own", "task": {"use": f"{module}:Own", "options": options}, "metric": {"name": "loss", "mode": "min"}}
+    task = {"use": f"{module}:Own", "options": options}
+    values = {"name": "own", "task": task, "metric": {"name": "loss", "mode": "min"}, "batch_size": 8}
     config = TrainingConfig.model_validate(values)
     save(Path(CHECKPOINT), snapshot({"model": torch.nn.Linear(1, 1).state_dict()}), {"step": 10})
     Path(job["run_folder"], "result.json").unlink()
