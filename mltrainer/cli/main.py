@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,8 @@ def _fault(error: Exception) -> MltrainerError:
             error.strerror or str(error), where=str(error.filename or ""), mend="check the disk and its permissions"
         )
     text = redact("".join(traceback.format_exception(error)))
-    path = Path.cwd() / "mltrainer-fault.txt"
+    state = Path.cwd() / ".mltrainer"
+    path = (state if state.is_dir() else Path(tempfile.gettempdir())) / "mltrainer-fault.txt"
     with contextlib.suppress(OSError):
         path.write_text(f"mltrainer {__version__}, Python {sys.version}\n\n{text}", "utf-8")
     return MltrainerError(f"a fault of mltrainer's own: {type(error).__name__}: {error}", mend=f"report it with {path}")

@@ -279,7 +279,15 @@ def test_a_folder_without_class_folders_or_images_is_refused(tmp_path):
 
 
 def test_the_digest_covers_cells_their_borders_and_their_order(tmp_path):
-    texts = ["a,b\nx y,z\n1,2\n", "a,b\n1,2\nx y,z\n", "a,b\nx,yz\n1,2\n", "b,a\nx y,z\n1,2\n", "a,b\nxy,z\n1,2\n"]
+    texts = [
+        "a,b\nx y,z\n1,2\n",
+        "a,b\n1,2\nx y,z\n",
+        "a,b\nx,yz\n1,2\n",
+        "b,a\nx y,z\n1,2\n",
+        "a,b\nxy,z\n1,2\n",
+        "a,b\nxy1,z2\n,\n",
+        "a,b\nxy,z\n12,\n",
+    ]
     digests = {content_sha256(read(tmp_path, "d.csv", text).content) for text in texts}
     assert len(digests) == len(texts)
 
