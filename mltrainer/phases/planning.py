@@ -16,6 +16,7 @@ import pydantic
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import flatten, read_text, set_dotted, validate
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
+from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, baseline_template
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.runs import ORCHESTRATOR, RESULT_FILE
@@ -28,11 +29,14 @@ from mltrainer.workflow.records import read_record
 from mltrainer.workspace import digest, read_json, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
-HEADER = "# Everything that decides a run. Edit it, then type `mltrainer phase run planning` to have it checked and measured.\n"
+HEADER = header("training_config.json", up="../../") + (
+    "# Everything that decides a run. Edit it, then type `mltrainer phase run planning` to have it checked and measured.\n"
+)
 
 
 def run(ctx: Context) -> Result:
     """Plan: write the config, probe it twice, measure, fingerprint."""
+    write_schemas(ctx.project.root)
     config, generated, edited = plan_config(ctx)
     path = ctx.folder / CONFIG_FILE
     environment = capture(config.threads)

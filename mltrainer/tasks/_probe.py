@@ -14,8 +14,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks._samples import Samples, generators_kept
-from mltrainer.tasks._user_code import user_code, user_frame
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.workspace import MACHINE_ERRNOS
 
 BATCH = 8

@@ -14,12 +14,12 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.tasks import _probe, validation
 from mltrainer.tasks._samples import Samples, fingerprint, labels_of, pick, samples_of
-from mltrainer.tasks._user_code import make_task, user_code
 from mltrainer.tasks.builtin import BUILTIN, BuiltinTask
 from mltrainer.tasks.content import Source, content_sha256
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, ids_digest, split_ids
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.user_code import make_task, user_code
 from mltrainer.tasks.validation import Finding
 from mltrainer.workspace import digest
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from mltrainer.errors import InputError, MachineError, MltrainerError, StoppedError
 from mltrainer.reproducibility.secrets import redact
+from mltrainer.tasks.user_code import user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, plain, read_json, write_atomic
 
 CRASH_FILE = "crash.txt"
@@ -106,15 +107,3 @@ def _explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     return MltrainerError(
         f"{type(error).__name__}: {error}", where=str(folder / CRASH_FILE), mend="report this fault with that file"
     )
-
-
-def user_frame(error: BaseException, root: Path) -> str | None:
-    """Return `file:line` of the innermost frame in the user's project, or None where none of it is theirs."""
-    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    own = [f"{path.relative_to(root).as_posix()}:{line}" for path, line in frames if _is_users(path, root)]
-    return own[-1] if own else None
-
-
-def _is_users(path: Path, root: Path) -> bool:
-    installed = {".venv", "site-packages"} & set(path.parts)
-    return path.is_relative_to(root) and not installed and not path.is_relative_to(Path(__file__).resolve().parents[1])

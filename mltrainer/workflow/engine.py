@@ -57,7 +57,7 @@ def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell
     previous = before[-1].record.sha256 if before and before[-1].record else None
     ctx = Context(project, page, earlier, previous, assignments, tell)
     result = RUN[phase](ctx)
-    record = _record(ctx, result)
+    record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)])
     write(project, phase, record)
     return gate_of(project, phase)
 
@@ -88,7 +88,14 @@ def _mend(gate: Gate) -> str:
     return rerun if gate.record is None or gate.stale else gate.failing[0].mend or rerun
 
 
-def _record(ctx: Context, result: Result) -> dict[str, Any]:
+def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:
+    """Return an earlier phase's waivers, which every later report shows too."""
+    assert gate.record is not None
+    waivers, _ = read_waivers(project, gate.phase, gate.record)
+    return [{**row, "item": f"{gate.phase}: {row['item']}"} for row in waivers]
+
+
+def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[str, Any]:
     config = load_project(ctx.project.file)
     pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *result.handbook]
     overridden = set(handbook.overrides(ctx.project.root))
@@ -99,6 +106,7 @@ def _record(ctx: Context, result: Result) -> dict[str, Any]:
             "phase": ctx.page.phase,
             "project": {"id": config.id, "name": config.name},
             "previous": ctx.previous,
+            "waived_before": waived,
             "inputs": result.inputs,
             "policy": ctx.page.model_dump(),
             "handbook": {path: handbook.policy_digest(path, ctx.project.root) for path in pages},

@@ -213,7 +213,7 @@ _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin
 
 def artifacts(record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, str]:
     """Return a phase's rendered files by name; identical records give identical bytes."""
-    return render(record, waivers, [item.view() for item in items])
+    return render(record, [*record["waived_before"], *waivers], [item.view() for item in items])
 
 
 def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
 from mltrainer.configs.project import ProjectConfig
+from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
@@ -74,7 +76,8 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
     with machine_faults(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
     written = [_extend_gitignore(folder / ".gitignore"), PROJECT_FILE]
-    write_atomic(folder / PROJECT_FILE, text.encode())
+    write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())
+    write_schemas(folder)
     told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
     return [*told, f"next: {place}mltrainer run"]
@@ -108,8 +111,7 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
     if target is None:
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
     found = infer_project(data, target)
-    root, file = folder.resolve(), data.resolve()
-    source = file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)
+    source = Path(os.path.relpath(data.resolve(), folder.resolve())).as_posix()
     classification = found.kind == "tabular_classification"
     values = {
         "task": {"kind": found.kind},

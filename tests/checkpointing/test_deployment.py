@@ -54,8 +54,7 @@ def predict(folder: Path, source: Path) -> list[dict[str, Any]]:
 
 
 BLOCK = (
-    "import sys, runpy; sys.modules['mltrainer'] = None; sys.argv = sys.argv[1:];"
-    "runpy.run_path(sys.argv[0], run_name='__main__')"
+    "import sys, runpy; sys.modules['mltrainer'] = None; sys.argv = sys.argv[1:];runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.checkpointing.format import load, save, snapshot
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, TREE_FILE, file_rows, folders, newest_intact, sweep
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, TREE_FILE, discard, file_rows, folders, newest_intact, sweep
 from mltrainer.errors import GateError
 from mltrainer.workspace import digest, pretty_json, sha256_file
 
@@ -50,6 +50,20 @@ def test_sweeping_removes_what_dead_saves_left_and_nothing_else(saved: Path) -> 
     shutil.copytree(saved, saved.parent / f".old-{saved.name}")
     assert sweep(saved.parent) == [f".old-{saved.name}", ".tmp-abc"]
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_checkpoint_is_deleted_with_its_name_first(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_a, **_k: None)  # as if the process died here
+        discard(saved)
+    assert newest_intact(saved.parent) == (None, [])
+    assert sweep(saved.parent) == [f".tmp-{saved.name}"]
+
+
+def test_deleting_a_checkpoint_leaves_nothing(saved: Path) -> None:
+    (saved.parent / f".tmp-{saved.name}").mkdir()
+    discard(saved)
+    assert list(saved.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("look", [newest_intact, sweep])

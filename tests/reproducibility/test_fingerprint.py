@@ -51,7 +51,7 @@ def test_a_difference_in_the_weights_is_named() -> None:
 def test_an_edited_line_breaks_the_chain_there() -> None:
     lines = chain(ENTRIES)
     lines[2] = lines[2].replace(f"{3:016x}", f"{4:016x}")
-    with pytest.raises(GateError, match="chain.txt:3"):
+    with pytest.raises(GateError, match=r"chain\.txt:3"):
         fingerprint.verify(lines, "chain.txt")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.workspace import digest, read_json, write_json
-from tests.projects import PROJECT, write_rings
+from tests.projects import PROJECT, TASK, write_rings
 
 BASE = {
     **PROJECT,
@@ -169,13 +169,11 @@ def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(tmp_path: 
 
 
 def test_nan_stops_the_run_and_names_step_and_samples(tmp_path: Path) -> None:
-    source = (root_source := write_rings(tmp_path).root / "my_task.py").read_text()
-    broken = source.replace(
-        "return nn.functional.cross_entropy(outputs, targets)",
-        "Rings.calls = getattr(Rings, 'calls', 0) + 1\n        return nn.functional.cross_entropy(outputs, targets) * (float('nan') if Rings.calls > 20 else 1)",
-    )
-    root_source.write_text(broken)
+    healthy = "return nn.functional.cross_entropy(outputs, targets)"
+    broken = f"self.calls = getattr(self, 'calls', 0) + 1\n        {healthy} * (float('nan') if self.calls > 20 else 1)"
+    write_rings(tmp_path, TASK.replace(healthy, broken))
     result = finish(tmp_path, job(tmp_path))
     assert result["state"] == "failed"
     assert result["nonfinite"]["what"] == "loss"
     assert result["nonfinite"]["samples"]
+    assert not any(row["step"] >= result["nonfinite"]["step"] for row in result["checkpoints"])
