@@ -49,7 +49,8 @@ def test_first_draws_are_the_same_in_every_call() -> None:
 
 
 def class_under(**variables: str) -> str:
-    code = "import torch as t; t.set_num_threads(1); from mltrainer.reproducibility import numerics as n; print(n.numerics_class('cpu'))"
+    module = "mltrainer.reproducibility.numerics"
+    code = f"import torch; torch.set_num_threads(1); from {module} import numerics_class as n; print(n('cpu'))"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
 
