@@ -115,11 +115,15 @@ class ImageClassification(_Classification):
         """Return the input's shape, how pixels become numbers, and the classes."""
         return {
             "kind": "image_classification",
-            "input": {"name": "images", "dtype": "float32", "shape": list(self._x.shape[1:])},
+            "input": {"name": "images", "dtype": "float32", "shape": list(self._x.shape[1:]), **self._scale()},
             "preparation": self._notes,
             "output": "logits",
             "classes": self.classes,
         }
+
+    def _scale(self) -> dict[str, float]:
+        """Return what raw pixels are multiplied by, where they were scaled on reading."""
+        return {"scale": 1 / 255} if any("divided by 255" in note for note in self._notes) else {}
 
     def describe(self, ids: Ids) -> dict[str, Any]:
         """Return the images' shape."""

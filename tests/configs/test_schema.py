@@ -28,7 +28,9 @@ def test_a_valid_project_and_config_fit_their_schemas(schemas: dict[str, Any]) -
     jsonschema.validate(TrainingConfig.model_validate(BASE).model_dump(), schemas["training_config"])
 
 
-@pytest.mark.parametrize("change", [{"sede": 1}, {"seed": "many"}, {"model": {"name": "mlp", "hiden": [1]}}, {"split": {"test": 2}}])
+@pytest.mark.parametrize(
+    "change", [{"sede": 1}, {"seed": "many"}, {"model": {"name": "mlp", "hiden": [1]}}, {"split": {"test": 2}}]
+)
 def test_an_editor_sees_the_same_mistakes(schemas: dict[str, Any], change: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**BASE, **change}, schemas["mltrainer"])

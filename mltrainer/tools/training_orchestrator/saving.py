@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mltrainer.checkpointing.format import Snapshot, load, snapshot
-from mltrainer.checkpointing.manifest import folders, newest_intact, read_manifest, sweep
+from mltrainer.checkpointing.manifest import discard, folders, newest_intact, read_manifest, sweep
 from mltrainer.checkpointing.retention import roles, to_delete
 from mltrainer.checkpointing.writer import Writer
 from mltrainer.configs.project import TrainingConfig
@@ -91,7 +90,7 @@ class Checkpoints:
     def _tidy(self) -> None:
         """Delete what the policy does not keep; runs in the writer's thread, after each save."""
         for step in to_delete(list(self._existing()), self.config.metric.mode, self.config.checkpoint, ()):
-            shutil.rmtree(self.path(step))
+            discard(self.path(step))
 
     def drain(self) -> None:
         """Wait until everything that was submitted is on the disk.
