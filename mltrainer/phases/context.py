@@ -22,6 +22,7 @@ class Context:
         project: The project.
         page: The phase's policy.
         earlier: The records of the phases before it, by name; their gates hold.
+        current: This phase's own record from an earlier run, or None.
         previous: Digest of the record just before, which this phase's runs carry.
         assignments: The `--set KEY=VALUE` of the command line.
         tell: Shows an event (progress, a note) to the person at the keyboard.
@@ -30,6 +31,7 @@ class Context:
     project: Project
     page: PhasePage
     earlier: Mapping[str, dict[str, Any]]
+    current: dict[str, Any] | None
     previous: str | None
     assignments: tuple[str, ...]
     tell: Callable[[Event], None]

@@ -25,7 +25,6 @@ from mltrainer.reproducibility.code import source, take_snapshot
 from mltrainer.reproducibility.environment import available_mb, capture
 from mltrainer.reproducibility.secrets import scan_files, scan_text
 from mltrainer.tools.launcher import launch
-from mltrainer.workflow.records import read_record
 from mltrainer.workspace import digest, read_json, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
@@ -124,13 +123,9 @@ def _validated(values: dict[str, Any], name: str, assignments: tuple[str, ...]) 
 
 
 def _generated_before(ctx: Context) -> dict[str, Any] | None:
-    record = read_record(ctx.project, "planning")
-    if record is None or record.faults:
-        return None
-    found = record.evidence.get("generated")
     try:
-        return TrainingConfig.model_validate(found).model_dump()
-    except pydantic.ValidationError:
+        return TrainingConfig.model_validate((ctx.current or {})["evidence"]["generated"]).model_dump()
+    except (KeyError, TypeError, pydantic.ValidationError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -55,7 +56,9 @@ def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell
     page = phase_page(phase, project.root)
     earlier = {gate.phase: gate.record.data for gate in before if gate.record}
     previous = before[-1].record.sha256 if before and before[-1].record else None
-    ctx = Context(project, page, earlier, previous, assignments, tell)
+    own = read_record(project, phase)
+    current = own.data if own is not None and not own.faults else None
+    ctx = Context(project, page, earlier, current, previous, assignments, tell)
     result = RUN[phase](ctx)
     record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)])
     write(project, phase, record)
@@ -184,7 +187,9 @@ def walk(project: Project, until: str | None, tell: Tell) -> list[Gate]:
         if any(gate.phase == phase for gate in ran):
             break
         tell({"event": "phase", "phase": phase})
+        started = time.monotonic()
         ran.append(run_phase(project, phase, (), tell))
+        tell({"event": "note", "text": f"{phase} took {time.monotonic() - started:.1f} s"})
         if not ran[-1].holds:
             break
     return ran

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.tools.program import Events
-from mltrainer.tools.training_orchestrator.program import Session
+from mltrainer.tools.training_orchestrator.session import Session
 
 BATCH = 32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,10 +14,8 @@ from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tools.training_orchestrator.evaluation import outputs
 from mltrainer.tools.training_orchestrator.loop import Outcome
+from mltrainer.tools.training_orchestrator.session import Session
 from mltrainer.tools.training_orchestrator.stopping import best_row
-
-if TYPE_CHECKING:
-    from mltrainer.tools.training_orchestrator.program import Session
 
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed"}
 

@@ -1,0 +1,225 @@
+"""One process's work on one run: seeds, task, model, the checkpoint to continue from, and the sinks of the loop."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError, InputError
+from mltrainer.reproducibility import determinism, fingerprint, seeds
+from mltrainer.reproducibility.numerics import numerics_class
+from mltrainer.tasks.loading import OpenTask, check_model, open_task
+from mltrainer.tools.program import Events
+from mltrainer.tools.training_orchestrator.batches import Plan, plan_for
+from mltrainer.tools.training_orchestrator.evaluation import measure
+from mltrainer.tools.training_orchestrator.gpu import GpuWatch
+from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
+from mltrainer.tools.training_orchestrator.recorder import Recorder, gradient_row
+from mltrainer.tools.training_orchestrator.saving import Checkpoints
+from mltrainer.workspace import machine_faults, plain
+
+EVENTS_FILE = "events.jsonl"
+PROGRESS_S = 0.5  # progress is sent at most twice a second
+REHEARSAL_SAMPLES = 512
+
+
+class Session:
+    """One process's work on one run.
+
+    Args:
+        job: The run's config and contract, and what this process is for.
+        folder: The run's folder.
+        events: Where progress goes.
+        stop_signal: Tells of SIGINT and SIGTERM.
+    """
+
+    def __init__(self, job: dict[str, Any], folder: Path, events: Events, stop_signal: Callable[[], str | None]) -> None:
+        self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
+        self.root = Path.cwd()
+        self.config = TrainingConfig.model_validate(job["config"])
+        self.earlier_causes: list[dict[str, Any]] = []
+        self._progress_at = 0.0
+
+    def prepare(self) -> None:
+        """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
+        config = self.config
+        determinism.switch_on(config.threads)
+        self.draws = seeds.first_draws(config.seed)
+        seeds.seed_everything(seeds.key(config.seed, "task"))
+        self.task: OpenTask = open_task(config, self.root)
+        seeds.seed_everything(seeds.key(config.seed, "model"))
+        self.model: nn.Module = self.task.task.model()
+        check_model(self.task, self.model)
+        self.model.to(config.device)
+        self.init_sha256 = weights_sha256(self.model.state_dict())
+        self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device)}
+        self._check_contract()
+        self.plan: Plan = plan_for(config, len(self.task.split("train")))
+        recorder = Recorder(
+            self.folder, sum(p.requires_grad for p in self.model.parameters()), torch.device(config.device), self.plan.steps
+        )
+        sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.job.get("max_steps"))
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, self.job["run"])
+        self._rehearse_evaluation()
+        self._expected = self._expected_chain()
+        self._restore()
+        self.gpu = GpuWatch(config.device)
+
+    def _check_contract(self) -> None:
+        """Refuse data other than the contract's.
+
+        Raises:
+            GateError: The data changed since planning.
+        """
+        expected = self.contract.get("data_sha256")
+        self.contract["data_sha256"] = self.task.data_sha256
+        if expected is not None and expected != self.task.data_sha256:
+            raise GateError(
+                f"the data is not what planning recorded: expected {expected[:12]}, found {self.task.data_sha256[:12]}",
+                mend="bring the data back, or record the new data with `mltrainer phase run planning`",
+            )
+
+    def _rehearse_evaluation(self) -> None:
+        """Measure a few validation samples first, so that a metric that is missing or fails is known before training.
+
+        Raises:
+            InputError: The config's metric is none of the task's.
+        """
+        validation = self.task.split("validation")
+        positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
+        begun = time.perf_counter()
+        measured = measure(self.task.task, self.model, self.config, validation, "validation", positions)
+        self.rehearsal = {"samples": len(positions), "seconds": time.perf_counter() - begun}
+        name = self.config.metric.name
+        if name not in measured:
+            near = difflib.get_close_matches(name, measured, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"metric.name is {name!r}; the task measures {', '.join(sorted(measured))}{hint}", where="mltrainer.yaml"
+            )
+
+    def _expected_chain(self) -> list[str]:
+        """Return the lines of the run that is reproduced; none for a run of its own."""
+        if not self.job.get("compare"):
+            return []
+        path = self.root / self.job["compare"] / fingerprint.CHAIN_FILE
+        lines = fingerprint.read(path)
+        fingerprint.verify(lines, f"{self.job['compare']}/{fingerprint.CHAIN_FILE}")
+        return lines
+
+    def _restore(self) -> None:
+        if self.job["purpose"] != "train":
+            return
+        self.earlier_causes = self._read_causes()
+        found = self.checkpoints.newest(self.events)
+        if found is None:
+            self._start_afresh()
+            return
+        tree, manifest = found
+        self.checkpoints.refuse_other_contract(manifest)
+        self.trainer.restore(tree)
+        if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
+            self.earlier_causes.append({"step": self.trainer.step, "cause": "killed"})
+        self._log("resume", **self.earlier_causes[-1])
+        self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
+
+    def _start_afresh(self) -> None:
+        """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
+        if (self.folder / fingerprint.CHAIN_FILE).exists():
+            self.earlier_causes.append({"step": 0, "cause": "killed"})
+        for name in (fingerprint.CHAIN_FILE, "gradients.f32"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def _read_causes(self) -> list[dict[str, Any]]:
+        causes = [e for e in read_events(self.folder) if e["event"] in ("stopped", "resume")]
+        steps: dict[int, dict[str, Any]] = {}
+        for event in causes:
+            steps.setdefault(event["step"], {"step": event["step"], "cause": event["cause"]})
+        return list(steps.values())
+
+    # --- sinks ---
+
+    def _save(self, tree: dict[str, Any], step: int, must_stay: bool) -> None:
+        if self.job["purpose"] == "train":
+            self.checkpoints.submit(tree, step, self.trainer.history, must_stay)
+
+    def _row(self, row: dict[str, Any]) -> None:
+        self._log("row", **row)
+        shown = {f"validation_{name}": value for name, value in row["validation"].items()}
+        self.events.send(
+            "row",
+            epoch=row["epoch"],
+            epochs=self.plan.epochs,
+            step=row["step"],
+            steps=self.plan.steps,
+            train_loss=row["train_loss"],
+            **shown,
+        )
+
+    def _progress(self, step: int, loss: float) -> None:
+        now = time.perf_counter()
+        if now - self._progress_at >= PROGRESS_S:
+            self._progress_at = now
+            times = self.trainer.recorder.timings.step_s[-200:]
+            rate = len(times) / sum(times) if times else 0.0
+            self.events.send("progress", step=step, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
+
+    def _compare(self, lines: list[str]) -> dict[str, Any] | None:
+        if not self._expected or not lines:
+            return None
+        end = self.trainer.recorder.head.entries
+        found = fingerprint.first_divergence(self._expected[end - len(lines) : end], lines)
+        return {**found, "tensor": self._divergent_tensor(found["step"])} if found else None
+
+    def _divergent_tensor(self, step: int) -> str | None:
+        """Return the first parameter whose gradient norm differs at a step, where both runs kept them."""
+        width = len(self.trainer.parameters)
+        expected = gradient_row(self.root / self.job["compare"], step, width)
+        found = gradient_row(self.folder, step, width)
+        if expected is None or found is None:
+            return None
+        names = self.trainer.parameter_names
+        return next((name for name, a, b in zip(names, expected, found, strict=True) if a != b), None)
+
+    def _log(self, event: str, **values: Any) -> None:
+        """Append to the run's own log; a full disk here stops the run like any other."""
+        with machine_faults(str(self.folder / EVENTS_FILE)), open(self.folder / EVENTS_FILE, "a", encoding="utf-8") as file:
+            file.write(json.dumps(plain({"event": event, **values})) + "\n")
+
+    # --- the run ---
+
+    def train(self) -> Outcome:
+        """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
+        self.events.send(
+            "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
+        )
+        with self.gpu:
+            outcome = self.trainer.run()
+        self.checkpoints.drain()
+        for interruption in outcome.interruptions:
+            self._log("stopped", **interruption)
+        return outcome
+
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield a run's log; a torn last line is left out."""
+    try:
+        lines = (folder / EVENTS_FILE).read_text("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
