@@ -70,6 +70,7 @@ def _source(ctx: Context, files: list[dict[str, Any]]) -> dict[str, Any]:
     found = source(ctx.project.root, files)
     if not found["dirty"]:
         return found
+    ctx.note("uncommitted changes: captured and marked on every report; the finalization gate wants a commit")
     taken = take_snapshot(ctx.project.root)
     note = "; ".join(filter(None, (found["note"], taken.note))) or None
     return {**found, "snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note}

@@ -175,16 +175,23 @@ def _formats(evidence: dict[str, Any]) -> Iterable[str]:
             md.code(e.get("file")),
             md.text(e.get("format")),
             "yes" if e.get("agrees") is True else "no",
-            number(e.get("max_difference"), 3),
+            number(e.get("relative_difference"), 3),
             given(e.get("tolerance")),
             number(e.get("samples")),
         )
         for e in evidence.get("exports") or []
         if e.get("state") == "written"
     ]
-    heads: Sequence[str] = ("file", "format", "agrees with the trained model", "largest difference", "tolerance", "on samples")
+    heads: Sequence[str] = (
+        "file",
+        "format",
+        "agrees with the trained model",
+        "largest difference, relative",
+        "tolerance",
+        "on samples",
+    )
     yield md.table(heads, rows, "lllrrr") if rows else "No exported format was written."
-    yield "Compare the files with their checksums before use; loading them runs no code."
+    yield "Compare the files with their checksums before use; loading `model.safetensors` or `model.onnx` runs no code."
 
 
 def _origin(record: sections.Record) -> list[tuple[str, str]]:
