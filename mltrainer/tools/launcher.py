@@ -44,7 +44,8 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Callable[
     read_end, write_end = os.pipe()
     with machine_faults(str(folder / LOG_FILE)):
         log = open(folder / LOG_FILE, "ab")  # noqa: SIM115 - closed below, once the child has it
-    command = [sys.executable, "-m", page.entry_point, str(folder / "job.json"), str(write_end)]
+    # -P: a file of the project named like a library must not take its place before the project's own code is imported
+    command = [sys.executable, "-P", "-m", page.entry_point, str(folder / "job.json"), str(write_end)]
     environment = {**os.environ, **_environment(page.environment, job["threads"])}
     process = subprocess.Popen(
         command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
@@ -65,9 +66,7 @@ def _redact(log: Path) -> None:
 
 def _environment(variables: dict[str, str], threads: int) -> dict[str, str]:
     """Return what is set before the tool's interpreter starts."""
-    package = str(Path(__file__).resolve().parents[2])
-    paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**{name: value.format(threads=threads) for name, value in variables.items()}, "PYTHONPATH": os.pathsep.join(paths)}
+    return {name: value.format(threads=threads) for name, value in variables.items()}
 
 
 def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Callable[[Event], None]) -> Event | None:
