@@ -9,11 +9,9 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from mltrainer.configs import yaml
 from mltrainer.errors import InputError
-from mltrainer.workspace import digest, sha256_bytes
+from mltrainer.workspace import sha256_bytes
 
 FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
 _FENCE = "---\n"
@@ -25,14 +23,16 @@ class Page:
 
     Attributes:
         path: The path in the handbook, such as `diagnostics/nan_loss.md`.
-        meta: The front matter with the lines of its keys.
+        meta: The front matter, as YAML text; it begins on line 2 of the file.
+        name: The file's name, for messages.
         body: The Markdown below it.
         overridden: Whether the project's own file was read.
         sha256: Digest of the file.
     """
 
     path: str
-    meta: yaml.Document
+    meta: str
+    name: str
     body: str
     overridden: bool
     sha256: str
@@ -78,14 +78,14 @@ def read_page(path: str, project: Path | None) -> Page:
         project: The project's folder, or None outside a project.
 
     Raises:
-        InputError: There is no such page, or its front matter is not YAML.
+        InputError: There is no such page, or its front matter has no end.
     """
     file, overridden = locate(path, project)
     raw = file.read_bytes()
     text = raw.decode("utf-8")
     name = path if overridden else f"handbook {path}"
     meta, body = _split(text, name)
-    return Page(path, yaml.parse(meta, name, first_line=2), body, overridden, sha256_bytes(raw))
+    return Page(path, meta, name, body, overridden, sha256_bytes(raw))
 
 
 def _split(text: str, name: str) -> tuple[str, str]:
@@ -95,29 +95,6 @@ def _split(text: str, name: str) -> tuple[str, str]:
     if not fence:
         raise InputError("the front matter has no closing ---", where=f"{name}:1")
     return meta, body.lstrip("\n")
-
-
-def read_template(path: str, project: Path | None) -> dict[str, Any]:
-    """Return the values of a config template such as `configs/baseline_template.yaml`.
-
-    Raises:
-        InputError: The template is not a YAML mapping.
-    """
-    file, overridden = locate(path, project)
-    document = yaml.parse(file.read_bytes(), path if overridden else f"handbook {path}")
-    if not isinstance(document.value, dict):
-        raise InputError("a mapping was expected", where=document.name)
-    return document.value
-
-
-def policy_digest(path: str, project: Path | None) -> str:
-    """Return the digest of what a page or template declares; its prose may change freely.
-
-    Raises:
-        InputError: There is no such page.
-    """
-    declared = read_template(path, project) if path.endswith(".yaml") else read_page(path, project).meta.value
-    return digest(declared)
 
 
 def overrides(project: Path) -> list[str]:

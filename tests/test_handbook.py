@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from mltrainer import handbook
+from mltrainer.configs.pages import declared, policy_digest
+from mltrainer.configs.templates import tuning_template
 from mltrainer.errors import InputError
 
 PAGE = "checkpointing/recovery.md"
@@ -23,7 +25,7 @@ def project(tmp_path: Path) -> Path:
 def test_a_projects_own_page_is_read_and_marked(project: Path) -> None:
     page = handbook.read_page(PAGE, project)
     assert page.overridden
-    assert page.meta.value == {"title": "Ours"}
+    assert page.meta == "title: Ours"
     assert page.body == "# Ours\n"
 
 
@@ -61,24 +63,24 @@ def test_front_matter_without_an_end_is_refused(project: Path) -> None:
 def test_a_page_without_front_matter_declares_nothing(project: Path) -> None:
     (project / PAGE).write_text("# Ours\n")
     page = handbook.read_page(PAGE, project)
-    assert page.meta.value is None
+    assert page.meta == ""
     assert page.body == "# Ours\n"
 
 
 def test_lines_of_front_matter_are_those_of_the_file(project: Path) -> None:
-    assert handbook.read_page(PAGE, project).meta.where(("title",)) == f"{PAGE}:2, key title"
+    assert declared(PAGE, project).where(("title",)) == f"{PAGE}:2, key title"
 
 
 def test_a_template_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs/tuning_template.yaml").write_text("- 1\n")
-    with pytest.raises(InputError, match="mapping"):
-        handbook.read_template("configs/tuning_template.yaml", tmp_path)
+    with pytest.raises(InputError, match="dictionary"):
+        tuning_template(tmp_path)
 
 
 def test_what_a_page_declares_has_a_digest_that_its_prose_does_not_change(project: Path) -> None:
-    before = handbook.policy_digest(PAGE, project)
+    before = policy_digest(PAGE, project)
     (project / PAGE).write_text("---\ntitle: Ours\n---\n\n# Ours, in other words\n")
-    same = handbook.policy_digest(PAGE, project)
+    same = policy_digest(PAGE, project)
     (project / PAGE).write_text("---\ntitle: Theirs\n---\n")
-    assert before == same != handbook.policy_digest(PAGE, project)
+    assert before == same != policy_digest(PAGE, project)

@@ -8,9 +8,10 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, Field
 
 from mltrainer import handbook
+from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, validate
 from mltrainer.errors import InputError
-from mltrainer.workspace import PHASES
+from mltrainer.workspace import PHASES, digest
 
 Number = float | int
 Phase = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
@@ -78,8 +79,30 @@ class GuidePage(Strict):
 Any_Page = TypeVar("Any_Page", bound=BaseModel)
 
 
+def declared(path: str, project: Path | None) -> yaml.Document:
+    """Return what a page's front matter, or a template, declares.
+
+    Raises:
+        InputError: There is no such page, or it is not YAML.
+    """
+    if path.endswith(".yaml"):
+        file, overridden = handbook.locate(path, project)
+        return yaml.parse(file.read_bytes(), path if overridden else f"handbook {path}")
+    page = handbook.read_page(path, project)
+    return yaml.parse(page.meta, page.name, first_line=2)
+
+
+def policy_digest(path: str, project: Path | None) -> str:
+    """Return the digest of what a page or template declares; its prose may change freely.
+
+    Raises:
+        InputError: There is no such page, or it is not YAML.
+    """
+    return digest(declared(path, project).value)
+
+
 def _read(model: type[Any_Page], path: str, project: Path | None) -> Any_Page:
-    return validate(model, handbook.read_page(path, project).meta)
+    return validate(model, declared(path, project))
 
 
 def phase_page(phase: str, project: Path | None) -> PhasePage:

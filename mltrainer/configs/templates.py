@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from mltrainer import handbook
-from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, flatten, known_keys, validate
-from mltrainer.configs.pages import phase_page
+from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 
 BASELINE = "configs/baseline_template.yaml"
@@ -120,8 +118,7 @@ def _check_key(key: str) -> None:
 
 
 def _values(model: type[BaseModel], path: str, project: Path | None) -> dict[str, Any]:
-    file, overridden = handbook.locate(path, project)
-    document = yaml.parse(file.read_bytes(), path if overridden else f"handbook {path}")
+    document = declared(path, project)
     validate(model, document)
     values: dict[str, Any] = document.value
     return values

@@ -10,7 +10,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer import handbook
-from mltrainer.configs.pages import phase_page
+from mltrainer.configs.pages import phase_page, policy_digest
 from mltrainer.configs.project import load_project
 from mltrainer.errors import GateError, InputError
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
@@ -112,7 +112,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[
             "waived_before": waived,
             "inputs": result.inputs,
             "policy": ctx.page.model_dump(),
-            "handbook": {path: handbook.policy_digest(path, ctx.project.root) for path in pages},
+            "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
             "policy_overrides": sorted(overridden & set(pages)),
             "source": result.source,
             "evidence": result.evidence,

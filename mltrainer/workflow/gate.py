@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mltrainer
-from mltrainer.configs.pages import PhasePage, phase_page
+from mltrainer.configs.pages import PhasePage, phase_page, policy_digest
 from mltrainer.errors import InputError
-from mltrainer.handbook import policy_digest
 from mltrainer.reports.render import render
 from mltrainer.workflow.checks import run_check
 from mltrainer.workflow.digests import FileDigests

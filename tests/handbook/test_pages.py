@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from mltrainer import handbook
 from mltrainer.configs.loading import validate
-from mltrainer.configs.pages import DiagnosticPage, GuidePage, PhasePage, ToolPage
+from mltrainer.configs.pages import DiagnosticPage, GuidePage, PhasePage, ToolPage, declared
 from tests.handbook.reading import commands, links, unknown_part
 
 pytestmark = pytest.mark.wheel
@@ -69,7 +69,7 @@ def test_every_promised_page_is_there() -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_front_matter_is_valid(path: str) -> None:
-    page = validate(model_of(path), handbook.read_page(path, None).meta)
+    page = validate(model_of(path), declared(path, None))
     assert page.title  # type: ignore[attr-defined]
 
 
