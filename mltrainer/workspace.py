@@ -26,6 +26,7 @@ from mltrainer.errors import InputError, InUseError, MachineError
 PHASES = ("planning", "baseline", "diagnostics", "optimization", "finalization")
 PROJECT_FILE = "mltrainer.yaml"
 MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE}
+NAME_ERRNOS = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}  # a path that was given cannot be what is meant
 
 
 # --- values and digests -------------------------------------------------------------------------
@@ -50,6 +51,17 @@ def canonical(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """Return the SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def seal(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a mapping with the digest of everything else in it, by which an edit is noticed."""
+    unsealed = {key: value for key, value in content.items() if key != "seal"}
+    return {**unsealed, "seal": digest(unsealed)}
+
+
+def is_sealed(content: Any) -> bool:
+    """Return whether a mapping is what was sealed."""
+    return isinstance(content, dict) and "seal" in content and seal(content)["seal"] == content["seal"]
 
 
 def sha256_bytes(data: bytes) -> str:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from mltrainer.cli.common import Progress, json_option, open_project, project_option
+from mltrainer.cli.common import PATH, Progress, json_option, open_project, project_option
 from mltrainer.cli.main import emit
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.workflow.runs import find_run
 
 
-@click.group()
+@click.group(epilog="Example: mltrainer checkpoints list")
 def checkpoints() -> None:
     """List, verify and export checkpoints."""
 
@@ -71,7 +71,7 @@ def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
     type=click.Choice(["safetensors", "onnx", "torch_export", "torchscript"]),
     help="May be given more than once; default: all.",
 )
-@click.option("--to", "out", type=click.Path(path_type=Path), default=Path("exported"), help="The folder to write.")
+@click.option("--to", "out", type=PATH, default=Path("exported"), help="The folder to write.")
 @project_option
 def export(run: str | None, formats: tuple[str, ...], out: Path, folder: Path | None) -> int:
     """Export a run's best checkpoint, each format compared with the trained model; exit 4 when one disagrees."""

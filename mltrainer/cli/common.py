@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -10,15 +11,27 @@ from typing import Any
 
 import click
 
-from mltrainer.reports.values import duration
+from mltrainer.reports.values import duration, visible
 from mltrainer.workspace import Project, find_project
 
 Event = dict[str, Any]
 
+
+class _PathName(click.Path):
+    """A path's name; one that no file can have is wrong usage."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if "\0" in os.fspath(value):
+            self.fail(f"{visible(value)!r} cannot be a file's name.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _PathName(path_type=Path)
 project_option = click.option(
     "--project",
     "folder",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=None,
     help="The project's folder (default: upwards from here).",
 )

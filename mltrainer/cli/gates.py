@@ -12,6 +12,7 @@ from mltrainer.cli.main import emit
 from mltrainer.reports.terminal import table
 from mltrainer.workflow.gate import Gate
 from mltrainer.workflow.machine import PhaseState, derive, next_command, next_phase
+from mltrainer.workflow.records import run_of
 from mltrainer.workspace import PHASES, Project
 
 PHASE = click.Choice(PHASES)
@@ -38,12 +39,11 @@ def _first(reasons: tuple[str, ...]) -> str:
 
 
 def _state_row(project: Project, state: PhaseState) -> dict[str, Any]:
-    run = state.gate.record.evidence.get("run") if state.gate.record else None
     return {
         "name": state.name,
         "state": state.state,
         "reasons": list(state.reasons),
-        "run": run.get("id") if isinstance(run, dict) else None,
+        "run": run_of(state.gate.record) if state.gate.record else None,
         "artifacts": artifact_rows(project, state.name),
     }
 
@@ -57,13 +57,13 @@ def artifact_rows(project: Project, phase: str) -> list[dict[str, str]]:
     return [{"path": project.relative(path), "sha256": sha256_file(path)} for path in files]
 
 
-@click.group()
+@click.group(epilog="Example: mltrainer gate check")
 def gate() -> None:
     """Check gates, or waive an item with a reason."""
 
 
 @gate.command(epilog="Example: mltrainer gate check baseline --json")
-@click.argument("phase", type=PHASE, required=False)
+@click.argument("phase", type=PHASE, required=False, metavar="[PHASE]")
 @click.option("--files", is_flag=True, help="Demand data and checkpoints, and hash them whole.")
 @project_option
 @json_option
@@ -123,7 +123,7 @@ def _value(value: Any) -> str:
 
 
 @gate.command(epilog='Example: mltrainer gate waive baseline within_time_budget --reason "shared machine was busy"')
-@click.argument("phase", type=PHASE)
+@click.argument("phase", type=PHASE, metavar="PHASE")
 @click.argument("item")
 @click.option("--reason", required=True, help="Why the item may pass; written into the report.")
 @project_option

@@ -65,10 +65,16 @@ def cli(ctx: click.Context) -> None:
       mltrainer run
     """
     if ctx.invoked_subcommand is None:
-        if (Path.cwd() / "mltrainer.yaml").exists():
-            ctx.invoke(get("status"))
-        else:
-            click.echo(ctx.get_help())
+        ctx.invoke(get("status")) if _inside_a_project() else click.echo(ctx.get_help())
+
+
+def _inside_a_project() -> bool:
+    from mltrainer.workspace import find_project
+
+    try:
+        return bool(find_project(Path.cwd()))
+    except MltrainerError:
+        return False
 
 
 def get(name: str) -> click.Command:
@@ -115,11 +121,13 @@ def _fail(error: MltrainerError) -> int:
 
 
 def _fault(error: Exception) -> MltrainerError:
-    """Return a machine's failure as such, and any other as a fault of ours with its traceback saved."""
-    from mltrainer.errors import MachineError
+    """Return a machine's failure and an impossible path as such, and any other as a fault of ours with its traceback saved."""
+    from mltrainer.errors import InputError, MachineError
     from mltrainer.reproducibility.secrets import redact
-    from mltrainer.workspace import MACHINE_ERRNOS
+    from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS
 
+    if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
+        return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         return MachineError(
             error.strerror or str(error), where=str(error.filename or ""), mend="check the disk and its permissions"

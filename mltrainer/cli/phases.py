@@ -28,6 +28,8 @@ def run(until: str | None, folder: Path | None) -> int:
         progress.close()
     for gate in gates:
         click.echo(_line(project, gate))
+    if gates and not gates[-1].holds:
+        click.echo(describe(gates[-1]))
     return _conclude(project, gates)
 
 
@@ -38,7 +40,6 @@ def _line(project: Project, gate: Gate) -> str:
 
 def _conclude(project: Project, gates: list[Gate]) -> int:
     if gates and not gates[-1].holds:
-        click.echo(describe(gates[-1]))
         return 4
     command = next_command(derive(project))
     click.echo(
@@ -49,7 +50,7 @@ def _conclude(project: Project, gates: list[Gate]) -> int:
     return 0
 
 
-@click.group()
+@click.group(epilog="Example: mltrainer phase run planning")
 def phase() -> None:
     """Run one phase."""
 

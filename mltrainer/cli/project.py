@@ -6,32 +6,37 @@ from pathlib import Path
 
 import click
 
-from mltrainer.cli.common import json_option
+from mltrainer.cli.common import PATH, json_option, open_project, project_option
 from mltrainer.cli.main import emit, printable
+from mltrainer.errors import InputError
 from mltrainer.reports.terminal import table
 
 
 @click.command(epilog="Example: mltrainer init houses --data houses.csv --target price")
-@click.argument("folder", type=click.Path(path_type=Path), default=Path(), metavar="[DIR]")
+@click.argument("folder", type=PATH, required=False, metavar="[DIR]")
+@click.option("--project", "named", type=PATH, default=None, help="Another way to name DIR.")
 @click.option("--example", default=None, help="Start from a built-in example: digits, wine, diabetes.")
-@click.option("--data", type=click.Path(path_type=Path), default=None, help="Start from a table; the task is inferred.")
+@click.option("--data", type=PATH, default=None, help="Start from a table; the task is inferred.")
 @click.option("--target", default=None, help="The column to predict.")
-def init(folder: Path, example: str | None, data: Path | None, target: str | None) -> int:
+def init(folder: Path | None, named: Path | None, example: str | None, data: Path | None, target: str | None) -> int:
     """Make a project in DIR: mltrainer.yaml, .gitignore, and a git repository if it is not inside one."""
     from mltrainer.workflow.start import make_project
 
-    for line in make_project(folder, example, data, target):
-        click.echo(line)
+    if folder and named and folder != named:
+        raise click.UsageError(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
+    for line in make_project(folder or named or Path(), example, data, target):
+        click.echo(printable(line))
     return 0
 
 
 @click.command(epilog="Example: mltrainer doctor --json")
+@project_option
 @json_option
-def doctor(as_json: bool) -> int:
+def doctor(folder: Path | None, as_json: bool) -> int:
     """Show what this machine can do, what is missing, and how to get it."""
     from mltrainer.doctor import examine
 
-    rows = examine()
+    rows = examine(_root(folder))
     if as_json:
         emit({"checks": rows})
         return 0
@@ -42,16 +47,12 @@ def doctor(as_json: bool) -> int:
 @click.command(epilog="Example: mltrainer guide diagnostics/nan_loss")
 @click.argument("page", required=False)
 @click.option("--raw", is_flag=True, help="Print the whole file with its front matter, as a start for a page of your own.")
-def guide(page: str | None, raw: bool) -> int:
+@project_option
+def guide(page: str | None, raw: bool, folder: Path | None) -> int:
     """Read a page of the handbook; without PAGE, list them. A project's own page of the same path comes first."""
     from mltrainer import handbook
-    from mltrainer.errors import InputError
-    from mltrainer.workspace import find_project
 
-    try:
-        root: Path | None = find_project(Path.cwd()).root
-    except InputError:
-        root = None
+    root = _root(folder)
     if page is None:
         click.echo("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
         return 0
@@ -61,3 +62,13 @@ def guide(page: str | None, raw: bool) -> int:
         click.echo(f"(this project's own page, instead of the handbook's {path})\n", err=True)
     click.echo(file.read_text("utf-8") if raw or path.endswith(".yaml") else printable(handbook.read_page(path, root).body))
     return 0
+
+
+def _root(folder: Path | None) -> Path | None:
+    """Return the folder of the named project, or of the one upwards from here, or None outside one."""
+    if folder is not None:
+        return open_project(folder).root
+    try:
+        return open_project(None).root
+    except InputError:
+        return None

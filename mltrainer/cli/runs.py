@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from mltrainer.cli.common import Progress, json_option, open_project, project_option
-from mltrainer.cli.main import emit
+from mltrainer.cli.main import emit, printable
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
+from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.workflow.runs import describe_run, find_run, list_runs
 
 
-@click.group()
+@click.group(epilog="Example: mltrainer runs list")
 def runs() -> None:
     """List, show and compare runs."""
 
@@ -71,9 +72,18 @@ def compare(first: str, second: str, folder: Path | None, as_json: bool) -> int:
         return 0
     rows = [[d["what"], str(d["first"]), str(d["second"])] for d in found["differences"]]
     click.echo(table(rows, ["", found["first"], found["second"]]) if rows else "no difference")
-    step = found["first_divergence"]
-    click.echo(f"first different step: {step['step']} ({step['what']})" if step else "the same bits in every step")
+    click.echo(_parting(found))
     return 0
+
+
+def _parting(found: dict[str, Any]) -> str:
+    """Say where two runs part; without both chains nothing is known of their steps."""
+    if not found["steps_compared"]:
+        return "their steps were not compared: the chain of one of them is not here"
+    step = found["first_divergence"]
+    if step is None:
+        return f"the same bits in all {found['steps_compared']} steps that both made"
+    return f"first different step: {step['step']} ({step['what']})"
 
 
 @click.command(epilog="Example: mltrainer reproduce baseline --steps 50")
@@ -82,11 +92,11 @@ def compare(first: str, second: str, folder: Path | None, as_json: bool) -> int:
 @project_option
 @json_option
 def reproduce(run: str | None, steps: int | None, folder: Path | None, as_json: bool) -> int:
-    """Train a run again in a fresh process and compare every step; exit 5 when it differs.
+    """Train a run again in a fresh process and compare every step; exit 5 when it, or the environment, differs.
 
     Without RUN: the newest phase's run.
     """
-    from mltrainer.workflow.runs import reproduce_run
+    from mltrainer.workflow.reproduction import holds, reproduce_run
 
     project = open_project(folder)
     progress = Progress()
@@ -94,24 +104,28 @@ def reproduce(run: str | None, steps: int | None, folder: Path | None, as_json: 
         found = reproduce_run(project, find_run(project, run), progress, steps)
     finally:
         progress.close()
-    if as_json:
-        emit(found)
-    else:
-        click.echo(_verdict(found))
-    return 0 if found["identical"] else 5
+    emit(found) if as_json else click.echo(printable(_verdict(found)))
+    return 0 if holds(found) else 5
 
 
 def _verdict(found: dict[str, Any]) -> str:
     if found["identical"]:
-        return f"run {found['run']}: bitwise identical in {found['steps_compared']} steps"
-    lines = [f"run {found['run']} is not reproduced"]
+        lines = [f"run {found['run']}: bitwise identical in {found['steps_compared']} steps"]
+    else:
+        lines = [f"run {found['run']} is not reproduced"]
     if (step := found["first_divergence"]) is not None:
         where = f", tensor {step['tensor']}" if step["tensor"] else ""
-        lines.append(
-            f"  first different step: {step['step']} ({step['what']}{where}): expected {step['expected']}, found {step['found']}"
-        )
-    lines += [f"  {d['kind']}: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
-    return "\n".join(lines)
+        expected, found_bits = (_bits(step["what"], step[key]) for key in ("expected", "found"))
+        lines.append(f"  first different step: {step['step']} ({step['what']}{where}): expected {expected}, found {found_bits}")
+    elif not found["identical"] and found["steps_compared"]:
+        lines.append(f"  no step of {found['steps_compared']} differs")
+    lines += [f"  {d['kind']} differs: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
+    return "\n".join([*lines, *([f"  it could not be trained: {found['error']}"] if found["error"] else [])])
+
+
+def _bits(what: str, text: str) -> str:
+    """Return a number's bits with the number that they are; of a digest its head."""
+    return f"{text} ({float_of(text):.9g})" if what in ("loss", "gradient norm") else text[:12]
 
 
 @click.command(epilog="Example: mltrainer diagnose baseline")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from mltrainer.configs import yaml
 from mltrainer.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
+EXCLUSIVE = frozenset(("evaluate",))  # groups of which one key at a time is given: every n epochs, or every n steps
 
 
 class Strict(BaseModel):
@@ -46,6 +48,15 @@ def validate(model: type[Model], document: yaml.Document) -> Model:
         raise InputError("\n".join(dict.fromkeys(faults))) from error
 
 
+def validate_values(model: type[Model], values: dict[str, Any], where: str) -> Model:
+    """Return the model of values that were put together here and stand in no file; `where` names them in messages.
+
+    Raises:
+        InputError: All faults at once, each with its key.
+    """
+    return validate(model, yaml.Document(values, {}, where))
+
+
 def _fault(model: type[BaseModel], document: yaml.Document, fault: Any) -> str:
     path = _own_path(document, fault["loc"])
     if fault["type"] == "extra_forbidden":
@@ -69,10 +80,14 @@ def _nearest(fault: Any) -> str:
 
 
 def _own_path(document: yaml.Document, location: tuple[Any, ...]) -> yaml.Path:
-    """Drop the names of union members that pydantic adds to a location."""
+    """Drop the names of union members that pydantic adds to a location; the last part may be a key that is missing."""
     path: yaml.Path = ()
+    place = document.value
     for position, part in enumerate(location):
-        if (*path, part) in document.lines or position == len(location) - 1:
+        is_here = part in place if isinstance(place, dict) else isinstance(place, list) and part in range(len(place))
+        if is_here:
+            place = place[part]
+        if is_here or position == len(location) - 1:
             path = (*path, part)
     return path
 
@@ -103,26 +118,50 @@ def _keys(root: dict[str, Any], node: dict[str, Any], rest: list[Any]) -> set[st
     return _keys(root, node, tail) if tail else set(properties)
 
 
-def set_dotted(value: dict[str, Any], assignment: str) -> dict[str, Any]:
-    """Return a copy of nested values with one `a.b=value` applied; the value is read as YAML.
+def parse_assignment(assignment: str) -> tuple[str, Any]:
+    """Return the dotted key and the value of a `KEY=VALUE`; the value is read as YAML.
 
     Raises:
-        InputError: The assignment is not of the form KEY=VALUE, or a part of the key is not a mapping.
+        InputError: It is not of that form, or the value is not YAML.
     """
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {assignment}: KEY=VALUE was expected", mend="for example --set optimizer.lr=3e-4")
-    parsed = yaml.parse(text, f"--set {key}").value
-    return _set(value, key.strip().split("."), parsed, assignment)
+    return key.strip(), yaml.parse(text, f"--set {key}").value
 
 
-def _set(value: dict[str, Any], keys: list[str], item: Any, assignment: str) -> dict[str, Any]:
+def assign(values: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a copy of nested values with dotted keys replaced.
+
+    A group that gets another `name` (another optimizer) keeps none of its old keys; names are applied first, so that the
+    order of the changes does not matter to that. Of keys that exclude one another the new one stays.
+
+    Args:
+        values: Nested values, such as a full training config.
+        changes: Dotted key and value.
+
+    Raises:
+        InputError: A part of a key is not a mapping.
+    """
+    result = values
+    for key, item in sorted(changes, key=lambda change: not change[0].endswith(".name")):
+        group, _, last = key.rpartition(".")
+        alone = _is_renamed(result.get(group), last, item) or (group in EXCLUSIVE and item is not None)
+        result = {**result, group: {last: item}} if alone else _set(result, key.split("."), item, key)
+    return result
+
+
+def _is_renamed(group: Any, key: str, item: Any) -> bool:
+    return key == "name" and isinstance(group, dict) and group.get("name") != item
+
+
+def _set(value: dict[str, Any], keys: list[str], item: Any, key: str) -> dict[str, Any]:
     inner = value.get(keys[0])
     if len(keys) == 1:
         return {**value, keys[0]: item}
     if inner is not None and not isinstance(inner, dict):
-        raise InputError(f"--set {assignment}: {keys[0]} is {inner!r}, not a group of keys")
-    return {**value, keys[0]: _set(inner or {}, keys[1:], item, assignment)}
+        raise InputError(f"{keys[0]} is {inner!r}, not a group of keys", where=f"key {key}")
+    return {**value, keys[0]: _set(inner or {}, keys[1:], item, key)}
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

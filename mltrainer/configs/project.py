@@ -232,6 +232,11 @@ class TrainingConfig(ProjectConfig):
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
     loader: Loader = Field(default_factory=lambda: Loader())
 
+    @property
+    def data_seed(self) -> int:
+        """The seed that decides the samples and their splits; the run's seed, unless the splits have one of their own."""
+        return self.seed if self.split.seed is None else self.split.seed
+
 
 def bits_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a config that decides a run's bits: not its names, its criterion, its budget."""

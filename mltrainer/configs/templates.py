@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from mltrainer.configs.loading import Strict, flatten, known_keys, validate
+from mltrainer.configs.loading import EXCLUSIVE, Strict, flatten, known_keys, validate
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 
@@ -18,7 +18,8 @@ TUNING = "configs/tuning_template.yaml"
 PRODUCTION = "configs/production_template.yaml"
 
 TRAINING_KEYS = tuple(name for name in TrainingConfig.model_fields if name not in ProjectConfig.model_fields)
-_PROJECT_SPACE = ("model.", "task.options.")  # what a search may vary beside the training keys
+OPTIONS = "task.options."
+_PROJECT_SPACE = ("model.", OPTIONS)  # what a search may vary beside the training keys
 
 
 def _tag(field: FieldInfo) -> Any:
@@ -105,7 +106,7 @@ def _check_key(key: str) -> None:
     Raises:
         ValueError: The key does not exist, or is not one that a search may vary.
     """
-    if key.startswith("task.options."):
+    if key.startswith(OPTIONS):
         return
     *parents, last = key.split(".")
     names = known_keys(TrainingConfig, tuple(parents))
@@ -167,26 +168,30 @@ def production_template(project: Path | None) -> dict[str, Any]:
 
 
 def overlay(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return a config with some keys changed; a group that changes its `name` is replaced whole.
+    """Return a config with some keys changed; a group that changes its `name`, or whose keys exclude one another, whole.
 
     Args:
         config: Nested values, such as a full training config.
         changes: Nested values that take their place, such as a template's training keys.
     """
-    result = dict(config)
-    for key, value in changes.items():
-        old = result.get(key)
-        renamed = isinstance(old, dict) and isinstance(value, dict) and old.get("name") != value.get("name", old.get("name"))
-        result[key] = overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) and not renamed else value
-    return result
+    return {**config, **{key: _joined(key, config.get(key), value) for key, value in changes.items()}}
+
+
+def _joined(key: str, old: Any, new: Any) -> Any:
+    if key in EXCLUSIVE or not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    is_renamed = old.get("name") != new.get("name", old.get("name"))
+    return new if is_renamed else overlay(old, new)
 
 
 def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Return the dimensions whose key the config has: a linear model has no dropout to search.
 
+    An option of a task of one's own need not stand in the config: its class has a default, and refuses what it does not know.
+
     Args:
         space: Dotted key to dimension, as in the tuning template.
         config: A full training config.
     """
-    present = flatten(config)
-    return {key: dimension for key, dimension in space.items() if key in present}
+    present, is_own = set(flatten(config)), bool(config["task"]["use"])
+    return {key: dimension for key, dimension in space.items() if key in present or (is_own and key.startswith(OPTIONS))}

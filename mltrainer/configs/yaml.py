@@ -83,13 +83,13 @@ class Document:
     name: str
 
     def where(self, path: Path) -> str:
-        """Return `file:line, key a.b` for a path; the nearest known parent gives the line."""
+        """Return `file:line, key a.b` for a path; the nearest known parent gives the line, where there are lines at all."""
         known = path
         while known and known not in self.lines:
             known = known[:-1]
-        line = self.lines.get(known, 1)
+        place = f"{self.name}:{self.lines.get(known, 1)}" if self.lines else self.name
         key = ".".join(str(part) for part in path)
-        return f"{self.name}:{line}" + (f", key {key}" if key else "")
+        return place + (f", key {key}" if key else "")
 
 
 def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:

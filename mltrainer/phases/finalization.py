@@ -9,15 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import acceptance_rows
-from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.exporting import run_manager
 from mltrainer.phases.planning import apply
-from mltrainer.phases.runs import reproduce, train
+from mltrainer.phases.reproducing import reproduce
+from mltrainer.phases.runs import train
 from mltrainer.workspace import read_json, write_json
 
 MODEL_FOLDER = "final_model"
@@ -38,7 +39,7 @@ def run(ctx: Context) -> Result:
     evidence = {
         "run": result,
         "config": config.model_dump(),
-        "reproduction": reproduction_row(result, again),
+        "reproduction": again.row,
         "exports": exported["exports"],
         "inference": exported["inference"],
         "test": {"samples": exported["test"]["samples"], "metrics": exported["test"]["metrics"], "openings": _openings(ctx)},
@@ -59,30 +60,10 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
     """Return the optimized config under the production template's changes and the command line's.
 
     Raises:
-        InputError: A `--set` does not fit.
+        InputError: A `--set` or a key of the template does not fit.
     """
     values = overlay(ctx.earlier["optimization"]["evidence"]["config"], template)
-    for assignment in ctx.assignments:
-        values = apply(values, assignment)
-    try:
-        return TrainingConfig.model_validate(values)
-    except ValueError as error:
-        raise InputError(str(error), where="--set " + " ".join(ctx.assignments)) from error
-
-
-def reproduction_row(result: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    """Return what a reproduction showed, for records and `reproduce --json`."""
-    identical = again["first_divergence"] is None and again["weights_sha256"] == result["weights_sha256"]
-    return {
-        "run": result["id"],
-        "identical": identical,
-        "grade": "bitwise" if identical else "not reproduced",
-        "steps_compared": again["steps"],
-        "first_divergence": again["first_divergence"],
-        "weights_sha256": again["weights_sha256"],
-        "chain_head": again["chain"]["head"],
-        "wall_s": again["wall_s"],
-    }
+    return validate_values(TrainingConfig, *apply(values, ctx.assignments, PRODUCTION))
 
 
 def _role(path: Path) -> str:

@@ -6,23 +6,25 @@ baseline over fresh seeds, and `final_config.yaml`.
 
 from __future__ import annotations
 
-import math
+import statistics
 from typing import Any
 
-from mltrainer.configs.loading import set_dotted
+from mltrainer.configs.loading import assign, parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, overlay, tuning_template
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
-from mltrainer.phases.runs import contract_of, reproduce
-from mltrainer.phases.statistics import sign_flip_p_value
+from mltrainer.phases.reproducing import reproduce
+from mltrainer.phases.runs import contract_of
+from mltrainer.phases.statistics import TEST, improvements, is_better
 from mltrainer.tools.launcher import launch
 from mltrainer.workspace import digest, read_json, write_atomic
 
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
+SPACE = "space."
 
 
 def run(ctx: Context) -> Result:
@@ -48,31 +50,33 @@ def _write_config(ctx: Context, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _template(ctx: Context) -> dict[str, Any]:
-    """Return the tuning template with the command line's changes.
+    """Return the tuning template with the command line's changes; `space.KEY` names one dimension, dots and all.
 
     Raises:
         InputError: A change does not fit the template.
     """
-    template = tuning_template(ctx.project.root)
-    for assignment in ctx.assignments:
-        template = set_dotted(template, assignment)
-    own = {key: value for key, value in template.items() if key != "comparison"}
-    try:
-        TuningTemplate.model_validate(own)
-    except ValueError as error:
-        raise InputError(str(error).split("\n")[1].strip() if "\n" in str(error) else str(error), where=TUNING) from error
-    return template
+    changes = [parse_assignment(assignment) for assignment in ctx.assignments]
+    changed = assign(tuning_template(ctx.project.root), (c for c in changes if not c[0].startswith(SPACE)))
+    if isinstance(changed["space"], dict):
+        dimensions = {key.removeprefix(SPACE): value for key, value in changes if key.startswith(SPACE)}
+        changed = {**changed, "space": {**changed["space"], **dimensions}}
+    own = {key: value for key, value in changed.items() if key != "comparison"}
+    where = " ".join(f"--set {assignment}" for assignment in ctx.assignments) or TUNING
+    validate_values(TuningTemplate, own, where)
+    return changed
 
 
 def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
-    config = ctx.planned_config()
-    template = _template(ctx)
-    trial_config = TrainingConfig.model_validate(overlay(config.model_dump(), template["trial"])).model_dump()
-    space = applicable_space(template["space"], trial_config)
-    baseline = ctx.earlier["baseline"]["evidence"]["run"]
-    settings = next(item.settings for item in ctx.page.items if item.id == "improvement_validated")
+    config, template = ctx.planned_config(), _template(ctx)
+    values = overlay(config.model_dump(), template["trial"])
+    trial_config = validate_values(TrainingConfig, values, f"{TUNING}, trial").model_dump()
+    study = {
+        "space": _space(ctx, template["space"], trial_config),
+        "trials": template["trials"],
+        "strategy": template["strategy"],
+        "config": trial_config,
+    }
     contract = contract_of(ctx, config)
-    study = {"space": space, "trials": template["trials"], "strategy": template["strategy"], "config": trial_config}
     study_id = digest({**study, **contract})[:12]
     job = {
         "schema": 1,
@@ -80,60 +84,75 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "phase": "optimization",
         "folder": f".mltrainer/studies/{study_id}",
         **study,
-        "seeds": int(settings["seeds"]),
+        "seeds": int(_settings(ctx)["seeds"]),
         "contract": {key: value for key, value in contract.items() if key != "config_sha256"},
         "code_files": ctx.earlier["planning"]["source"]["files"],
         "gate": ctx.previous,
-        "parent": baseline["id"],
+        "parent": ctx.earlier["baseline"]["evidence"]["run"]["id"],
         "threads": config.threads,
     }
     launch(ctx.project, TUNER, job, ctx.tell)
-    study_result = read_json(ctx.project.root / job["folder"] / "result.json")
-    return _collect(ctx, diagnosis, study_result, job)
+    return _collect(ctx, diagnosis, read_json(ctx.project.root / job["folder"] / "result.json"), job)
+
+
+def _space(ctx: Context, space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Return the dimensions that apply to the config.
+
+    Raises:
+        InputError: None does.
+    """
+    found = applicable_space(space, config)
+    left_out = ", ".join(sorted(set(space) - set(found)))
+    if not found:
+        raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space")
+    if left_out:
+        ctx.note(f"not searched, because the config has no such key: {left_out}")
+    return found
+
+
+def _settings(ctx: Context) -> dict[str, Any]:
+    """Return how many seeds the comparison takes, and at which level it decides."""
+    return next(dict(item.settings) for item in ctx.page.items if item.id == "improvement_validated")
 
 
 def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job: dict[str, Any]) -> Result:
+    """Return the phase's evidence, after the best trial was trained once more."""
     best = next((trial for trial in found["trials"] if trial["nr"] == found["best"]), None)
+    if best:
+        ctx.note("the best trial once more, in a fresh process")
     replay = reproduce(ctx.project, best["run"], ctx.tell) if best else None
-    better = best is not None and is_better(ctx, found["comparison"])
-    config = _promoted(ctx, best["values"]) if best and better else ctx.planned_config().model_dump()
+    planned, settings = ctx.planned_config(), _settings(ctx)
+    comparison = judged(found["comparison"], planned.metric.mode)
+    promoted = best is not None and is_better(comparison["differences"], int(settings["seeds"]), float(settings["level"]))
+    values = assign(planned.model_dump(), best["values"].items() if best and promoted else ())
+    config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate").model_dump()
     evidence = {
         "skipped": False,
         "strategy": job["strategy"],
+        "seed": planned.seed,
         "space": job["space"],
         "planned_trials": job["trials"],
         "metric": config["metric"],
         "trials": found["trials"],
         "best": found["best"],
-        "baseline": {"run": job["parent"], "value": diagnosis["evidence"]["metrics"].get(config["metric"]["name"])},
-        "replay": {
-            "run": best["run"] if best else None,
-            "identical": bool(replay) and replay is not None and replay["first_divergence"] is None,
-        },
-        "comparison": found["comparison"],
-        "promoted": "candidate" if best and better else "baseline",
+        "baseline": {"run": job["parent"], "value": diagnosis["evidence"]["metrics"].get(planned.metric.name)},
+        "replay": {"run": best["run"] if best else None, "identical": replay is not None and replay.row["identical"]},
+        "comparison": comparison,
+        "promoted": "candidate" if promoted else "baseline",
         "acceptance": diagnosis["evidence"]["acceptance"],
         "config": config,
     }
-    rows = [_write_config(ctx, config)]
-    return Result(evidence, run_source(ctx, replay) if replay else diagnosis["source"], rows, [TUNING])
+    source = run_source(ctx, replay.result) if replay else diagnosis["source"]
+    return Result(evidence, source, [_write_config(ctx, config)], [TUNING])
 
 
-def is_better(ctx: Context, comparison: dict[str, Any]) -> bool:
-    """Return whether the candidate beats the baseline by the stated test, as the gate will recompute it."""
-    settings = next(item.settings for item in ctx.page.items if item.id == "improvement_validated")
-    differences = comparison["differences"]
-    finite = all(isinstance(value, float) and math.isfinite(value) for value in differences)
-    return finite and math.fsum(differences) > 0 and sign_flip_p_value(differences) <= float(settings["level"])
-
-
-def _promoted(ctx: Context, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the planned config with the winner's values; the trials' shorter budget is not part of it."""
-    config = ctx.planned_config().model_dump()
-    for key, value in values.items():
-        config = _with(config, key.split("."), value)
-    return TrainingConfig.model_validate(config).model_dump()
-
-
-def _with(values: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
-    return {**values, keys[0]: value if len(keys) == 1 else _with(values[keys[0]], keys[1:], value)}
+def judged(comparison: dict[str, Any], mode: str) -> dict[str, Any]:
+    """Return a comparison with what follows from it, as reports show it; the gate computes it again."""
+    differences = improvements(comparison["candidate"], comparison["baseline"], mode)
+    return {
+        **comparison,
+        "test": TEST,
+        "differences": differences,
+        "mean_difference": statistics.fmean(differences) if differences else None,
+        "worst_difference": min(differences, default=None),
+    }

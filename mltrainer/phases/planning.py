@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
+from mltrainer import handbook
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import flatten, read_text, set_dotted, validate
+from mltrainer.configs.editing import rewritten
+from mltrainer.configs.loading import assign, flatten, parse_assignment, read_text, validate, validate_values
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, baseline_template
@@ -33,36 +37,81 @@ HEADER = header("training_config.json", up="../../") + (
 )
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What planning makes of the files that people write.
+
+    Attributes:
+        config: The config.
+        generated: What template and project file alone give.
+        edited: What a person changed against that, by dotted key.
+        text: What `training_config.yaml` must hold, or None where it holds it already.
+    """
+
+    config: TrainingConfig
+    generated: dict[str, Any]
+    edited: dict[str, Any]
+    text: str | None
+
+
 def run(ctx: Context) -> Result:
     """Plan: write the config, probe it twice, measure, fingerprint."""
     write_schemas(ctx.project.root)
-    config, generated, edited = plan_config(ctx)
-    path = ctx.folder / CONFIG_FILE
-    environment = capture(config.threads)
+    plan = plan_config(ctx)
+    config, path = plan.config, ctx.folder / CONFIG_FILE
+    evidence: dict[str, Any] = {
+        "config": config.model_dump(),
+        "generated": plan.generated,
+        "edited": plan.edited,
+        "environment": capture(config.threads),
+    }
+    if scan_text(json.dumps(evidence, indent=1), ""):
+        evidence["stopped"] = "a secret stands in the config, which is neither written nor run"
+        ctx.note(evidence["stopped"])
+        return _result(ctx, evidence, source(ctx.project.root, []), [])
+    if plan.text is not None:
+        write_atomic(path, plan.text.encode())
     free_mb = available_mb()
     ctx.note(f"probing {ctx.page.settings['probe_steps']} steps, twice, in fresh processes")
     probes = [_probe(ctx, config, name) for name in ("first", "second")]
     files = probes[0]["code_files"]
-    found = _source(ctx, files)
-    evidence = {
-        "config": config.model_dump(),
-        "config_sha256": digest(bits_config(config.model_dump())),
-        "generated": generated,
-        "edited": edited,
+    evidence |= {
         "data": probes[0]["data"],
-        "environment": environment,
         "probe": _compare(ctx, probes),
         "numerics_class": probes[0]["numerics_class"],
         "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
     }
-    evidence["secrets"] = _secrets(ctx, [ctx.project.file, path], evidence)
-    inputs = [
-        file_row(ctx.project, ctx.project.file, "project"),
-        file_row(ctx.project, path, "config"),
-        *rows_with_role(probes[0]["data"]["files"], "data"),
-        *rows_with_role(files, "code"),
-    ]
-    return Result(evidence, found, inputs, [BASELINE])
+    inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
+    return _result(ctx, evidence, _source(ctx, files), inputs)
+
+
+def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], inputs: list[dict[str, Any]]) -> Result:
+    """Return the phase's result; where a secret would be recorded, it is taken out, and place and kind are told instead."""
+    path = ctx.folder / CONFIG_FILE
+    own = [ctx.project.file, path, *_own_templates(ctx.project.root)]
+    in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json")
+    places = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in in_files or in_record]
+    secrets = {"scanned": [*map(ctx.project.relative, own), "record.json"], "found": places}
+    rows = [file_row(ctx.project, ctx.project.file, "project")]
+    rows += [file_row(ctx.project, path, "config")] if path.exists() else []
+    shown = cleaned(evidence) if in_record else evidence
+    named_by = digest(bits_config(shown["config"]))
+    return Result({**shown, "config_sha256": named_by, "secrets": secrets}, found, [*rows, *inputs], [BASELINE])
+
+
+def _own_templates(root: Path) -> list[Path]:
+    """Return the config templates of a project's own: their values reach what is written."""
+    return [root / page for page in handbook.overrides(root) if page.endswith(".yaml")]
+
+
+def cleaned(value: Any, key: str = "") -> Any:
+    """Return a record's values without the texts in them that look like a secret, alone or under their key."""
+    if isinstance(value, dict):
+        return {cleaned(name): cleaned(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [cleaned(item, key) for item in value]
+    found = scan_text(json.dumps({key: value}), "") if isinstance(value, str) else []
+    return f"[removed: {found[0]['kind']}]" if found else value
 
 
 def _source(ctx: Context, files: list[dict[str, Any]]) -> dict[str, Any]:
@@ -79,10 +128,10 @@ def _source(ctx: Context, files: list[dict[str, Any]]) -> dict[str, Any]:
 # --- the config -----------------------------------------------------------------------------------
 
 
-def plan_config(ctx: Context) -> tuple[TrainingConfig, dict[str, Any], dict[str, Any]]:
-    """Return the config, what the template and the project file gave, and what a person changed by hand.
+def plan_config(ctx: Context) -> Plan:
+    """Return the config that template, project file, edits of `training_config.yaml` and the command line give together.
 
-    Edits of `training_config.yaml` are kept, and changes of `mltrainer.yaml` flow through.
+    Edits are kept, and changes of `mltrainer.yaml` flow through; nothing is written.
 
     Raises:
         InputError: A file or a `--set` is not valid.
@@ -93,34 +142,25 @@ def plan_config(ctx: Context) -> tuple[TrainingConfig, dict[str, Any], dict[str,
     generated = TrainingConfig.model_validate({**template, **project.model_dump()}).model_dump()
     path = ctx.folder / CONFIG_FILE
     name = ctx.project.relative(path)
+    old = yaml.parse(read_text(path, "the training config"), name) if path.exists() else None
     values = generated
-    if path.exists():
-        document = yaml.parse(read_text(path, "the training config"), name)
-        current = validate(TrainingConfig, document).model_dump()
+    if old is not None:
+        current = validate(TrainingConfig, old).model_dump()
         values = merge(generated, current, _generated_before(ctx) or generated)
-    for assignment in ctx.assignments:
-        values = apply(values, assignment)
-    config = _validated(values, name, ctx.assignments)
-    final = config.model_dump()
-    if not path.exists() or validate(TrainingConfig, yaml.parse(path.read_bytes(), name)).model_dump() != final:
-        write_atomic(path, config_text(final).encode())
-    before = flatten(generated)
+    config = validate_values(TrainingConfig, *apply(values, ctx.assignments, name))
+    final, before = config.model_dump(), flatten(generated)
     edited = {key: value for key, value in flatten(final).items() if key not in before or before[key] != value}
-    return config, generated, edited
+    text = None
+    if old is None or old.value != final:
+        kept = rewritten(path.read_text("utf-8-sig"), final) if old is not None else None
+        text = kept or config_text(final)
+    return Plan(config, generated, edited, text)
 
 
-def apply(values: dict[str, Any], assignment: str) -> dict[str, Any]:
-    """Apply one `--set`; a new `name` in a group (another optimizer) drops the old group's other keys."""
-    changed = set_dotted(values, assignment)
-    group, _, rest = assignment.partition("=")[0].strip().rpartition(".")
-    if rest == "name" and isinstance(values.get(group), dict) and values[group].get("name") != changed[group]["name"]:
-        return {**changed, group: {"name": changed[group]["name"]}}
-    return changed
-
-
-def _validated(values: dict[str, Any], name: str, assignments: tuple[str, ...]) -> TrainingConfig:
-    where = "--set " + " --set ".join(assignments) if assignments else name
-    return validate(TrainingConfig, yaml.Document(values, {}, where))
+def apply(values: dict[str, Any], assignments: Sequence[str], name: str) -> tuple[dict[str, Any], str]:
+    """Return values after every `--set KEY=VALUE`, and what messages call them: the command line's, or `name`."""
+    where = " ".join(f"--set {assignment}" for assignment in assignments) or name
+    return assign(values, map(parse_assignment, assignments)), where
 
 
 def _generated_before(ctx: Context) -> dict[str, Any] | None:
@@ -225,10 +265,3 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
         "checkpoint_mb": probe["parameters"] * 4 * 3 / 2**20,
         "disk_free_mb": disk_free / 2**20,
     }
-
-
-def _secrets(ctx: Context, files: list[Path], evidence: dict[str, Any]) -> dict[str, Any]:
-    """Scan what planning wrote; what was found is named by place and kind, never shown."""
-    found = [*scan_files(files), *scan_text(json.dumps(evidence, indent=1), "record.json")]
-    named = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in found]
-    return {"scanned": [*map(ctx.project.relative, files), "record.json"], "found": named}

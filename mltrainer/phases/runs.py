@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config
-from mltrainer.errors import DifferenceError, GateError, InputError
+from mltrainer.errors import DifferenceError, InputError
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.tools.launcher import launch
-from mltrainer.workspace import Project, digest, locked, read_json, sha256_file
+from mltrainer.workspace import Project, digest, is_sealed, read_json, sha256_file
 
 RESULT_FILE = "result.json"
+JOB_FILE = "job.json"
+ERROR_FILE = "error.json"  # why a run ended without a result
 ORCHESTRATOR = "training_orchestrator"
 
 
@@ -65,7 +66,9 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
     known = existing_result(ctx.project, run, contract)
     if known is not None:
         ctx.note(f"run {run} exists and verifies: not trained again")
-        return {**known, "phase": ctx.page.phase}
+        return _evidence(known, ctx.page.phase)
+    if _has_ended(folder):
+        ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
     job = {
         "schema": 1,
         "run": run,
@@ -80,66 +83,43 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         "threads": config.threads,
     }
     launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
-    return dict(read_json(folder / RESULT_FILE))
+    return _evidence(read_json(folder / RESULT_FILE), ctx.page.phase)
+
+
+def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:
+    """Return a result as a phase's record holds it, which has a seal of its own."""
+    return {key: value for key, value in result.items() if key != "seal"} | {"phase": phase}
 
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> dict[str, Any] | None:
-    """Return a finished run's result when its files verify, or None; a damaged run is set aside and trained again."""
-    folder = project.runs_dir / run
+    """Return a finished run's result when it and all files that it names are what the run wrote, or None."""
     try:
-        result = dict(read_json(folder / RESULT_FILE))
+        result = read_json(project.runs_dir / run / RESULT_FILE)
     except InputError:
         return None
-    if result.get("state") != "finished":
+    if not is_sealed(result) or result["state"] != "finished":
         return None
     fits = all(result.get(key) == value for key, value in contract.items())
     files = [row for checkpoint in result["checkpoints"] for row in checkpoint["files"]]
-    sound = all(_is(project.root / row["path"], row["sha256"]) for row in files)
-    if fits and sound:
-        return result
-    set_aside(folder)
-    return None
+    return result if fits and all(_is(project.root / row["path"], row["sha256"]) for row in files) else None
 
 
 def _is(path: Path, sha256: str) -> bool:
     return path.is_file() and sha256_file(path) == sha256
 
 
-def set_aside(folder: Path) -> None:
-    """Move a damaged run out of the way, keeping it for whoever wants to know."""
+def _has_ended(folder: Path) -> bool:
+    """Return whether a run's result, edited or not, says that it finished; such a run is not gone on with."""
+    try:
+        result = read_json(folder / RESULT_FILE)
+    except InputError:
+        return False
+    return not isinstance(result, dict) or result.get("state") == "finished"
+
+
+def set_aside(folder: Path) -> Path:
+    """Move a damaged run out of the way, keeping it for whoever wants to know, and return where it is now."""
     number = 1
     while (target := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
         number += 1
-    folder.rename(target)
-
-
-def reproduce(project: Project, run: str, tell: Any, max_steps: int | None = None) -> dict[str, Any]:
-    """Train a recorded run again in a fresh process and compare the two chains while it trains.
-
-    Returns:
-        The reproduction's result; `divergence` is the first difference, or None.
-
-    Raises:
-        InputError: There is no such finished run.
-        GateError: The run's own files are damaged.
-        DifferenceError: The environment is not the recorded one.
-    """
-    original = project.runs_dir / run
-    result = read_json(original / RESULT_FILE)
-    if result["state"] not in ("finished", "failed"):
-        raise InputError(f"run {run} is {result['state']}, not finished", mend="finish it first: mltrainer run")
-    job = read_json(original / "job.json")
-    if digest(bits_config(job["config"])) != result["config_sha256"]:
-        raise GateError(f"{project.relative(original)}/job.json is not the config of run {run}")
-    folder = project.state_dir / "reproductions" / run
-    with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
-        shutil.rmtree(folder, ignore_errors=True)
-        again = {
-            **job,
-            "purpose": "reproduction",
-            "folder": project.relative(folder),
-            "compare": project.relative(original),
-            "max_steps": max_steps,
-        }
-        launch(project, ORCHESTRATOR, again, tell)
-        return dict(read_json(folder / RESULT_FILE))
+    return folder.rename(target)

@@ -10,9 +10,10 @@ from mltrainer.reports import markdown as md
 from mltrainer.reports import sections, svg
 from mltrainer.reports.canvas import Series
 from mltrainer.reports.figures import Figure
-from mltrainer.reports.values import as_float, at, duration, finite, given, number, signed, visible
+from mltrainer.reports.values import as_float, at, counted, duration, finite, given, number, signed, visible
 
 ITEM = "improvement_validated"
+REASONS = 10  # failed trials whose reason is told; the record holds them all
 FINALIZE = ("Train and export the final model:", "mltrainer phase run finalization")
 
 
@@ -163,7 +164,9 @@ def _findings(evidence: dict[str, Any], judged: Judged) -> list[str]:
     found = []
     failed = [t for t in evidence.get("trials") or [] if t.get("state") != "finished"]
     if failed:
-        found.append(f"{number(len(failed))} trials did not finish: {', '.join(number(t.get('nr')) for t in failed)}.")
+        numbers = ", ".join(number(t.get("nr")) for t in failed)
+        found.append(f"{counted(len(failed), 'trial')} of {number(len(evidence['trials']))} failed: {numbers}.")
+        found += [f"Trial {number(t.get('nr'))}: {md.text(t['reason'])}." for t in failed[:REASONS] if t.get("reason")]
     if at(evidence, "replay.identical") is not True:
         found.append("**The best trial, run again, did not give the same bits.**")
     if not judged.improved:

@@ -34,6 +34,8 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
 
 def _verdict(evidence: dict[str, Any]) -> str:
     probe, estimate = evidence.get("probe") or {}, evidence.get("estimate") or {}
+    if evidence.get("stopped"):
+        return f"Nothing was trained: {md.text(evidence['stopped'])}."
     same = "agree bit for bit" if probe.get("identical") is True else "**differ**"
     time = f"about {number(estimate.get('minutes'), 3)} of {given(estimate.get('budget_minutes'))} minutes"
     samples = number(at(evidence, "data.samples"))

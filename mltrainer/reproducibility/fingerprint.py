@@ -44,6 +44,11 @@ def bits(value: float) -> str:
     return struct.pack(">f", value).hex()
 
 
+def float_of(text: str) -> float:
+    """Return the float32 whose bits these are."""
+    return float(struct.unpack(">f", bytes.fromhex(text))[0])
+
+
 def step_entry(step: int, ids: str, loss: float, norm: float) -> str:
     """Return what a line says of one step."""
     return f"{step} {ids} {bits(loss)} {bits(norm)}"

@@ -105,8 +105,8 @@ def run(
         done = subprocess.run(command, cwd=folder, env=env, input=stdin, capture_output=True, timeout=timeout_s, check=False)
     except FileNotFoundError:
         raise GitError("git is not installed" if folder.is_dir() else f"no such folder: {folder.name}") from None
-    except PermissionError:
-        raise GitError("git may not be executed here") from None
+    except OSError as error:
+        raise GitError(f"git cannot be executed here: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise GitError(f"git {arguments[0]} did not end within {timeout_s:g} s") from None
     if done.returncode != 0:
@@ -207,8 +207,8 @@ def blobs(repository: Repository, root: Path, paths: Sequence[str]) -> dict[str,
     if repository.commit:
         listing = os.fsdecode(run(root, "ls-tree", "-z", "HEAD", "--", *paths))
         held = {path: about.split()[2] for about, _, path in (row.partition("\t") for row in listing.split("\0") if row)}
-    names = os.fsencode("".join(f"{path}\n" for path in paths))
-    now = run(root, "hash-object", "--stdin-paths", stdin=names).decode().split()
+    names = os.fsencode("".join(f"{repository.prefix}{path}\n" for path in paths))  # from the top: read so in any folder
+    now = run(repository.top, "hash-object", "--stdin-paths", stdin=names).decode().split()
     return {path: (held.get(path), blob) for path, blob in zip(paths, now, strict=True)}
 
 

@@ -112,7 +112,7 @@ def open_task(config: TrainingConfig, root: Path) -> OpenTask:
         MachineError: A data file may not be read, or the disk failed.
     """
     root = root.resolve()
-    seed = config.seed if config.split.seed is None else config.split.seed
+    seed = config.data_seed
     if config.task.use is not None:
         task = make_task(config.task.use, config.task.options, root)
         holdings: _Holdings = _own_or_whole(task, config, root, seed)

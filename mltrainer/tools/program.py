@@ -15,7 +15,7 @@ from typing import Any
 from mltrainer.errors import InputError, MachineError, MltrainerError, StoppedError
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tasks.user_code import user_frame
-from mltrainer.workspace import MACHINE_ERRNOS, plain, read_json, write_atomic
+from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, plain, read_json, write_atomic
 
 CRASH_FILE = "crash.txt"
 
@@ -80,7 +80,7 @@ def run_program(work: Callable[[dict[str, Any], Events], int]) -> None:
     except SystemExit as error:
         code = _report(events, InputError(f"your code called sys.exit({error.code!r})", mend="raise an exception instead"))
     except Exception as error:
-        code = _report(events, _explained(error, root, job_file.parent))
+        code = _report(events, explained(error, root, job_file.parent))
     sys.exit(code)
 
 
@@ -90,8 +90,14 @@ def _report(events: Events, error: MltrainerError) -> int:
     return error.exit_code
 
 
-def _explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
-    """Return the machine's error, the user's (their code is on the stack) or ours, with the traceback saved."""
+def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
+    """Return the machine's error, the user's (their code is on the stack) or ours, with the traceback saved.
+
+    Args:
+        error: What was raised.
+        root: The project's folder.
+        folder: The job's folder, where the traceback goes.
+    """
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         return MachineError(error.strerror or str(error), where=str(error.filename or ""))
     text = redact("".join(traceback.format_exception(error)))
@@ -104,6 +110,8 @@ def _explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
             where=frame,
             mend=f"mend your code; the traceback is in {folder.name}/{CRASH_FILE}",
         )
+    if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
+        return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     return MltrainerError(
         f"{type(error).__name__}: {error}", where=str(folder / CRASH_FILE), mend="report this fault with that file"
     )

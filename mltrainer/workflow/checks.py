@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config, meets
-from mltrainer.phases.statistics import sign_flip_p_value
+from mltrainer.phases.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.workspace import digest
 
 Evidence = Mapping[str, Any]
@@ -326,15 +326,15 @@ def improvement_validated(record: Evidence, settings: Settings) -> Outcome:
     if (skip := _skipped(record)) is not None:
         return skip
     comparison = evidence["comparison"]
-    sign = 1 if evidence["metric"]["mode"] == "max" else -1
-    pairs = list(zip(comparison["candidate"], comparison["baseline"], strict=True))
-    finite = bool(pairs) and not any(isinstance(v, str) for pair in pairs for v in pair)
-    differences = [sign * (candidate - baseline) for candidate, baseline in pairs] if finite else []
-    p_value = sign_flip_p_value(differences) if differences else 1.0
-    enough = len(differences) >= int(settings["seeds"]) and len(set(comparison["seeds"])) == len(pairs)
-    mean = statistics.fmean(differences) if differences else 0.0
-    holds = enough and mean > 0 and p_value <= float(settings["level"])
-    found = {"mean_improvement": round(mean, 6), "p_value": p_value, "seeds": len(pairs), "promoted": evidence["promoted"]}
+    differences = improvements(comparison["candidate"], comparison["baseline"], evidence["metric"]["mode"])
+    fresh = len(set(comparison["seeds"])) == len(comparison["candidate"])
+    holds = fresh and is_better(differences, int(settings["seeds"]), float(settings["level"]))
+    found = {
+        "mean_improvement": round(statistics.fmean(differences), 6) + 0.0 if differences else None,  # 0.0, not -0.0
+        "p_value": sign_flip_p_value(differences) if differences else None,
+        "seeds": len(differences),
+        "promoted": evidence["promoted"],
+    }
     return _when(holds, found, f"widen the search space or the number of trials, then {RUN_OPTIMIZATION}")
 
 

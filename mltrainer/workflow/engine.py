@@ -17,8 +17,8 @@ from mltrainer.phases import baseline, diagnostics, finalization, optimization, 
 from mltrainer.phases.context import Context, Event, Result
 from mltrainer.workflow.gate import Gate, artifacts, check_gates, evaluate, read_waivers, statement
 from mltrainer.workflow.machine import LOCK_FILE, RUNNING_FILE, derive, next_phase
-from mltrainer.workflow.records import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record, seal
-from mltrainer.workspace import PHASES, Project, locked, pretty_json, write_atomic, write_json
+from mltrainer.workflow.records import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
+from mltrainer.workspace import PHASES, Project, locked, pretty_json, seal, write_atomic, write_json
 
 RUN: dict[str, Callable[[Context], Result]] = {
     "planning": planning.run,

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from mltrainer.workspace import Project, digest, sha256_bytes
+from mltrainer.workspace import Project, is_sealed, sha256_bytes
 
 RECORD_FILE = "record.json"
 GATE_FILE = "gate.json"
@@ -35,12 +35,6 @@ class Record:
         return found if isinstance(found, dict) else {}
 
 
-def seal(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with the digest of everything else in it."""
-    content = {key: value for key, value in record.items() if key != "seal"}
-    return {**content, "seal": digest(content)}
-
-
 def read_record(project: Project, phase: str) -> Record | None:
     """Return a phase's record, with its faults, or None where there is none."""
     path = project.phase_dir(phase) / RECORD_FILE
@@ -65,6 +59,15 @@ def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:
     faults = []
     if data.get("phase") != phase:
         faults.append(f"{name} is the record of phase {data.get('phase')!r}, expected {phase!r}")
-    if seal(data)["seal"] != data.get("seal"):
+    if not is_sealed(data):
         faults.append(f"{name} was edited: its content does not match its seal")
     return faults
+
+
+def run_of(record: Record) -> str | None:
+    """Return the id of the run that a phase's record is about; of a search, its best trial's."""
+    for key, name in (("run", "id"), ("replay", "run")):
+        place = record.evidence.get(key)
+        if isinstance(place, dict) and place.get(name):
+            return str(place[name])
+    return None

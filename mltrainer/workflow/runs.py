@@ -1,21 +1,22 @@
-"""Runs as people ask for them: found by id, prefix or phase, shown, compared, reproduced, diagnosed."""
+"""Runs as people ask for them: found by id, prefix or phase, shown, compared, diagnosed."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.loading import flatten
 from mltrainer.diagnostics.rules import diagnose, suggested_changes
-from mltrainer.errors import InputError, MltrainerError
-from mltrainer.phases.finalization import reproduction_row
-from mltrainer.phases.runs import RESULT_FILE, check_environment, reproduce
+from mltrainer.errors import InputError
+from mltrainer.phases.runs import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.reproducibility import fingerprint
-from mltrainer.reproducibility.environment import capture, difference
-from mltrainer.workflow.records import read_record
-from mltrainer.workspace import PHASES, Project, is_locked, read_json, sha256_file
+from mltrainer.workflow.records import Record, read_record, run_of
+from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_json
 
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
+_SHOWN = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
+_ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
 _EMPTY_RESULT: dict[str, Any] = {
     "steps": 0,
     "epochs": 0,
@@ -40,7 +41,7 @@ def find_run(project: Project, name: str | None) -> str:
     """
     if name is None or name in PHASES:
         return _phase_run(project, name)
-    found = [folder.name for folder in _folders(project) if folder.name.startswith(name)]
+    found = [run for run in run_ids(project) if name and run.startswith(name)]
     if len(found) == 1 or name in found:
         return name if name in found else found[0]
     if found:
@@ -49,60 +50,90 @@ def find_run(project: Project, name: str | None) -> str:
 
 
 def _phase_run(project: Project, phase: str | None) -> str:
-    for candidate in [phase] if phase else reversed(PHASES):
-        record = read_record(project, candidate)
-        run = record.evidence.get("run") if record else None
-        if isinstance(run, dict):
-            return str(run["id"])
-    raise InputError(f"{phase or 'the project'} has no run yet", mend="mltrainer run")
+    """Return the run of a phase's record; without a phase, of the newest that continues the present chain of records."""
+    for record in [read_record(project, phase)] if phase else reversed(_chain(project)):
+        if record is not None and (run := run_of(record)) is not None:
+            return run
+    if phase == PHASES[0]:
+        raise InputError("planning has no run: its two probes only show that a few steps repeat", mend="mltrainer runs list")
+    skipped = phase is not None and (record := read_record(project, phase)) and record.evidence.get("skipped") is True
+    why = "was skipped and has no run" if skipped else "has no run yet"
+    raise InputError(f"{phase or 'the project'} {why}", mend="mltrainer runs list" if skipped else "mltrainer run")
 
 
-def _folders(project: Project) -> list[Path]:
+def _chain(project: Project) -> list[Record]:
+    """Return the records from planning on, as far as each continues the one before."""
+    found: list[Record] = []
+    for phase in PHASES:
+        record = read_record(project, phase)
+        if record is None or record.faults or record.data.get("previous") != (found[-1].sha256 if found else None):
+            break
+        found.append(record)
+    return found
+
+
+def run_ids(project: Project) -> list[str]:
+    """Return the ids of all runs, oldest first; those that only a phase's record tells of, as in a fresh clone, come last."""
     folders = project.runs_dir.iterdir() if project.runs_dir.is_dir() else []
-    return sorted((f for f in folders if (f / "job.json").is_file()), key=lambda f: (f / "job.json").stat().st_mtime)
+    here = [folder for folder in folders if _ID.fullmatch(folder.name) and (folder / JOB_FILE).is_file()]
+    here.sort(key=lambda folder: ((folder / JOB_FILE).stat().st_mtime, folder.name))
+    return list(dict.fromkeys([*(folder.name for folder in here), *_recorded(project)]))
+
+
+def _recorded(project: Project) -> dict[str, dict[str, Any]]:
+    """Return the results that the phases' records hold, by run."""
+    runs = (record.evidence.get("run") for phase in PHASES if (record := read_record(project, phase)))
+    return {run["id"]: run for run in runs if isinstance(run, dict) and _ID.fullmatch(str(run.get("id")))}
 
 
 def list_runs(project: Project) -> list[dict[str, Any]]:
     """Return every run, oldest first."""
-    return [describe_run(project, folder.name) for folder in _folders(project)]
+    return [describe_run(project, run) for run in run_ids(project)]
 
 
 def describe_run(project: Project, run: str) -> dict[str, Any]:
     """Return a run as `runs show --json` prints it; from the committed records where the run's folder is not here."""
-    folder = project.runs_dir / run
+    is_running = is_locked(project.runs_dir / run / "lock")
     result = _result(project, run)
     if result is None:
-        job = read_json(folder / "job.json")
-        state = "running" if is_locked(folder / "lock") else "interrupted"
+        folder = project.runs_dir / run
+        job = _json(folder / JOB_FILE)
+        contract = job.get("contract")
+        known = contract if isinstance(contract, dict) else {}
         result = {
             **_EMPTY_RESULT,
+            **known,
             "id": run,
-            "phase": job["phase"],
-            "state": state,
+            "phase": job.get("phase"),
+            "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted",
             "parent": job.get("parent"),
-            **job["contract"],
         }
-    elif is_locked(folder / "lock"):
-        result = {**result, "state": "running"}
-    keys = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
-    return {key: result.get(key) for key in keys}
+    shown = {key: result.get(key) for key in _SHOWN}
+    return {**shown, "state": "running"} if is_running else shown
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return a file of a run's; nothing where it is missing or damaged, which is for `reproduce` and the gates to say."""
+    try:
+        found = read_json(path)
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _result(project: Project, run: str) -> dict[str, Any] | None:
-    try:
-        return dict(read_json(project.runs_dir / run / RESULT_FILE))
-    except InputError:
-        pass
-    for phase in PHASES:
-        record = read_record(project, phase)
-        recorded = record.evidence.get("run") if record else None
-        if isinstance(recorded, dict) and recorded.get("id") == run:
-            return recorded
-    return None
+    """Return a run's result: its own while that is what the run wrote, else the one in a phase's record."""
+    own = _json(project.runs_dir / run / RESULT_FILE)
+    return own if is_sealed(own) else _recorded(project).get(run)
 
 
 def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
-    """Return how two runs differ: config keys, digests, metrics, and the first step at which they part."""
+    """Return how two runs differ: config keys, digests, metrics, and the first step at which they part.
+
+    Returns:
+        first, second, differences, `first_divergence` (None: they do not part), and `steps_compared`: how many entries of
+        their chains were compared, 0 where one of the two is not here.
+    """
     sides = [_side(project, run) for run in (first, second)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
     differences = [
@@ -114,75 +145,14 @@ def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
         "second": second,
         "differences": differences,
         "first_divergence": fingerprint.first_divergence(*chains),
+        "steps_compared": min(sum(not line.startswith("w ") for line in chain) for chain in chains),
     }
 
 
 def _side(project: Project, run: str) -> dict[str, Any]:
     row = describe_run(project, run)
-    config = read_json(project.runs_dir / run / "job.json")["config"]
-    return {**flatten(config), **{key: row[key] for key in DIGESTS}, **row["metrics"]}
-
-
-def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> dict[str, Any]:
-    """Train a run again and return what `reproduce --json` prints; differences in what decides the bits come first.
-
-    Raises:
-        MltrainerError: The run is not finished, or its own files are damaged.
-    """
-    known = differences(project, run)
-    try:
-        check_environment(_recorded_environment(project))
-    except MltrainerError as error:
-        if error.exit_code != 5:
-            raise
-        return {"run": run, "identical": False, "steps_compared": 0, "first_divergence": None, "differences": known}
-    result = _result(project, run)
-    if result is None:
-        raise InputError(f"run {run} has no result", mend="finish it first: mltrainer run")
-    return _compared(project, run, result, tell, steps, known)
-
-
-def _compared(
-    project: Project, run: str, result: dict[str, Any], tell: Any, steps: int | None, known: list[dict[str, Any]]
-) -> dict[str, Any]:
-    again = reproduce(project, run, tell, steps)
-    row = reproduction_row(result, again)
-    whole = again["stop_reason"] != "max_steps"
-    identical = row["identical"] if whole else again["first_divergence"] is None
-    return {
-        "run": run,
-        "identical": identical,
-        "grade": "bitwise" if identical else "not reproduced",
-        "steps_compared": row["steps_compared"],
-        "first_divergence": row["first_divergence"],
-        "differences": known,
-    }
-
-
-def _recorded_environment(project: Project) -> dict[str, Any]:
-    record = read_record(project, "planning")
-    if record is None or record.faults:
-        raise InputError("planning has no sound record", mend="mltrainer phase run planning")
-    return dict(record.evidence["environment"])
-
-
-def differences(project: Project, run: str) -> list[dict[str, Any]]:
-    """Return what is not what it was when the run was made, by kind: environment, data, code, config."""
-    record = read_record(project, "planning")
-    found: list[dict[str, Any]] = []
-    if record is not None and not record.faults:
-        environment = record.evidence["environment"]
-        found += difference(environment, capture(environment["threads"]))
-        found += [_changed(project, row, "data") for row in record.data["inputs"] if row["role"] == "data"]
-    result = _result(project, run) or {}
-    found += [_changed(project, row, "code") for row in result.get("code_files", [])]
-    return [row for row in found if row["expected"] != row["found"]]
-
-
-def _changed(project: Project, row: dict[str, Any], kind: str) -> dict[str, Any]:
-    path = project.root / row["path"]
-    found = sha256_file(path)[:12] if path.is_file() else "missing"
-    return {"kind": kind, "what": row["path"], "expected": row["sha256"][:12], "found": found}
+    metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
+    return {**flatten(_config_of(project, run)), **{key: row[key] for key in DIGESTS}, **metrics}
 
 
 def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
@@ -200,8 +170,10 @@ def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
 
 
 def _config_of(project: Project, run: str) -> dict[str, Any]:
-    try:
-        return dict(read_json(project.runs_dir / run / "job.json")["config"])
-    except InputError:
-        record = read_record(project, "planning")
-        return dict(record.evidence["config"]) if record and not record.faults else {}
+    """Return a run's config; in a fresh clone from the records, where the final training's stands with its run."""
+    config = _json(project.runs_dir / run / JOB_FILE).get("config")
+    if isinstance(config, dict):
+        return config
+    evidence = [record.evidence for phase in PHASES if (record := read_record(project, phase)) and not record.faults]
+    own = [part["config"] for part in evidence if (part.get("run") or {}).get("id") == run and "config" in part]
+    return dict([*own, *(part["config"] for part in evidence if "config" in part), {}][0])

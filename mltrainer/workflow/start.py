@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
     write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())
     write_schemas(folder)
     told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
-    place = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     return [*told, f"next: {place}mltrainer run"]
 
 

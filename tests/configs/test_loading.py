@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import flatten, known_keys, read_text, set_dotted, validate
+from mltrainer.configs.loading import assign, flatten, known_keys, parse_assignment, read_text, validate
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.errors import InputError
 
@@ -119,28 +119,44 @@ def test_keys_are_known_at_every_place() -> None:
     assert known_keys(TrainingConfig, ("optimizer", "sgd")) == ["lr", "momentum", "name", "nesterov", "weight_decay"]
 
 
-def test_a_dotted_assignment_is_read_as_yaml() -> None:
-    value = {"optimizer": {"name": "adamw", "lr": 0.1}}
-    assert set_dotted(value, "optimizer.lr=3e-4")["optimizer"] == {"name": "adamw", "lr": 0.0003}
-    assert set_dotted(value, "model.hidden=[256,256]")["model"] == {"hidden": [256, 256]}
-    assert set_dotted(value, "clip=null")["clip"] is None
-
-
-def test_a_dotted_assignment_leaves_its_input_alone() -> None:
-    value = {"optimizer": {"lr": 0.1}}
-    set_dotted(value, "optimizer.lr=1")
-    assert value == {"optimizer": {"lr": 0.1}}
+def test_an_assignment_is_read_as_yaml() -> None:
+    assert parse_assignment("optimizer.lr=3e-4") == ("optimizer.lr", 0.0003)
+    assert parse_assignment("model.hidden=[256,256]") == ("model.hidden", [256, 256])
+    assert parse_assignment(" clip =null") == ("clip", None)
 
 
 @pytest.mark.parametrize("assignment", ["optimizer.lr", "=3", " = 3"])
 def test_an_assignment_without_key_or_value_is_refused(assignment: str) -> None:
     with pytest.raises(InputError, match="KEY=VALUE"):
-        set_dotted({}, assignment)
+        parse_assignment(assignment)
 
 
-def test_an_assignment_below_a_plain_value_is_refused() -> None:
+def test_a_dotted_key_is_replaced_and_its_input_left_alone() -> None:
+    value = {"optimizer": {"name": "adamw", "lr": 0.1}}
+    assert assign(value, [("optimizer.lr", 1)]) == {"optimizer": {"name": "adamw", "lr": 1}}
+    assert value == {"optimizer": {"name": "adamw", "lr": 0.1}}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_name_drops_the_old_groups_keys_in_whatever_order_it_is_given(order: int) -> None:
+    value = {"optimizer": {"name": "adamw", "lr": 0.1, "betas": [0.9, 0.999]}}
+    changes = [("optimizer.lr", 0.2), ("optimizer.name", "sgd")][::order]
+    assert assign(value, changes) == {"optimizer": {"name": "sgd", "lr": 0.2}}
+
+
+def test_the_same_name_again_drops_nothing() -> None:
+    value = {"optimizer": {"name": "sgd", "lr": 0.1}}
+    assert assign(value, [("optimizer.name", "sgd")]) == value
+
+
+def test_of_keys_that_exclude_one_another_the_new_one_stays() -> None:
+    value = {"evaluate": {"every_n_epochs": 1, "every_n_steps": None}}
+    assert assign(value, [("evaluate.every_n_steps", 50)]) == {"evaluate": {"every_n_steps": 50}}
+
+
+def test_a_key_below_a_plain_value_is_refused() -> None:
     with pytest.raises(InputError, match="epochs is 20"):
-        set_dotted({"epochs": 20}, "epochs.more=1")
+        assign({"epochs": 20}, [("epochs.more", 1)])
 
 
 GROUPS = st.dictionaries(st.text("xyz", min_size=1), st.integers(), min_size=1)
@@ -148,7 +164,4 @@ GROUPS = st.dictionaries(st.text("xyz", min_size=1), st.integers(), min_size=1)
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers() | GROUPS))
 def test_flattened_values_can_be_put_together_again(value: dict[str, object]) -> None:
-    again: dict[str, object] = {}
-    for key, item in flatten(value).items():
-        again = set_dotted(again, f"{key}={item}")
-    assert again == value
+    assert assign({}, flatten(value).items()) == value

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer import handbook
-from mltrainer.configs.loading import set_dotted
+from mltrainer.configs.loading import assign, parse_assignment
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_pages, suggested_changes
@@ -82,7 +82,7 @@ def test_every_command_of_a_page_sets_what_the_config_knows(name):
         words = shlex.split(command)
         config = CONFIG
         for place in (n for n, word in enumerate(words) if word == "--set"):
-            config = set_dotted(config, words[place + 1])
+            config = assign(config, [parse_assignment(words[place + 1])])
         defaults = TrainingConfig.model_validate(CONFIG).model_dump()
         TrainingConfig.model_validate(_merged(defaults, config))
 
@@ -96,10 +96,7 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def test_every_suggested_change_is_a_valid_config(name):
     config = TrainingConfig.model_validate(CONFIG).model_dump()
     for change in suggested_changes(diagnose(RECORDED[name]["run"], None), config):
-        changed = config
-        for key, value in change["set"].items():
-            changed = set_dotted(changed, f"{key}={value}")
-        assert TrainingConfig.model_validate(changed)
+        assert TrainingConfig.model_validate(assign(config, change["set"].items()))
 
 
 def test_links_between_the_pages_lead_somewhere():

@@ -14,8 +14,7 @@ import pytest
 
 from mltrainer.workflow.gate import check_gates
 from mltrainer.workflow.machine import derive
-from mltrainer.workflow.records import seal
-from mltrainer.workspace import PHASES, Project, pretty_json
+from mltrainer.workspace import PHASES, Project, pretty_json, seal
 from tests.conftest import Cli, commit, start_digits, succeed
 
 

@@ -91,7 +91,7 @@ def recorded_files(root: Path, job: dict[str, Any]) -> dict[str, str]:
 def _open(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Module]:
     """Return the task and a new model, seeded as training does."""
     determinism.switch_on(config.threads)
-    seeds.seed_everything(seeds.key(config.seed, "task"))
+    seeds.seed_everything(seeds.key(config.data_seed, "task"))
     task = open_task(config, root)
     seeds.seed_everything(seeds.key(config.seed, "model"))
     return task, task.task.model()

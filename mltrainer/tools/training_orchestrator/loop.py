@@ -136,8 +136,8 @@ class Trainer:
     def run(self) -> Outcome:
         """Train until the plan, early stopping, a signal, a divergence or a number that is not finite ends it."""
         self.model.train()
-        if self.step == 0 and not self.recorder.head.entries:
-            self._note_weights()
+        if self.step == 0 and not self.recorder.head.entries and self._note_weights():
+            return self.outcome
         self._steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
         handlers = {State.TRAIN: self._train, State.EVALUATE: self._evaluate, State.CHECKPOINT: self._checkpoint}
         state = State.TRAIN if self._more_to_do() else State.STOP

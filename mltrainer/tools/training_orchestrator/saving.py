@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from mltrainer.checkpointing.format import Snapshot, load, snapshot
@@ -92,16 +93,19 @@ class Checkpoints:
         for step in to_delete(list(self._existing()), self.config.metric.mode, self.config.checkpoint, ()):
             discard(self.path(step))
 
-    def drain(self) -> None:
-        """Wait until everything that was submitted is on the disk.
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Wait until everything that was submitted is on the disk, and end the writer.
 
         Raises:
             MachineError: The disk is full, or failed.
         """
-        if self._held is not None:
+        if error is None and self._held is not None:
             self._hand_over(self._held)
             self._held = None
-        self._writer.drain()
+        self._writer.__exit__(kind, error, trace)
 
     # --- reading ---
 

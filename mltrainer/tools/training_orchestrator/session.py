@@ -26,9 +26,10 @@ from mltrainer.tools.training_orchestrator.gpu import GpuWatch
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
 from mltrainer.tools.training_orchestrator.recorder import Recorder, gradient_row
 from mltrainer.tools.training_orchestrator.saving import Checkpoints
-from mltrainer.workspace import machine_faults, plain
+from mltrainer.workspace import machine_faults, plain, read_json, write_json
 
 EVENTS_FILE = "events.jsonl"
+INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 REHEARSAL_SAMPLES = 512
 
@@ -55,13 +56,13 @@ class Session:
         config = self.config
         determinism.switch_on(config.threads)
         self.draws = seeds.first_draws(config.seed)
-        seeds.seed_everything(seeds.key(config.seed, "task"))
+        seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = open_task(config, self.root)
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = self.task.task.model()
         check_model(self.task, self.model)
         self.model.to(config.device)
-        self.init_sha256 = weights_sha256(self.model.state_dict())
+        self.init_sha256 = self._note_initial_weights()
         self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device)}
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
@@ -76,15 +77,23 @@ class Session:
         self._restore()
         self.gpu = GpuWatch(config.device)
 
+    def _note_initial_weights(self) -> str:
+        """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""
+        state = self.model.state_dict()
+        tensors = {name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()}
+        trainable = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        write_json(self.folder / INITIAL_FILE, {"tensors": tensors, "trainable": trainable})
+        return weights_sha256(state)
+
     def _check_contract(self) -> None:
-        """Refuse data other than the contract's.
+        """Refuse data other than the contract's; a reproduction goes on, and shows what the other data changes.
 
         Raises:
             GateError: The data changed since planning.
         """
         expected = self.contract.get("data_sha256")
         self.contract["data_sha256"] = self.task.data_sha256
-        if expected is not None and expected != self.task.data_sha256:
+        if expected not in (None, self.task.data_sha256) and self.job["purpose"] != "reproduction":
             raise GateError(
                 f"the data is not what planning recorded: expected {expected[:12]}, found {self.task.data_sha256[:12]}",
                 mend="bring the data back, or record the new data with `mltrainer phase run planning`",
@@ -180,17 +189,19 @@ class Session:
             return None
         end = self.trainer.recorder.head.entries
         found = fingerprint.first_divergence(self._expected[end - len(lines) : end], lines)
-        return {**found, "tensor": self._divergent_tensor(found["step"])} if found else None
+        return {**found, "tensor": self._divergent_tensor(found["step"], found["what"])} if found else None
 
-    def _divergent_tensor(self, step: int) -> str | None:
-        """Return the first parameter whose gradient norm differs at a step, where both runs kept them."""
-        width = len(self.trainer.parameters)
-        expected = gradient_row(self.root / self.job["compare"], step, width)
-        found = gradient_row(self.folder, step, width)
-        if expected is None or found is None:
+    def _divergent_tensor(self, step: int, what: str) -> str | None:
+        """Return the first tensor that differs: at the start by its digest, later by its gradient's norm, where both kept it."""
+        if what == "samples":
             return None
-        names = self.trainer.parameter_names
-        return next((name for name, a, b in zip(names, expected, found, strict=True) if a != b), None)
+        folders = (self.root / self.job["compare"], self.folder)
+        expected, found = (_initial(folder) for folder in folders)
+        if step == 0 or expected.get("trainable") != found.get("trainable"):
+            return _first_difference(expected, found)
+        names = found["trainable"]
+        left, right = (gradient_row(folder, step, len(names)) or [] for folder in folders)
+        return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
 
     def _log(self, event: str, **values: Any) -> None:
         """Append to the run's own log; a full disk here stops the run like any other."""
@@ -204,12 +215,28 @@ class Session:
         self.events.send(
             "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
         )
-        with self.gpu:
+        with self.checkpoints, self.gpu:
             outcome = self.trainer.run()
-        self.checkpoints.drain()
         for interruption in outcome.interruptions:
             self._log("stopped", **interruption)
         return outcome
+
+
+def _initial(folder: Path) -> dict[str, Any]:
+    """Return what a run's model began as; nothing where that was not kept."""
+    try:
+        found = read_json(folder / INITIAL_FILE)
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _first_difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
+    """Return the first tensor, in the model's order, that two models do not begin with alike, or do not both train."""
+    tensors = [side.get("tensors", {}) for side in (expected, found)]
+    trained = set(expected.get("trainable", ())) ^ set(found.get("trainable", ()))
+    names = dict.fromkeys([*tensors[1], *tensors[0]]) if all(tensors) else {}
+    return next((name for name in names if name in trained or tensors[0].get(name) != tensors[1].get(name)), None)
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:

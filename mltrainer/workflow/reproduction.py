@@ -1,0 +1,126 @@
+"""`mltrainer reproduce`: a recorded run trained again, and what differs where its bits do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.phases.reproducing import original_run, reproduce
+from mltrainer.phases.runs import RESULT_FILE
+from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.workflow.records import read_record
+from mltrainer.workspace import PHASES, Project, sha256_file
+
+Row = dict[str, Any]
+
+
+def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> Row:
+    """Train a run again and return what `reproduce --json` prints.
+
+    It trains whatever differs from when the run was made, because only the bits show what a difference does; where the
+    changed code or data cannot be trained at all, that is the answer.
+
+    Raises:
+        InputError: The run has not ended, or it is not here.
+        GateError: Its own files are damaged.
+        MltrainerError: Training failed although nothing differs.
+    """
+    result, _ = original_run(project, run)
+    _refuse_edited(project, run)
+    known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
+    try:
+        again = reproduce(project, run, tell, steps)
+    except (InputError, GateError) as error:
+        if not known:
+            raise
+        return _answer(run, None, known, error)
+    return _answer(run, again.row, [*known, *_measured(result, again.result, known)], None)
+
+
+def holds(found: Row) -> bool:
+    """Return whether a reproduction is one: the same bits, in the same environment."""
+    return bool(found["identical"]) and not any(row["kind"] == "environment" for row in found["differences"])
+
+
+def _answer(run: str, row: Row | None, differences: list[Row], error: MltrainerError | None) -> Row:
+    shown = row or {"identical": False, "grade": "not reproduced", "steps_compared": 0, "first_divergence": None}
+    return {
+        "run": run,
+        **{key: shown[key] for key in ("identical", "grade", "steps_compared", "first_divergence")},
+        "differences": differences,
+        "error": str(error) if error else None,
+    }
+
+
+def _refuse_edited(project: Project, run: str) -> None:
+    """Refuse a run whose result is not the one that a phase's record is bound to.
+
+    Raises:
+        GateError: With both digests.
+    """
+    path = project.runs_dir / run / RESULT_FILE
+    name, found = project.relative(path), sha256_file(path)
+    for phase in PHASES:
+        record = read_record(project, phase)
+        for row in record.data.get("inputs", []) if record and not record.faults else []:
+            if row["path"] == name and row["sha256"] != found:
+                raise GateError(
+                    f"it is not the file that the record of {phase} is bound to: {row['sha256'][:12]} -> {found[:12]}",
+                    where=name,
+                    mend=f"bring the file back, or mltrainer phase run {phase}",
+                )
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def environment_differences(project: Project, result: Row) -> list[Row]:
+    """Return how this machine's environment differs from the run's; one by one where planning's record is the run's."""
+    found = capture(result["threads"])
+    expected, actual = result["environment_sha256"], environment_digest(found)
+    if expected == actual:
+        return []
+    evidence = _planning(project, "environment")
+    if evidence is not None and environment_digest(evidence) == expected:
+        return [dict(row) for row in difference(evidence, found)]
+    return [_row("environment", "all of it (the run was planned before the present plan)", expected[:12], actual[:12])]
+
+
+def data_differences(project: Project, result: Row) -> list[Row]:
+    """Return the data files that are not what they were, where planning's record is the run's."""
+    evidence = _planning(project, "data")
+    rows = evidence["files"] if evidence is not None and evidence["sha256"] == result["data_sha256"] else []
+    return _changed(project, rows, "data")
+
+
+def code_differences(project: Project, result: Row) -> list[Row]:
+    """Return the files of code that are not what the run imported."""
+    return _changed(project, result["code_files"], "code")
+
+
+def _planning(project: Project, key: str) -> Row | None:
+    record = read_record(project, PHASES[0])
+    return record.evidence.get(key) if record is not None and not record.faults else None
+
+
+def _changed(project: Project, rows: Iterable[Row], kind: str) -> list[Row]:
+    paths = {row["path"]: project.root / row["path"] for row in rows}
+    now = {name: sha256_file(path) if path.is_file() else "missing" for name, path in paths.items()}
+    return [_row(kind, r["path"], r["sha256"][:12], now[r["path"]][:12]) for r in rows if now[r["path"]] != r["sha256"]]
+
+
+def _measured(result: Row, again: Row, known: list[Row]) -> list[Row]:
+    """Return what only the training itself could show: other samples, more code, other arithmetic."""
+    found = []
+    if again["data_sha256"] != result["data_sha256"] and not any(row["kind"] == "data" for row in known):
+        found.append(_row("data", "samples and splits", result["data_sha256"][:12], again["data_sha256"][:12]))
+    before = {row["path"] for row in result["code_files"]}
+    found += [_row("code", r["path"], "not imported", r["sha256"][:12]) for r in again["code_files"] if r["path"] not in before]
+    if again["numerics_class"] != result["numerics_class"]:
+        found.append(_row("environment", "numerics", str(result["numerics_class"]), str(again["numerics_class"])))
+    return found
+
+
+def _row(kind: str, what: str, expected: str, found: str) -> Row:
+    return {"kind": kind, "what": what, "expected": expected, "found": found}

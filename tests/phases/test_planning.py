@@ -1,0 +1,288 @@
+"""Planning's config: edits stay, the project file flows through, what is typed comes last, and no secret is written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltrainer.configs.pages import phase_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.phases.context import Context
+from mltrainer.phases.planning import CONFIG_FILE, Plan, cleaned, config_text, estimate, merge, plan_config
+from mltrainer.workspace import Project
+from tests.conftest import Cli
+from tests.projects import write_rings
+
+KEY = "AKIA" + "IOSFODNN7QXAMPLE"  # put together here, so that no scanner takes this file for a leak
+
+
+def context(folder: Path, *assignments: str, **changes: Any) -> Context:
+    project = write_rings(folder, **changes)
+    return Context(project, phase_page("planning", None), {}, None, None, assignments, lambda event: None)
+
+
+def planned(ctx: Context) -> tuple[Context, Plan]:
+    """Plan, and write what planning would; return the context of the next planning as well."""
+    plan = plan_config(ctx)
+    ctx.folder.mkdir(parents=True, exist_ok=True)
+    if plan.text is not None:
+        (ctx.folder / CONFIG_FILE).write_text(plan.text)
+    current = {"evidence": {"generated": plan.generated}}
+    return replace(ctx, current=current, assignments=()), plan
+
+
+def edit(ctx: Context, old: str, new: str) -> None:
+    path = ctx.folder / CONFIG_FILE
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def project_file(ctx: Context, **changes: Any) -> None:
+    values = yaml.safe_load(ctx.project.file.read_text())
+    ctx.project.file.write_text(yaml.safe_dump({**values, **changes}))
+
+
+# --- what planning makes of the files -------------------------------------------------------------
+
+
+def test_the_config_is_complete_and_explains_every_key(tmp_path: Path) -> None:
+    _, plan = planned(context(tmp_path))
+    assert plan.text is not None
+    assert yaml.safe_load(plan.text).keys() == TrainingConfig.model_fields.keys()
+    assert "# passes over the training data\nepochs: 20" in plan.text
+    assert plan.edited == {}
+
+
+def test_planning_again_changes_nothing(tmp_path: Path) -> None:
+    ctx, first = planned(context(tmp_path))
+    again = plan_config(ctx)
+    assert (again.config, again.text) == (first.config, None)
+
+
+def test_an_edit_is_kept_and_told(tmp_path: Path) -> None:
+    ctx, _ = planned(context(tmp_path))
+    edit(ctx, "epochs: 20", "epochs: 7")
+    plan = plan_config(ctx)
+    assert plan.config.epochs == 7
+    assert plan.edited == {"epochs": 7}
+
+
+def test_a_change_of_the_project_file_flows_through_beside_an_edit(tmp_path: Path) -> None:
+    ctx, _ = planned(context(tmp_path))
+    edit(ctx, "epochs: 20", "epochs: 7")
+    project_file(ctx, seed=5, split={"validation": 0.3, "test": 0.1})
+    plan = plan_config(ctx)
+    assert (plan.config.seed, plan.config.split.validation, plan.config.epochs) == (5, 0.3, 7)
+    assert plan.edited == {"epochs": 7}
+
+
+def test_an_edit_of_a_key_stays_although_the_project_file_changes_it_too(tmp_path: Path) -> None:
+    ctx, _ = planned(context(tmp_path))
+    edit(ctx, "seed: 42", "seed: 43")
+    project_file(ctx, seed=5)
+    assert plan_config(ctx).config.seed == 43
+
+
+def test_an_option_that_leaves_the_project_file_leaves_the_config(tmp_path: Path) -> None:
+    task = {"use": "my_task:Rings", "options": {"n": 200, "pause": 0.1}}
+    ctx, _ = planned(context(tmp_path, task=task))
+    project_file(ctx, task={**task, "options": {"n": 200}})
+    assert plan_config(ctx).config.task.options == {"n": 200}
+
+
+def test_a_persons_comments_survive_a_change(tmp_path: Path) -> None:
+    ctx, _ = planned(context(tmp_path))
+    edit(ctx, "epochs: 20", "# agreed with Kim on Monday\nepochs: 20  # not fewer")
+    edit(ctx, "optimizer:", "# the usual\noptimizer:")
+    plan = plan_config(replace(ctx, assignments=("optimizer.lr=0.5",)))
+    assert plan.text is not None
+    assert "# agreed with Kim on Monday\nepochs: 20  # not fewer\n" in plan.text
+    assert "# the usual\noptimizer:" in plan.text
+    assert yaml.safe_load(plan.text)["optimizer"]["lr"] == 0.5
+
+
+def test_a_config_on_one_line_is_written_anew(tmp_path: Path) -> None:
+    ctx, plan = planned(context(tmp_path))
+    (ctx.folder / CONFIG_FILE).write_text(json.dumps(plan.config.model_dump()))
+    again = plan_config(replace(ctx, assignments=("epochs=3",)))
+    assert again.text == config_text(again.config.model_dump())
+
+
+def test_a_key_that_was_deleted_is_written_again(tmp_path: Path) -> None:
+    ctx, plan = planned(context(tmp_path))
+    edit(ctx, "accumulate: 1\n", "")
+    again = plan_config(ctx)
+    assert again.text is not None
+    assert yaml.safe_load(again.text) == plan.config.model_dump()
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def test_what_is_typed_comes_last_and_counts_as_an_edit(tmp_path: Path) -> None:
+    _, plan = planned(context(tmp_path, "optimizer.lr=3e-4", "epochs=4"))
+    assert (plan.config.optimizer.lr, plan.config.epochs) == (3e-4, 4)
+    assert plan.edited == {"optimizer.lr": 3e-4, "epochs": 4}
+
+
+def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
+    _, plan = planned(context(tmp_path, "optimizer.lr=0.05", "optimizer.name=sgd"))
+    assert plan.config.optimizer.model_dump() == {
+        "name": "sgd",
+        "lr": 0.05,
+        "momentum": 0.9,
+        "nesterov": False,
+        "weight_decay": 1e-4,
+    }
+
+
+def test_evaluating_by_steps_takes_the_place_of_by_epochs(tmp_path: Path) -> None:
+    _, plan = planned(context(tmp_path, "evaluate.every_n_steps=50"))
+    assert plan.config.evaluate.model_dump() == {"every_n_epochs": None, "every_n_steps": 50}
+
+
+def test_another_optimizer_in_the_file_is_an_edit_that_stays(tmp_path: Path) -> None:
+    ctx, _ = planned(context(tmp_path, "optimizer.name=sgd"))
+    project_file(ctx, seed=5)
+    assert plan_config(ctx).config.optimizer.name == "sgd"
+
+
+FAULTS = {
+    "optimiser.lr=1": "unknown key 'optimiser'; did you mean 'optimizer'",
+    "optimizer.rate=1": "key optimizer.rate: unknown key 'rate'",
+    "epochs=many": "key epochs: Input should be a valid integer; found 'many'",
+    "epochs=0": "key epochs: Input should be greater than or equal to 1",
+    "epochs.more=1": "epochs is 20, not a group of keys",
+    "optimizer.name=adam": "did you mean 'adamw'",
+    "epochs": "KEY=VALUE was expected",
+    "epochs=[1": "not valid YAML",
+}
+
+
+@pytest.mark.parametrize("assignment", FAULTS)
+def test_a_mistake_on_the_command_line_is_named_and_nothing_is_written(tmp_path: Path, assignment: str) -> None:
+    ctx = context(tmp_path, assignment)
+    with pytest.raises(InputError) as caught:
+        plan_config(ctx)
+    assert FAULTS[assignment] in str(caught.value)
+    assert not ctx.folder.exists()
+
+
+def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path) -> None:
+    ctx, _ = planned(context(tmp_path))
+    edit(ctx, "epochs: 20", "epoch: 20")
+    with pytest.raises(InputError, match=rf"{CONFIG_FILE}:\d+, key epoch: unknown key 'epoch'; did you mean 'epochs'"):
+        plan_config(ctx)
+
+
+# --- merge ----------------------------------------------------------------------------------------
+
+SGD, ADAM = {"name": "sgd", "lr": 0.1}, {"name": "adamw", "lr": 0.001, "eps": 1e-8}
+MERGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ({"a": 1}, {"a": 1}, {"a": 1}, {"a": 1}),
+    ({"a": 2}, {"a": 1}, {"a": 1}, {"a": 2}),
+    ({"a": 1}, {"a": 3}, {"a": 1}, {"a": 3}),
+    ({"g": {"x": 2, "y": 1}}, {"g": {"x": 1, "y": 5}}, {"g": {"x": 1, "y": 1}}, {"g": {"x": 2, "y": 5}}),
+    ({"o": ADAM}, {"o": SGD}, {"o": ADAM}, {"o": SGD}),
+    ({"o": SGD}, {"o": {**ADAM, "lr": 0.5}}, {"o": ADAM}, {"o": {**ADAM, "lr": 0.5}}),
+    ({"clip": {"norm": 1.0}}, {"clip": None}, {"clip": {"norm": 1.0}}, {"clip": None}),
+    ({"clip": {"norm": 2.0}}, {"clip": {"norm": 1.0}}, {"clip": None}, {"clip": {"norm": 1.0}}),
+]
+
+
+@pytest.mark.parametrize(("generated", "current", "before", "expected"), MERGES)
+def test_edits_are_what_differs_from_what_was_generated_before(
+    generated: dict[str, Any], current: dict[str, Any], before: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert merge(generated, current, before) == expected
+
+
+# --- the estimate ---------------------------------------------------------------------------------
+
+
+def probe(step_us: float, peak_mb: float) -> dict[str, Any]:
+    return {
+        "step_time_us": {"median": step_us},
+        "planned_steps": 200,
+        "rehearsal": {"seconds": 0.1, "samples": 100},
+        "data": {"splits": {"validation": {"samples": 50}}},
+        "time_s": {"setup": 1.0},
+        "memory": {"peak_rss_mb": peak_mb},
+        "parameters": 2**20,
+    }
+
+
+def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: Path) -> None:
+    config = plan_config(context(tmp_path, "epochs=10")).config
+    found = estimate(config, [probe(2000, 300), probe(1000, 310)], 8000, 2**30)
+    assert found["minutes"] * 60 == pytest.approx(200 * 0.001 + 10 * 2 * 50 * 0.001 + 1.0)
+    assert (found["step_time_us"], found["peak_mb"], found["available_mb"]) == (1000, 310, 8000)
+    assert (found["checkpoint_mb"], found["disk_free_mb"], found["budget_minutes"]) == (12, 1024, 5)
+
+
+def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
+    often, seldom = (
+        estimate(plan_config(context(tmp_path, f"evaluate.every_n_steps={n}")).config, [probe(1000, 300)], 8000, 2**30)
+        for n in (10, 100)
+    )
+    assert often["minutes"] > seldom["minutes"]
+
+
+# --- secrets --------------------------------------------------------------------------------------
+
+
+def holders(project: Project) -> list[str]:
+    """Return the files of a project in which the key stands."""
+    files = (path for path in project.root.rglob("*") if path.is_file())
+    return sorted(project.relative(path) for path in files if KEY.encode() in path.read_bytes())
+
+
+def found_secrets(project: Project) -> list[dict[str, Any]]:
+    record = json.loads((project.phase_dir("planning") / "record.json").read_bytes())
+    return list(record["evidence"]["secrets"]["found"])
+
+
+def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path, cli: Cli) -> None:
+    project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 200, "cloud": KEY}})
+    said = cli("phase", "run", "planning", "--project", tmp_path)
+    assert said.code == 4
+    assert "no_secrets fails" in said.out
+    assert holders(project) == ["mltrainer.yaml"]
+    line = next(n for n, text in enumerate(project.file.read_text().splitlines(), 1) if KEY in text)
+    assert found_secrets(project)[0] == {"path": "mltrainer.yaml", "line": line, "kind": "AWS access key"}
+
+
+def test_a_secret_on_the_command_line_is_written_nowhere(tmp_path: Path, cli: Cli) -> None:
+    project = write_rings(tmp_path)
+    said = cli("phase", "run", "planning", "--project", tmp_path, "--set", f"task.options.cloud={KEY}")
+    assert said.code == 4
+    assert holders(project) == []
+    assert found_secrets(project)[0]["path"] == "record.json"
+
+
+def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
+    project = write_rings(tmp_path)
+    template = cli("guide", "--raw", "configs/baseline_template.yaml").out
+    names = ["configs/baseline_template.yaml", "mltrainer.yaml"]
+    for name, text in zip(names, (template, project.file.read_text()), strict=True):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"# {KEY}\n{text}")
+    assert cli("phase", "run", "planning", "--project", tmp_path).code == 4
+    assert holders(project) == names
+    assert sorted(row["path"] for row in found_secrets(project)) == names
+
+
+def test_a_secret_is_taken_out_of_values_and_names_of_a_record() -> None:
+    password = "hunter2-" + "Zx9!qP4t"
+    record = {"password": password, "list": [KEY, "plain"], KEY: 1, "deep": {"n": 2, "url": f"https://a:{password}@b"}}
+    text = json.dumps(cleaned(record))
+    assert KEY not in text
+    assert password not in text
+    assert cleaned({"a": ["plain", 1, None], "b": 0.5}) == {"a": ["plain", 1, None], "b": 0.5}
