@@ -4,7 +4,6 @@ import platform
 import socket
 import subprocess
 import sys
-import time
 from importlib import metadata
 from types import SimpleNamespace
 
@@ -71,14 +70,12 @@ def test_neither_host_nor_user_nor_paths_are_recorded(captured, tmp_path):
     assert '"/' not in text
 
 
-def test_capturing_imports_nothing_heavy_and_is_quick():
+def test_capturing_imports_nothing_heavy():
     code = (
-        "import sys, time\nfrom mltrainer.reproducibility.environment import capture\n"
-        "start = time.perf_counter(); capture(1); print(time.perf_counter() - start, *({'torch', 'numpy'} & set(sys.modules)))"
+        "import sys\nfrom mltrainer.reproducibility.environment import capture\n"
+        "capture(1); print(*({'torch', 'numpy'} & set(sys.modules)))"
     )
-    seconds, *heavy = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert heavy == []
-    assert float(seconds) < 1  # measured: 0.04 s; the limit leaves room for a busy machine
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
 
 
 def test_capturing_twice_gives_the_same(captured):
@@ -370,9 +367,3 @@ def test_requirements_are_read_by_pip(captured, tmp_path):
     file.write_text(requirements(captured))
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", "--quiet", "-r", str(file)]
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
-
-
-def test_a_second_capture_takes_less_than_its_limit():
-    start = time.perf_counter()
-    capture(1)
-    assert time.perf_counter() - start < 1
