@@ -60,7 +60,7 @@ wheel-test: $(STAMP)  ## the built wheel, away from the checkout
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(WHEEL)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
 	@set -e; python="$$PWD/$(WHEEL)/venv/bin/python"; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
-	cp -R tests pyproject.toml "$$dir"; cd "$$dir"; \
+	cp -R tests pyproject.toml README.md "$$dir"; cd "$$dir"; \
 	MLTRAINER_TEST_WHEEL=1 "$$python" -m pytest -q -m wheel -p no:cacheprovider
 
 clean:  ## remove what was built, measured and cached; .venv stays

@@ -72,6 +72,22 @@ class StoppedError(MltrainerError):
         self.exit_code = exit_code
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM as an exception: what is half-written is cleaned away as after a Ctrl-C, and nothing takes it for a failure."""
+
+
+def raise_terminated(_number: int, _frame: object) -> None:
+    """Raise `Terminated`; the handler of SIGTERM in programs of our own."""
+    raise Terminated
+
+
+def interrupted(error: BaseException | None) -> StoppedError:
+    """Return what to tell after a Ctrl-C, or after SIGTERM where the error or its cause is `Terminated`."""
+    by_term = isinstance(error, Terminated) or isinstance(getattr(error, "__cause__", None), Terminated)
+    code, what = (143, "terminated") if by_term else (130, "interrupted")
+    return StoppedError(what, exit_code=code, mend="type the same command again to go on")
+
+
 def error_for_exit(code: int, message: str) -> MltrainerError:
     """Return the error that stands for a tool's exit code."""
     for kind in (InputError, GateError, DifferenceError, InUseError, MachineError):

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -25,7 +26,11 @@ from mltrainer.errors import InputError, InUseError, MachineError
 
 PHASES = ("planning", "baseline", "diagnostics", "optimization", "finalization")
 PROJECT_FILE = "mltrainer.yaml"
-MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE}
+TEMPORARY = ".tmp-"  # begins the name of what is being written
+MACHINE_ERRNOS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.ENODEV, errno.ETIMEDOUT),
+}
 NAME_ERRNOS = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}  # a path that was given cannot be what is meant
 
 
@@ -112,7 +117,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     with machine_faults(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
@@ -125,6 +130,16 @@ def write_atomic(path: Path, data: bytes) -> None:
                 os.unlink(temporary)
             raise
         sync_folder(path.parent)
+
+
+def clear_temporary(folder: Path) -> None:
+    """Remove what writes that died left in a folder; only for whoever holds the lock of what is written there."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

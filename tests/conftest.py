@@ -48,13 +48,13 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
 
 
 def shared(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """Return a folder that is made once by whichever worker comes first."""
+    """Return a folder that is made once by whichever worker comes first; other modules may use the same name."""
     base = tmp_path_factory.getbasetemp()
-    base = base.parent if base.name.startswith("popen-") else base
-    folder, done = base / "shared" / name, base / "shared" / f"{name}.done"
+    base = (base.parent if base.name.startswith("popen-") else base) / "shared" / make.__module__
+    folder, done = base / name, base / f"{name}.done"
     while not done.exists():
         try:
-            with locked(base / "shared" / f"{name}.lock", name):
+            with locked(base / f"{name}.lock", name):
                 if not done.exists():
                     make(folder)
                     done.touch()

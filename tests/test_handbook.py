@@ -74,7 +74,7 @@ def test_lines_of_front_matter_are_those_of_the_file(project: Path) -> None:
 def test_a_template_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs/tuning_template.yaml").write_text("- 1\n")
-    with pytest.raises(InputError, match="dictionary"):
+    with pytest.raises(InputError, match="keys with values were expected"):
         tuning_template(tmp_path)
 
 

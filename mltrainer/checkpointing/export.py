@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from mltrainer.checkpointing.manifest import TEMPORARY
 from mltrainer.errors import MachineError
-from mltrainer.workspace import MACHINE_ERRNOS, machine_faults
+from mltrainer.workspace import MACHINE_ERRNOS, TEMPORARY, machine_faults
 
 Inputs = tuple[Tensor, ...]
 Call = Callable[[Inputs], list[Tensor]]

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from mltrainer.checkpointing.manifest import (
     MANIFEST_FILE,
     REPLACED,
-    TEMPORARY,
     TENSORS_FILE,
     TREE_FILE,
     Skipped,
@@ -41,7 +40,7 @@ from mltrainer.checkpointing.manifest import (
 )
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import GateError, InputError
-from mltrainer.workspace import machine_faults, sync_folder
+from mltrainer.workspace import TEMPORARY, machine_faults, sync_folder
 
 __all__ = ["Skipped", "Snapshot", "file_rows", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
 

@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError
-from mltrainer.workspace import digest, machine_faults, pretty_json, sha256_bytes, sync_folder
+from mltrainer.workspace import TEMPORARY, digest, machine_faults, pretty_json, sha256_bytes, sync_folder
 
 TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 STATE_FILES = (TENSORS_FILE, TREE_FILE)
-TEMPORARY = ".tmp-"  # a save that is under way, or was when its process died
 REPLACED = ".old-"  # a checkpoint for which another one of the same step is being renamed into place
 
 _STEP = re.compile(r"^step-([0-9]{8,15})$")

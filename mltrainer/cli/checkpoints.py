@@ -52,7 +52,7 @@ def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
     from mltrainer.checkpointing.registry import verify as verify_files
 
     project = open_project(folder)
-    rows = verify_files(project, find_run(project, run) if run else None)
+    rows = verify_files(project, find_run(project, run) if run is not None else None)
     damaged = [row for row in rows if not row["ok"]]
     if as_json:
         emit({"intact": not damaged, "checkpoints": rows})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -14,7 +15,7 @@ from typing import Any
 import click
 
 from mltrainer import __version__
-from mltrainer.errors import MltrainerError, StoppedError
+from mltrainer.errors import MltrainerError, interrupted, raise_terminated
 
 # name: (module, attribute, one-line help); the modules import what they need, this one stays light
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -86,6 +87,7 @@ def get(name: str) -> click.Command:
 
 def main() -> None:
     """Run the command line and exit with the contract's code."""
+    signal.signal(signal.SIGTERM, raise_terminated)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -104,8 +106,8 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        return _fail(StoppedError("interrupted", exit_code=130, mend="type the same command again to go on"))
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _fail(interrupted(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: say nothing more
         return 0
@@ -129,9 +131,8 @@ def _fault(error: Exception) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
-        return MachineError(
-            error.strerror or str(error), where=str(error.filename or ""), mend="check the disk and its permissions"
-        )
+        mend = "check the disk and its permissions, then type the same command again"
+        return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, mend=mend)
     text = redact("".join(traceback.format_exception(error)))
     state = Path.cwd() / ".mltrainer"
     path = (state if state.is_dir() else Path(tempfile.gettempdir())) / "mltrainer-fault.txt"

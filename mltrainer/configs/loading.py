@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,8 +34,13 @@ def read_text(path: Path, what: str) -> bytes:
         raise InputError(f"{what} cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def validate(model: type[Model], document: yaml.Document) -> Model:
+def validate(model: type[Model], document: yaml.Document, elsewhere: Mapping[str, str] | None = None) -> Model:
     """Return the model that a document describes.
+
+    Args:
+        model: The file's model.
+        document: Its content.
+        elsewhere: Keys of another file, each with where it belongs, for who looks for them here.
 
     Raises:
         InputError: All faults at once, each with file, line, key, what was expected and found.
@@ -44,8 +49,8 @@ def validate(model: type[Model], document: yaml.Document) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        faults = [_fault(model, document, fault) for fault in error.errors(include_url=False)]
-        raise InputError("\n".join(dict.fromkeys(faults))) from error
+        faults = [_fault(model, document, fault, elsewhere or {}) for fault in error.errors(include_url=False)]
+        raise InputError("\n".join(dict.fromkeys(faults)), mend=yaml.AGAIN) from error
 
 
 def validate_values(model: type[Model], values: dict[str, Any], where: str) -> Model:
@@ -57,16 +62,35 @@ def validate_values(model: type[Model], values: dict[str, Any], where: str) -> M
     return validate(model, yaml.Document(values, {}, where))
 
 
-def _fault(model: type[BaseModel], document: yaml.Document, fault: Any) -> str:
+def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewhere: Mapping[str, str]) -> str:
     path = _own_path(document, fault["loc"])
     if fault["type"] == "extra_forbidden":
         names = known_keys(model, fault["loc"][:-1])
-        close = difflib.get_close_matches(str(path[-1]), names, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(names)) or 'none'}"
+        hint = _hint(str(path[-1]), names, elsewhere if len(path) == 1 else {})
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     found = fault.get("input")
     shown = "" if fault["type"] == "missing" else f"; found {found!r}"[:200]
-    return f"{document.where(path)}: {fault['msg']}{shown}{_nearest(fault)}"
+    return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
+
+
+def _hint(key: str, names: list[str], elsewhere: Mapping[str, str]) -> str:
+    """Return what an unknown key may have been meant to be."""
+    close = [key] if key in elsewhere else difflib.get_close_matches(key, [*names, *elsewhere], n=1, cutoff=0.5)
+    if not close:
+        return f"known keys: {', '.join(sorted(names)) or 'none'}"
+    return f"{close[0]!r} belongs in {elsewhere[close[0]]}" if close[0] in elsewhere else f"did you mean {close[0]!r}?"
+
+
+def _expected(fault: Any) -> str:
+    """Return what was expected, without the library's own words for it."""
+    context = fault.get("ctx") or {}
+    if fault["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "keys with values were expected"
+    if fault["type"] == "union_tag_not_found":
+        return f"a {context['discriminator']} was expected, which says what it is"
+    if fault["type"] == "union_tag_invalid":
+        return f"{context['tag']!r} is none of {context['expected_tags']}"
+    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _nearest(fault: Any) -> str:

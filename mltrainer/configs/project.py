@@ -14,6 +14,7 @@ from mltrainer.configs.loading import Strict, read_text, validate
 
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run planning --set KEY=VALUE)"
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
 
@@ -258,7 +259,8 @@ def load_project(path: Path) -> ProjectConfig:
     Raises:
         InputError: With file, line and key of every fault.
     """
-    return validate(ProjectConfig, yaml.parse(read_text(path, "the project file"), path.name))
+    elsewhere = {key: TRAINING for key in TrainingConfig.model_fields if key not in ProjectConfig.model_fields}
+    return validate(ProjectConfig, yaml.parse(read_text(path, "the project file"), path.name), elsewhere)
 
 
 def load_training(path: Path, name: str) -> TrainingConfig:

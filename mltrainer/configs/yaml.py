@@ -16,6 +16,7 @@ from mltrainer.errors import InputError
 
 MAX_BYTES = 1_000_000  # a file that a person writes is far smaller; larger ones are refused unparsed
 MAX_DIGITS = 300  # no number in a config is longer; Python refuses to convert very long ones
+AGAIN = "mend it, then type the same command again"
 MAX_DEPTH = 40  # deeper nesting overflows the parser's stack
 
 _SCALARS: list[tuple[str, str, str]] = [
@@ -105,17 +106,17 @@ def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:
     """
     raw = text.encode() if isinstance(text, str) else text
     if len(raw) > MAX_BYTES:
-        raise InputError(f"{len(raw)} bytes; a file of at most {MAX_BYTES} was expected", where=name)
+        raise InputError(f"{len(raw)} bytes; a file of at most {MAX_BYTES} was expected", where=name, mend=AGAIN)
     try:
         decoded = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text at byte {error.start}", where=name) from error
+        raise InputError(f"not UTF-8 text at byte {error.start}", where=name, mend=AGAIN) from error
     _check_depth(decoded, name)
     try:
         composer = _Composer(decoded)
         node = composer.get_single_node()
     except yaml.YAMLError as error:
-        raise InputError(_problem(error), where=_where(error, name, first_line)) from error
+        raise InputError(_problem(error), where=_where(error, name, first_line), mend=AGAIN) from error
     builder = _Builder(name, first_line)
     value = builder.build(node, ()) if node is not None else None
     return Document(value, builder.lines, name)
@@ -129,7 +130,7 @@ def _check_depth(text: str, name: str) -> None:
         deepest = max(deepest, depth)
     indents = max((len(line) - len(line.lstrip(" -")) for line in text.splitlines()), default=0)
     if deepest > MAX_DEPTH or indents > 4 * MAX_DEPTH:
-        raise InputError(f"nested more than {MAX_DEPTH} levels deep", where=name)
+        raise InputError(f"nested more than {MAX_DEPTH} levels deep", where=name, mend=AGAIN)
 
 
 def _problem(error: yaml.YAMLError) -> str:
@@ -158,7 +159,7 @@ class _Builder:
             raise InputError("aliases (*name) are not allowed", where=where, mend="write the value out")
         self.seen.add(id(node))
         if node.tag != _implied_tag(node):
-            raise InputError(f"the tag {node.tag} is not allowed", where=where)
+            raise InputError(f"the tag {node.tag} is not allowed", where=where, mend="write plain values")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):

@@ -34,7 +34,7 @@ def run(ctx: Context) -> Result:
     ctx.note("reproducing the final training in a fresh process")
     again = reproduce(ctx.project, result["id"], ctx.tell)
     exported = _export(ctx, config, result, export)
-    written = sorted(path for path in (ctx.folder / MODEL_FOLDER).iterdir() if path.name != "README.md")
+    written = sorted(path for path in (ctx.folder / MODEL_FOLDER).glob("[!.]*") if path.is_file() and path.name != "README.md")
     rows = [file_row(ctx.project, path, _role(path)) for path in written]
     evidence = {
         "run": result,

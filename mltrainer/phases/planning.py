@@ -55,7 +55,7 @@ class Plan:
 
 
 def run(ctx: Context) -> Result:
-    """Plan: write the config, probe it twice, measure, fingerprint."""
+    """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the one that is there."""
     write_schemas(ctx.project.root)
     plan = plan_config(ctx)
     config, path = plan.config, ctx.folder / CONFIG_FILE
@@ -69,11 +69,11 @@ def run(ctx: Context) -> Result:
         evidence["stopped"] = "a secret stands in the config, which is neither written nor run"
         ctx.note(evidence["stopped"])
         return _result(ctx, evidence, source(ctx.project.root, []), [])
-    if plan.text is not None:
-        write_atomic(path, plan.text.encode())
     free_mb = available_mb()
     ctx.note(f"probing {ctx.page.settings['probe_steps']} steps, twice, in fresh processes")
     probes = [_probe(ctx, config, name) for name in ("first", "second")]
+    if plan.text is not None:
+        write_atomic(path, plan.text.encode())
     files = probes[0]["code_files"]
     evidence |= {
         "data": probes[0]["data"],
@@ -117,6 +117,8 @@ def cleaned(value: Any, key: str = "") -> Any:
 def _source(ctx: Context, files: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the code identity; a dirty tree is captured, so that it can be restored."""
     found = source(ctx.project.root, files)
+    if found["commit"] is None and found["note"]:
+        ctx.note(found["note"])
     if not found["dirty"]:
         return found
     ctx.note("uncommitted changes: captured and marked on every report; the finalization gate wants a commit")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 from mltrainer.reproducibility import git
@@ -32,7 +34,7 @@ def start_repository(folder: Path, files: list[str]) -> str:
     """Make a folder a repository and commit its first files, unless it lies in one already; return what was done.
 
     Raises:
-        GitError: Git is missing or refuses.
+        GitError: Git is missing, refuses, or has no space; the folder is none then.
     """
     try:
         git.locate(folder)
@@ -40,8 +42,14 @@ def start_repository(folder: Path, files: list[str]) -> str:
     except git.GitError as error:
         if str(error) != "not a git repository":
             raise
-    git.run(folder, "init", "--quiet")
-    git.run(folder, "add", "--", *files)
-    who: tuple[str, ...] = () if "no git identity" not in identity(folder) else FALLBACK
-    git.run(folder, *who, "commit", "--quiet", "--message", FIRST_COMMIT)
+    if os.path.lexists(folder / ".git"):
+        raise git.GitError("git does not take the .git that is there for a repository")
+    try:
+        git.run(folder, "init", "--quiet")
+        git.run(folder, "add", "--", *files)
+        who: tuple[str, ...] = () if "no git identity" not in identity(folder) else FALLBACK
+        git.run(folder, *who, "commit", "--quiet", "--no-gpg-sign", "--message", FIRST_COMMIT)
+    except BaseException:
+        shutil.rmtree(folder / ".git", ignore_errors=True)  # half a repository is worse than none
+        raise
     return "made a git repository and committed them"

@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
@@ -30,8 +29,10 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
     given: Any = model
     if not isinstance(given, nn.Module):
         raise InputError(f"model() gave {type(given).__name__}; a torch.nn.Module was expected", where=config.task.use)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("model() gave a model without a parameter to train", where=config.task.use)
     modes = [(module, module.training) for module in model.modules()]
-    with generators_kept(), torch.no_grad():
+    with generators_kept():
         batch = _batch(samples, min(BATCH, config.batch_size, len(samples)), config, root)
         model.eval()
         try:
@@ -65,6 +66,8 @@ def _run(task: Task, model: nn.Module, batch: tuple[Any, ...], root: Path) -> No
         loss: Any = task.loss(outputs, targets)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise InputError(f"loss gave {_shape(loss)}; a scalar tensor, the mean per sample, was expected")
+    if not loss.requires_grad:
+        raise InputError("the loss does not depend on the model's parameters: something detached it from them")
 
 
 def _two(given: Any) -> tuple[Tensor, Tensor]:
@@ -121,5 +124,5 @@ def _explained(what: str, batch: tuple[Any, ...], inside: list[str], root: Path)
         raise InputError(
             f"the model does not fit the data: {what} raised {type(error).__name__}: {error}; {place}",
             where=user_frame(error, root),
-            mend="change the model or the data so that their shapes agree",
+            mend="mend your code, or change the model or the data so that their shapes agree",
         ) from error

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Table
+from mltrainer.tasks.content import WHOLE_FILE, Table
 
 BOM = b"\xef\xbb\xbf"
 SHOWN = 5  # faulty rows named in a message
@@ -25,10 +25,12 @@ def decode(data: bytes, place: str) -> str:
     """
     start = len(BOM) if data.startswith(BOM) else 0
     if not data[start:].strip():
-        raise InputError("the file is empty", where=place)
+        raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
     nul = data.find(b"\0")
     if nul >= 0:
-        raise InputError(f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}")
+        raise InputError(
+            f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}", mend=WHOLE_FILE
+        )
     try:
         return data[start:].decode("utf-8")
     except UnicodeDecodeError as error:
@@ -56,7 +58,7 @@ def read_csv(data: bytes, place: str) -> Table:
     body = lines[1:]
     _refuse_ragged(header, body, place)
     if not body:
-        raise InputError(f"a header with {len(header)} columns, but no rows", where=place)
+        raise InputError(f"a header with {len(header)} columns, but no rows", where=place, mend=WHOLE_FILE)
     return _table(header, [cells for _, cells in body], [line for line, _ in body], place)
 
 
@@ -74,7 +76,9 @@ def _records(text: str, place: str) -> Any:
     except csv.Error as error:
         unclosed = "unexpected end" in str(error)
         what = "a quote that opens in this record is never closed" if unclosed else f"not readable as CSV: {error}"
-        raise InputError(what, where=f"{place}:{begins}") from error
+        raise InputError(
+            what, where=f"{place}:{begins}", mend="mend this record; a quote inside a cell is written twice"
+        ) from error
 
 
 def _header(cells: list[str], place: str) -> list[str]:
@@ -123,7 +127,7 @@ def read_jsonl(data: bytes, place: str) -> Table:
     objects = [_json_object(line, f"{place}:{nr}") for nr, line in numbered]
     names = list(dict.fromkeys(name for item in objects for name in item))
     if not names:
-        raise InputError("no line has a value", where=place)
+        raise InputError("no line has a value", where=place, mend=WHOLE_FILE)
     rows = [[item.get(name, "") for name in names] for item in objects]
     return _table(names, rows, [nr for nr, _ in numbered], place)
 

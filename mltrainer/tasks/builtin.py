@@ -274,7 +274,11 @@ class TabularRegression(_Tabular):
         super().fit(train)
         self._mean, self._std = float(self._target[train].mean()), float(self._target[train].std())
         if self._std == 0:
-            raise InputError(f"the target {self._schema.target.name!r} is {self._mean:g} in all {len(train)} training rows")
+            raise InputError(
+                f"the target {self._schema.target.name!r} is {self._mean:g} in all {len(train)} training rows",
+                where=self._schema.table.place,
+                mend="predict another column, or bring data in which it varies",
+            )
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the matrix float32 [rows, columns] and targets float32 [rows]."""

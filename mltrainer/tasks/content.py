@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # what to do next, in messages
+TWO_CLASSES = "bring samples of at least two classes, or predict another column"
+
 
 @dataclass(frozen=True)
 class Table:

@@ -19,7 +19,7 @@ from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
 from mltrainer.tasks._images import read_images
 from mltrainer.tasks._parquet import read_parquet
 from mltrainer.tasks._text import read_csv, read_jsonl, text_array
-from mltrainer.tasks.content import Arrays, Source, Table
+from mltrainer.tasks.content import WHOLE_FILE, Arrays, Source, Table
 from mltrainer.workspace import machine_faults
 
 SKLEARN = "sklearn:"
@@ -50,7 +50,8 @@ def read_source(config: Data, root: Path) -> Source:
     path = root / config.source
     place = _place(path, root)
     if "\0" in config.source or not path.exists():
-        raise InputError(f"no such file or folder: {config.source!r}{_near(path)}", where="data.source")
+        mend = "bring it there, or change data.source in mltrainer.yaml; a path is relative to the project"
+        raise InputError(f"no such file or folder: {config.source!r}{_near(path)}", where="data.source", mend=mend)
     if path.is_dir():
         content, files, notes = read_images(path, place)
         return Source(content, files, notes)
@@ -82,14 +83,18 @@ def _read_file(path: Path, place: str) -> Source:
         content, notes = read_npy(data, labels, place)
         return Source(content, [row, second], notes)
     known = ", ".join([*TABLE_READERS, ".npz", ".npy"])
-    raise InputError(f"unknown kind of file {path.suffix!r}; known are {known} and folders of images", where=place)
+    raise InputError(
+        f"unknown kind of file {path.suffix!r}; known are {known} and folders of images",
+        where=place,
+        mend="convert it to one of these",
+    )
 
 
 def _bytes(path: Path, place: str) -> tuple[bytes, dict[str, Any]]:
     with machine_faults(place):
         data = path.read_bytes()
     if not data:
-        raise InputError("the file is empty", where=place)
+        raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
     return data, {"path": place, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 

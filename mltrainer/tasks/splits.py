@@ -33,13 +33,15 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int) -> dic
     """
     needed = 3 if split.test > 0 else 2
     if n < needed:
-        raise InputError(f"{n} samples; at least {needed} are needed, one for each split", where="split")
+        raise InputError(f"{n} samples; at least {needed} are needed, one for each split", where="split", mend="bring more data")
     if labels is None or not split.stratify:
         return _joined([_deal(np.arange(n), _counts(n, split), _generator(seed, "all"))])
     values = np.unique(labels)
     if n < 2 * len(values):
         raise InputError(
-            f"{n} samples of {len(values)} classes; each class needs one to train and one to validate on", where="split"
+            f"{n} samples of {len(values)} classes; each class needs one to train and one to validate on",
+            where="split",
+            mend="bring more data, merge rare classes, or predict another column",
         )
     parts = [np.flatnonzero(labels == value) for value in values]
     dealt = [

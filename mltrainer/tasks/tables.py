@@ -15,7 +15,7 @@ import numpy as np
 
 from mltrainer.configs.project import Data
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays, Table
+from mltrainer.tasks.content import TWO_CLASSES, Arrays, Table
 from mltrainer.tasks.sources import read_source, table_of
 
 MISSING = frozenset({"", "NA", "NaN", "nan", "null", "None", "?"})
@@ -106,10 +106,14 @@ def schema_of(table: Table, target: str, ignore: list[str]) -> Schema:
     """
     unknown = [name for name in ignore if name not in table.columns]
     if unknown:
-        raise InputError(f"{table.place} has no column {unknown[0]!r}", where="data.ignore")
+        columns = ", ".join(list(table.columns)[:12])
+        raise InputError(
+            f"{table.place} has no column {unknown[0]!r}", where="data.ignore", mend=f"name some of its columns: {columns}"
+        )
     features = [understand(name, cells) for name, cells in table.columns.items() if name != target and name not in ignore]
     if not features:
-        raise InputError(f"no feature is left beside the target {target!r}", where=table.place)
+        mend = "name fewer columns in data.ignore, or bring data with more of them"
+        raise InputError(f"no feature is left beside the target {target!r}", where=table.place, mend=mend)
     wanted = understand(target, table.columns[target])
     for column in [*features, wanted]:
         _refuse_junk(table, column)
@@ -150,6 +154,7 @@ def _refuse_infinite(table: Table, column: Column) -> None:
         raise InputError(
             f"column {column.name!r} holds {column.values[bad[0]]}, which is not finite as float32; lines {_lines(table, bad)}",
             where=table.where(int(bad[0])),
+            mend="mend these cells, or leave them empty where the value is not known",
         )
 
 
@@ -176,7 +181,7 @@ def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
     names = [str(int(v)) if target.kind == "number" else str(v) for v in values]
     if len(names) < 2:
         what = f"the target {target.name!r} has one class only: {names[0]!r} in all {len(labels)} rows"
-        raise InputError(what, where=schema.table.place)
+        raise InputError(what, where=schema.table.place, mend=TWO_CLASSES)
     return labels.astype(np.int64), names
 
 

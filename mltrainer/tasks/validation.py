@@ -14,6 +14,7 @@ import numpy as np
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.tasks.content import TWO_CLASSES
 
 IMBALANCE = 10  # times as many samples of one class as of another
 LEAKAGE_SHARE = 0.05  # chosen by us: of the validation rows; below it, repeats may be chance
@@ -43,7 +44,8 @@ def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"the task measures {', '.join(known)}, not {name!r}{hint}", where="metric.name")
+        mend = "change metric.name (and metric.mode) in mltrainer.yaml"
+        raise InputError(f"the task measures {', '.join(known)}, not {name!r}{hint}", where="metric.name", mend=mend)
 
 
 def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None:
@@ -53,12 +55,13 @@ def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None
         InputError: With the numbers.
     """
     if train < classes:
-        raise InputError(f"{train} training samples of {classes} classes; at least one of each is needed", where="split")
+        what = f"{train} training samples of {classes} classes; at least one of each is needed"
+        raise InputError(what, where="split", mend="bring more data, or hold less out")
     if train < config.batch_size:
         raise InputError(
             f"{train} training samples are fewer than batch_size {config.batch_size}",
             where="batch_size",
-            mend=f"lower it to at most {max(1, train)} (--set batch_size={max(1, train // 2)}), or bring more data",
+            mend=f"mltrainer phase run planning --set batch_size={max(1, train // 2)}, or bring more data",
         )
 
 
@@ -69,7 +72,7 @@ def refuse_one_class(names: Sequence[str], place: str) -> None:
         InputError: With the class.
     """
     if len(names) < 2:
-        raise InputError(f"one class only: {', '.join(map(repr, names)) or 'none'}", where=place)
+        raise InputError(f"one class only: {', '.join(map(repr, names)) or 'none'}", where=place, mend=TWO_CLASSES)
 
 
 # --- classes ------------------------------------------------------------------------------------

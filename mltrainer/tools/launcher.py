@@ -14,10 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from mltrainer.configs.pages import tool_page
-from mltrainer.errors import MltrainerError, StoppedError, error_for_exit
+from mltrainer.errors import InputError, MltrainerError, StoppedError, error_for_exit
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import Project, machine_faults, write_atomic, write_json
 
@@ -47,14 +48,16 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Callable[
     # -P: a file of the project named like a library must not take its place before the project's own code is imported
     command = [sys.executable, "-P", "-m", page.entry_point, str(folder / "job.json"), str(write_end)]
     environment = {**os.environ, **_environment(page.environment, job["threads"])}
-    process = subprocess.Popen(
-        command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
-    )
-    os.close(write_end)
-    log.close()
-    error = _follow(process, read_end, on_event)
+    with _Signals() as signals:
+        process = subprocess.Popen(
+            command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
+        )
+        signals.pass_on_to(process)
+        os.close(write_end)
+        log.close()
+        end = _follow(process, read_end, on_event)
     _redact(folder / LOG_FILE)
-    _raise_for(process, error, folder, project)
+    _raise_for(process.returncode, end, signals.asked, project.relative(folder / LOG_FILE))
 
 
 def _redact(log: Path) -> None:
@@ -69,56 +72,85 @@ def _environment(variables: dict[str, str], threads: int) -> dict[str, str]:
     return {name: value.format(threads=threads) for name, value in variables.items()}
 
 
+class _Signals:
+    """Passes SIGINT and SIGTERM on to the tool: the first one, so that it can save; a second one kills it."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._previous = {number: signal.signal(number, self._catch) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def pass_on_to(self, process: subprocess.Popen[bytes]) -> None:
+        """Begin to pass on, with what came while the process was being made."""
+        self._process = process
+        for number in self.asked[:1]:
+            self._send(number)
+
+    def _catch(self, number: int, _frame: Any) -> None:
+        self.asked.append(number)
+        self._send(signal.SIGKILL if len(self.asked) > 1 else number)
+
+    def _send(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
 def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Callable[[Event], None]) -> Event | None:
-    """Hand on a tool's events until it ends; return its error event, if it sent one.
-
-    A first Ctrl-C (or SIGTERM) is passed on and waited for, so that the tool can save; a second one kills it.
-    """
-    error: Event | None = None
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    asked: list[int] = []
-
-    def pass_on(number: int, _frame: Any) -> None:
-        asked.append(number)
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGKILL if len(asked) > 1 else number)
-
-    for number in previous:
-        signal.signal(number, pass_on)
+    """Hand on a tool's events until it ends; return its last word, "done" or "error", if it had one."""
+    end: Event | None = None
     try:
         with os.fdopen(read_end, "rb") as pipe:
-            for line in pipe:
-                event = json.loads(line)
-                if event["event"] == "error":
-                    error = event
+            for event in filter(None, map(_event, pipe)):
+                if event["event"] in ("done", "error"):
+                    end = event
                 else:
                     on_event(event)
         process.wait()
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
         if process.poll() is None:
             process.terminate()
             process.wait()
-    if asked and error is None and process.returncode != 0:
-        error = {"exit_code": 130 if asked[0] == signal.SIGINT else 143, "message": "interrupted"}
-    return error
+    return end
 
 
-def _raise_for(process: subprocess.Popen[bytes], error: Event | None, folder: Path, project: Project) -> None:
-    log = project.relative(folder / LOG_FILE)
-    if error is not None:
-        raised = error_for_exit(error["exit_code"], error["message"])
-        raised.where, raised.mend = error.get("where"), error.get("mend")
+def _event(line: bytes) -> Event | None:
+    """Return what a line says, or None for one that a tool's death cut short."""
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return None
+
+
+def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None:
+    """Raise what a tool's end stands for; whoever asked it to stop is told so, however far it came."""
+    if end is not None and end["event"] == "error":
+        raised = error_for_exit(end["exit_code"], end["message"])
+        raised.where, raised.mend = end.get("where"), end.get("mend")
         raise raised
-    code = process.returncode
-    if code == 0:
-        return
-    if code < 0 and -code in (signal.SIGINT, signal.SIGTERM):
-        raise StoppedError("interrupted", exit_code=128 - code, mend="type the same command again to go on")
+    stopped = asked[0] if asked else -code
+    if stopped in (signal.SIGINT, signal.SIGTERM):
+        raise StoppedError("interrupted", exit_code=128 + stopped, mend="type the same command again to go on")
     if code == -signal.SIGKILL:
         raise MltrainerError(
-            f"the tool was killed (signal 9); out of memory is the usual cause; see {log}",
+            "the tool was killed (signal 9); out of memory is the usual cause",
+            where=log,
             mend="type the same command again to go on from the last checkpoint, or lower batch_size",
         )
-    raise MltrainerError(f"the tool ended with exit code {code} and no message; see {log}")
+    if code != 0:
+        name = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
+        raise MltrainerError(f"the tool ended with {name} and no message", where=log, mend="read the end of that file")
+    if end is None:
+        raise InputError(
+            "the tool ended before its work was done: your code, or a library that it uses, ended the process (os._exit)",
+            where=log,
+            mend="raise an exception instead",
+        )

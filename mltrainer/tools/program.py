@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError, MachineError, MltrainerError, StoppedError
+from mltrainer.errors import InputError, MachineError, MltrainerError, interrupted, raise_terminated
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, plain, read_json, write_atomic
@@ -29,7 +29,13 @@ class Events:
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
-        self.listener_gone = False
+        self._parent = os.getppid()
+        self._broken = False
+
+    @property
+    def listener_gone(self) -> bool:
+        """Whether the workflow has died; a dead parent tells before the pipe does, which is noticed when something is sent."""
+        return self._broken or (self._descriptor is not None and os.getppid() != self._parent)
 
     def send(self, event: str, **values: Any) -> None:
         """Send one event."""
@@ -41,7 +47,7 @@ class Events:
         try:
             os.write(self._descriptor, line)
         except BrokenPipeError:
-            self.listener_gone = True
+            self._broken = True
 
 
 class StopSignals:
@@ -61,27 +67,38 @@ class StopSignals:
         return "SIGTERM" if self._events.listener_gone else self._caught
 
 
-def run_program(work: Callable[[dict[str, Any], Events], int]) -> None:
+def run_program(work: Callable[[dict[str, Any], Events], object]) -> None:
     """Run a tool's work on the job that the command line names, and exit with its code.
 
     Args:
-        work: Takes the job and the events; returns the exit code.
+        work: Takes the job and the events; what goes wrong, it raises.
     """
     job_file = Path(sys.argv[1])
     events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    root = Path.cwd()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, raise_terminated)
+    error = attempt(work, job_file, events, Path.cwd())
+    if error is None:
+        events.send("done")
+    sys.exit(_report(events, error) if error else 0)
+
+
+def attempt(
+    work: Callable[[dict[str, Any], Events], object], job_file: Path, events: Events, root: Path
+) -> MltrainerError | None:
+    """Do a tool's work; return what went wrong, as the workflow shows it, or None."""
     try:
-        code = work(read_json(job_file), events)
+        work(read_json(job_file), events)
     except MltrainerError as error:
-        code = _report(events, error)
-    except KeyboardInterrupt:
-        code = _report(events, StoppedError("interrupted before the first step", exit_code=130))
+        return error
+    except KeyboardInterrupt as error:
+        return interrupted(error)
     except SystemExit as error:
-        code = _report(events, InputError(f"your code called sys.exit({error.code!r})", mend="raise an exception instead"))
+        return InputError(f"your code called sys.exit({error.code!r})", mend="raise an exception instead")
     except Exception as error:
-        code = _report(events, explained(error, root, job_file.parent))
-    sys.exit(code)
+        return explained(error, root, job_file.parent)
+    return None
 
 
 def _report(events: Events, error: MltrainerError) -> int:
@@ -99,7 +116,10 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         folder: The job's folder, where the traceback goes.
     """
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
-        return MachineError(error.strerror or str(error), where=str(error.filename or ""))
+        where, mend = str(error.filename or folder.name), "check the disk and its permissions, then type the same command again"
+        return MachineError(error.strerror or str(error), where=where, mend=mend)
+    if _is_memory(error):
+        return MachineError(f"out of memory: {error}"[:500], mend="lower batch_size or the model's size, then plan again")
     text = redact("".join(traceback.format_exception(error)))
     with contextlib.suppress(MltrainerError):
         write_atomic(folder / CRASH_FILE, text.encode())
@@ -108,10 +128,20 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         return InputError(
             f"{type(error).__name__}: {error}",
             where=frame,
-            mend=f"mend your code; the traceback is in {folder.name}/{CRASH_FILE}",
+            mend=f"mend your code; the traceback is in {_place(folder, root)}",
         )
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
-    return MltrainerError(
-        f"{type(error).__name__}: {error}", where=str(folder / CRASH_FILE), mend="report this fault with that file"
-    )
+    return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), mend="report this fault with that file")
+
+
+def _is_memory(error: Exception) -> bool:
+    """Return whether memory ran out: Python's, a GPU's, or the CPU's, for which torch has no type of its own."""
+    signs = ("not enough memory", "can't allocate memory")
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or any(sign in str(error) for sign in signs)
+
+
+def _place(folder: Path, root: Path) -> str:
+    """Return where a job's traceback lies, as messages name it: relative to the project."""
+    path = folder / CRASH_FILE
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -18,7 +18,7 @@ from mltrainer.phases.context import Context, Event, Result
 from mltrainer.workflow.gate import Gate, artifacts, check_gates, evaluate, read_waivers, statement
 from mltrainer.workflow.machine import LOCK_FILE, RUNNING_FILE, derive, next_phase
 from mltrainer.workflow.records import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
-from mltrainer.workspace import PHASES, Project, locked, pretty_json, seal, write_atomic, write_json
+from mltrainer.workspace import PHASES, Project, clear_temporary, locked, pretty_json, seal, write_atomic, write_json
 
 RUN: dict[str, Callable[[Context], Result]] = {
     "planning": planning.run,
@@ -44,6 +44,8 @@ def run_phase(project: Project, phase: str, assignments: tuple[str, ...], tell: 
             f"--set does not belong to {phase}: its config is planning's", mend="mltrainer phase run planning --set KEY=VALUE"
         )
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        for folder in (project.root, project.state_dir, *project.root.glob("phases/*"), *project.root.glob("phases/*/*/")):
+            clear_temporary(folder)
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:
             return _run_locked(project, phase, assignments, tell)

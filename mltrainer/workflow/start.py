@@ -77,8 +77,8 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
     with machine_faults(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
     written = [_extend_gitignore(folder / ".gitignore"), PROJECT_FILE]
-    write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())
     write_schemas(folder)
+    write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())  # last: with it, the folder is a project
     told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     return [*told, f"next: {place}mltrainer run"]
@@ -129,10 +129,10 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
 
 
 def _extend_gitignore(path: Path) -> str:
-    old = path.read_text("utf-8") if path.exists() else ""
+    old = os.fsdecode(path.read_bytes()) if path.exists() else ""
     missing = [line for line in GITIGNORE.splitlines() if line not in old.splitlines()]
     if missing:
-        write_atomic(path, (old + ("\n" if old and not old.endswith("\n") else "") + "\n".join(missing) + "\n").encode())
+        write_atomic(path, os.fsencode(old + ("\n" if old and not old.endswith("\n") else "") + "\n".join(missing) + "\n"))
     return path.name
 
 
@@ -141,4 +141,4 @@ def _git(folder: Path, written: list[str]) -> str:
     try:
         return start_repository(folder, written)
     except GitError as error:
-        return f"not a git repository ({error}): files are identified by their digests"
+        return f"no git repository was made ({error}): files are identified by their digests"

@@ -1,7 +1,6 @@
 """`python -m mltrainer.tools.hyperparameter_tuner JOB.json`."""
 
-from mltrainer.tools.hyperparameter_tuner.program import work
-from mltrainer.tools.program import run_program
+from mltrainer.tools.start import start
 
 if __name__ == "__main__":
-    run_program(work)
+    start("mltrainer.tools.hyperparameter_tuner.program")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import numbers
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.loading import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import evaluation_batches
+
+MEND = "return numbers from metrics(self, outputs, targets), such as tensor.item()"
 
 
 def measure(
@@ -27,7 +33,23 @@ def measure(
         positions: Which of the samples, in order; None for all.
     """
     found, targets, loss = outputs(task, model, config, samples, split, positions)
-    return {"loss": loss, **task.metrics(found, targets)}
+    return {"loss": loss, **_numbers(task.metrics(found, targets))}
+
+
+def _numbers(given: Any) -> dict[str, float]:
+    """Return what a task's metrics gave as plain numbers.
+
+    Raises:
+        InputError: It is not a dict of numbers by name.
+    """
+    if not isinstance(given, dict):
+        raise InputError(f"metrics gave {type(given).__name__}; a dict of numbers by name was expected", mend=MEND)
+    for name, value in given.items():
+        single = value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, numbers.Real)
+        if not (isinstance(name, str) and single):
+            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"[:80]
+            raise InputError(f"metrics gave {what} for {name!r}; a number was expected", mend=MEND)
+    return {name: float(value) for name, value in given.items()}
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.tools.training_orchestrator.result import build_result
 from mltrainer.tools.training_orchestrator.session import Session
-from mltrainer.workspace import locked, seal, write_json
+from mltrainer.workspace import clear_temporary, locked, seal, write_json
 
 ERROR_FILE = "error.json"
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
@@ -41,6 +41,7 @@ def run_job(job: dict[str, Any], events: Events, stop_signal: Callable[[], str |
     started = time.perf_counter()
     folder = Path.cwd() / job["folder"]
     with locked(folder / "lock", f"run {job['run']}"), _noting_errors(folder / ERROR_FILE):
+        clear_temporary(folder)
         session = Session(job, folder, events, stop_signal)
         session.prepare()
         outcome = session.train()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
+from mltrainer.workspace import machine_faults
 
 FETCH_STEPS = 64  # numbers are fetched from the device together, every so many steps
 RECENT_STEPS = 8  # how many steps before a number that is not finite are shown with it
@@ -166,7 +167,8 @@ class Recorder:
 
     def _keep_gradients(self, norms: Tensor) -> None:
         if self._keeps_gradients:
-            with open(self.folder / GRADIENTS_FILE, "ab") as file:
+            path = self.folder / GRADIENTS_FILE
+            with machine_faults(str(path)), open(path, "ab") as file:
                 file.write(norms.float().numpy().tobytes())
 
     def rewind(self, head: Head, interval: Interval, steps: int, parameters: int) -> None:

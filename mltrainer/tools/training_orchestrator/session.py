@@ -103,20 +103,15 @@ class Session:
         """Measure a few validation samples first, so that a metric that is missing or fails is known before training.
 
         Raises:
-            InputError: The config's metric is none of the task's.
+            InputError: The config's metric, or one of its criteria, is none of what the task measures.
         """
         validation = self.task.split("validation")
         positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
         begun = time.perf_counter()
         measured = measure(self.task.task, self.model, self.config, validation, "validation", positions)
         self.rehearsal = {"samples": len(positions), "seconds": time.perf_counter() - begun}
-        name = self.config.metric.name
-        if name not in measured:
-            near = difflib.get_close_matches(name, measured, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(
-                f"metric.name is {name!r}; the task measures {', '.join(sorted(measured))}{hint}", where="mltrainer.yaml"
-            )
+        _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
+        _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
 
     def _expected_chain(self) -> list[str]:
         """Return the lines of the run that is reproduced; none for a run of its own."""
@@ -220,6 +215,15 @@ class Session:
         for interruption in outcome.interruptions:
             self._log("stopped", **interruption)
         return outcome
+
+
+def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            mend = f"change {key} in mltrainer.yaml"
+            raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{hint}", where=key, mend=mend)
 
 
 def _initial(folder: Path) -> dict[str, Any]:

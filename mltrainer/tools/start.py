@@ -1,0 +1,23 @@
+"""Starts a tool's program: until its own handlers are set, a signal ends the process at once.
+
+Importing torch takes seconds, and some library on the way swallows a KeyboardInterrupt: the tool would go on for hours
+although it was asked to stop. Before the job has begun there is nothing to save.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+
+
+def start(program: str) -> None:
+    """Import a tool's program and run the job that the command line names.
+
+    Args:
+        program: The module whose `work` is the tool's entry point.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices that, and saves
+    work = importlib.import_module(program).work
+    importlib.import_module("mltrainer.tools.program").run_program(work)

@@ -1,0 +1,398 @@
+"""The command line's contract: help, --project, --json, exit codes, names of runs, and odd arguments."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import mltrainer.cli.gates
+from mltrainer.cli.main import cli as program
+from mltrainer.workflow.machine import LOCK_FILE
+from mltrainer.workspace import PHASES, Project, locked
+from tests.conftest import Cli
+
+PROMISED = {  # every command of the contract that there is
+    *("init", "run", "phase run", "status", "gate check", "gate waive", "reproduce", "runs list", "runs show", "runs compare"),
+    *("checkpoints list", "checkpoints verify", "checkpoints export", "diagnose", "doctor", "guide"),
+}
+HEAVY = ("torch", "numpy", "sklearn", "scipy", "pandas", "matplotlib")
+
+
+def commands(command: click.Command = program, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that does something, by its name."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from commands(found, f"{path} {name}".strip())
+
+
+ALL = dict(commands())
+GROUPS = sorted({name.rpartition(" ")[0] for name in ALL if " " in name})
+
+
+@pytest.fixture(scope="module")
+def project(digits_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The finished digits project, for commands that only look."""
+    return Project(Path(shutil.copytree(digits_once, tmp_path_factory.mktemp("contract") / "digits", symlinks=True)))
+
+
+def ids(project: Project) -> list[str]:
+    return sorted(path.name for path in project.runs_dir.iterdir())
+
+
+# --- help and options -----------------------------------------------------------------------------
+
+
+def test_the_promised_commands_are_there() -> None:
+    assert set(ALL) >= PROMISED
+
+
+@pytest.mark.parametrize("name", [*ALL, *GROUPS])
+def test_help_has_an_example_of_the_command(cli: Cli, name: str) -> None:
+    for flag in ("--help", "-h") if name in ("status", "runs") else ("--help",):
+        said = cli(*name.split(), flag)
+        assert said.code == 0
+        assert f"Example: mltrainer {name}" in said.out
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_example_can_be_typed_as_it_stands(name: str) -> None:
+    words = shlex.split((ALL[name].epilog or "").removeprefix("Example: mltrainer "))
+    assert ALL[name].make_context(name, words[len(name.split()) :]) is not None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_takes_a_project(name: str) -> None:
+    assert "--project" in {option for parameter in ALL[name].params for option in parameter.opts}
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    assert cli("--version").out == f"mltrainer, version {mltrainer.__version__}\n"
+
+
+# --- the program's name alone ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [".", "phases/01_planning"])
+def test_inside_a_project_the_name_alone_shows_the_status(
+    project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(project.root / place)
+    assert cli().out == cli("status").out
+
+
+def test_outside_a_project_the_name_alone_shows_help(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = cli()
+    assert said.code == 0
+    assert said.out == cli("--help").out
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+JSON = [
+    *("status", "gate check", "gate check baseline", "runs list", "runs show baseline", "runs compare baseline finalization"),
+    *("checkpoints list", "checkpoints verify", "diagnose", "doctor"),
+]
+
+
+@pytest.mark.parametrize("line", JSON)
+def test_json_is_one_object_and_nothing_else(project: Project, cli: Cli, line: str) -> None:
+    said = cli(*line.split(), "--json", "--project", project.root)
+    assert said.code == 0
+    assert isinstance(json.loads(said.out), dict)
+
+
+def test_every_command_with_json_is_tried_here() -> None:
+    with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
+    tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
+    assert with_json == tried | {"reproduce"}
+
+
+def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:
+    found = cli("status", "--json", "--project", project.root).json
+    assert set(found) == {"project", "next", "phases"}
+    assert [phase["name"] for phase in found["phases"]] == list(PHASES)
+    assert {phase["state"] for phase in found["phases"]} == {"passed", "skipped"}
+    assert all(set(phase) == {"name", "state", "reasons", "run", "artifacts"} for phase in found["phases"])
+    assert all(set(row) == {"path", "sha256"} for phase in found["phases"] for row in phase["artifacts"])
+
+
+def test_a_gate_has_the_promised_keys(project: Project, cli: Cli) -> None:
+    found = cli("gate", "check", "--json", "--project", project.root).json
+    assert set(found) == {"holds", "phases"}
+    assert all(set(phase) == {"name", "holds", "items", "stale"} | {"notes"} for phase in found["phases"])
+    items = [item for phase in found["phases"] for item in phase["items"]]
+    assert all(set(item) == {"id", "statement", "verdict", "evidence", "mend"} for item in items)
+    assert {item["verdict"] for item in items} <= {"pass", "fail", "not_applicable", "waived"}
+
+
+RUN_KEYS = {
+    *("id", "phase", "state", "config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "steps"),
+    *("epochs", "weights_sha256", "metrics", "step_time_us", "wall_s", "interruptions", "parent"),
+}
+
+
+def test_a_run_has_the_promised_keys(project: Project, cli: Cli) -> None:
+    found = cli("runs", "show", "baseline", "--json", "--project", project.root).json
+    assert set(found) == RUN_KEYS
+    assert (found["phase"], found["state"], found["parent"]) == ("baseline", "finished", None)
+    assert set(found["step_time_us"]) == {"median", "p95"}
+    assert all(isinstance(value, float) for value in found["metrics"].values())
+
+
+def test_a_run_that_was_cut_off_has_them_too(digits: Project, cli: Cli) -> None:
+    for path in digits.runs_dir.glob("*/result.json"):
+        path.unlink()
+    for path in digits.root.glob("phases/*/record.json"):
+        path.unlink()
+    found = cli("runs", "list", "--json", "--project", digits.root).json["runs"]
+    assert [set(row) for row in found] == [RUN_KEYS, RUN_KEYS]
+    assert {row["state"] for row in found} == {"interrupted"}
+
+
+def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(digits: Project, cli: Cli) -> None:
+    said = cli("reproduce", "--steps", "10", "--json", "--project", digits.root)
+    assert said.code == 0
+    promised = {"run", "identical", "steps_compared", "first_divergence", "differences"}
+    assert set(said.json) == promised | {"grade", "error"}
+    assert said.json["run"] == cli("runs", "show", "finalization", "--json", "--project", digits.root).json["id"]
+    assert (said.json["identical"], said.json["steps_compared"], said.json["first_divergence"]) == (True, 10, None)
+
+
+# --- the name of a run ----------------------------------------------------------------------------
+
+
+def test_a_run_goes_by_its_id_a_unique_prefix_or_its_phase(project: Project, cli: Cli) -> None:
+    own = cli("runs", "show", "finalization", "--json", "--project", project.root).json["id"]
+    for name in (own, own[:6]):
+        assert cli("runs", "show", name, "--json", "--project", project.root).json["id"] == own
+
+
+def test_a_prefix_of_several_runs_is_refused_with_their_ids(digits: Project, cli: Cli) -> None:
+    own = ids(digits)[0]
+    twin = own[:3] + "0" * 9
+    shutil.copytree(digits.runs_dir / own, digits.runs_dir / twin)
+    said = cli("runs", "show", own[:3], "--project", digits.root)
+    assert said.code == 1
+    assert "fits 2 runs" in said.err
+    assert own in said.err
+    assert twin in said.err
+
+
+def test_a_run_that_was_set_aside_is_not_in_the_way(digits: Project, cli: Cli) -> None:
+    own = ids(digits)[0]
+    shutil.copytree(digits.runs_dir / own, digits.runs_dir / f"{own}.damaged-1")
+    assert cli("runs", "show", own[:6], "--project", digits.root).code == 0
+    assert len(cli("runs", "list", "--json", "--project", digits.root).json["runs"]) == 2
+
+
+NO_RUN = {"planning": "planning has no run", "optimization": "was skipped and has no run", "0123456789ab": "there is no run"}
+
+
+@pytest.mark.parametrize("name", NO_RUN)
+def test_where_there_is_no_run_it_says_why(project: Project, cli: Cli, name: str) -> None:
+    said = cli("runs", "show", name, "--project", project.root)
+    assert said.code == 1
+    assert NO_RUN[name] in said.err
+
+
+def test_in_a_fresh_clone_runs_are_shown_from_the_records(digits: Project, cli: Cli) -> None:
+    before = cli("runs", "list", "--json", "--project", digits.root).json
+    shutil.rmtree(digits.state_dir)
+    assert cli("runs", "list", "--json", "--project", digits.root).json == before
+    assert cli("diagnose", "baseline", "--project", digits.root).code == 0
+    compared = cli("runs", "compare", "baseline", "finalization", "--project", digits.root)
+    assert "epochs" in compared.out
+    assert "the chain of one of them is not here" in compared.out
+
+
+def test_two_runs_are_compared_to_the_step_at_which_they_part(project: Project, cli: Cli) -> None:
+    found = cli("runs", "compare", "baseline", "finalization", "--json", "--project", project.root).json
+    assert {"what": "epochs", "first": 12, "second": 15} in found["differences"]
+    assert found["first_divergence"]["what"] == "loss"
+    same = cli("runs", "compare", "baseline", "baseline", "--project", project.root).out
+    assert same == "no difference\nthe same bits in all 240 steps that both made\n"
+
+
+# --- exit codes -----------------------------------------------------------------------------------
+
+USAGE = [
+    *("nonsense", "--nonsense", "runs", "gate", "phase run", "phase run nonsense", "gate check nonsense", "run --until nonsense"),
+    *("gate waive", "gate waive baseline", "gate waive baseline finished", "runs show", "runs compare baseline", "status extra"),
+    *("reproduce --steps 0", "reproduce --steps many", "checkpoints export --format nonsense", "phase run planning --set"),
+    *("init one --project two",),
+]
+
+
+@pytest.mark.parametrize("line", USAGE)
+def test_wrong_usage_is_exit_2(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(project.root)
+    said = cli(*line.split())
+    assert said.code == 2
+    assert "Usage: " in said.out + said.err or "Error: " in said.err
+
+
+MISTAKES = [
+    *(
+        "runs show nonsense",
+        "runs compare baseline nonsense",
+        "reproduce nonsense",
+        "diagnose nonsense",
+        "checkpoints verify nonsense",
+    ),
+    *(
+        "checkpoints export nonsense",
+        "guide nonsense",
+        "gate waive baseline nonsense --reason r",
+        "init --example nonsense other",
+    ),
+    *(
+        "gate waive baseline finished --reason r",
+        "gate waive baseline within_time_budget --reason r",
+        "init",
+        "init --target t other",
+    ),
+    *("phase run planning --set nonsense", "phase run planning --set nonsense=1", "phase run baseline --set epochs=1"),
+    *("init --data nonsense.csv --target t other", "status --project nonsense"),
+]
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_in_what_was_given_is_exit_1(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(project.root if "status" not in line else project.root.parent)
+    said = cli(*line.split())
+    assert said.code == 1
+    assert said.err.startswith("error: ")
+    assert "Traceback" not in said.err
+    assert not (project.root / "other").exists()
+
+
+def test_a_locked_phase_and_a_gate_that_does_not_hold_are_exit_4(digits: Project, cli: Cli) -> None:
+    (digits.phase_dir("planning") / "reproducibility_manifest.md").write_text("fine\n")
+    assert cli("gate", "check", "--project", digits.root).code == 4
+    assert cli("phase", "run", "baseline", "--project", digits.root).code == 4
+    assert cli("gate", "check", "--json", "--project", digits.root).json["holds"] is False
+
+
+def test_a_project_without_a_phase_does_not_hold(tmp_path: Path, cli: Cli) -> None:
+    assert cli("init", tmp_path / "new", "--example", "digits").code == 0
+    said = cli("gate", "check", "--json", "--project", tmp_path / "new")
+    assert (said.code, said.json["holds"]) == (4, False)
+
+
+def test_a_project_in_use_is_exit_6(digits: Project, cli: Cli) -> None:
+    with locked(digits.state_dir / LOCK_FILE, "the project"):
+        said = cli("phase", "run", "diagnostics", "--project", digits.root)
+    assert said.code == 6
+    assert "is in use by process" in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "somewhere"), 7),
+        (PermissionError(errno.EACCES, "Permission denied", "somewhere"), 7),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "somewhere"), 1),
+        (KeyboardInterrupt(), 130),
+        (RuntimeError("a bug"), 3),
+    ],
+)
+def test_what_goes_wrong_has_its_code(
+    digits: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.chdir(digits.root)
+    monkeypatch.setattr(mltrainer.cli.gates, "derive", fail)
+    said = cli("status")
+    assert said.code == code
+    assert "Traceback" not in said.err
+    saved = digits.state_dir / "mltrainer-fault.txt"
+    assert saved.exists() == (code == 3)
+
+
+# --- odd arguments --------------------------------------------------------------------------------
+
+ODD = [
+    "../../x",
+    "/etc/passwd",
+    ".",
+    "",
+    "a/b",
+    "\x1b[31mred\x1b[0m",
+    "nul\0byte",
+    "new\nline",
+    "x" * 5000,
+    "%s{0}",
+    "\u202ereversed",
+]
+TAKERS = [
+    *("runs show", "runs compare baseline", "reproduce", "diagnose", "checkpoints verify", "checkpoints export", "guide"),
+    *("gate check", "gate waive baseline --reason r", "phase run", "run --until", "init --example", "phase run planning --set"),
+    *("status --project", "doctor --project"),
+]
+
+
+@pytest.mark.parametrize("line", TAKERS)
+def test_odd_arguments_are_refused_in_plain_text(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(project.root.parent if "--project" in line else project.root)
+    before = sorted(project.root.rglob("*"))
+    for odd in ODD:
+        said = cli(*line.split(), "--", odd) if "--" not in line else cli(*line.split(), odd)
+        assert said.code in (1, 2), (odd, said)
+        assert "Traceback" not in said.err
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", said.out + said.err.replace("\t", " ")), odd
+    assert sorted(project.root.rglob("*")) == before
+
+
+def test_a_leading_dash_is_an_option_unless_it_stands_after_two(project: Project, cli: Cli) -> None:
+    assert cli("runs", "show", "-x", "--project", project.root).code == 2
+    assert cli("runs", "show", "--project", project.root, "--", "-x").code == 1
+
+
+def test_an_odd_folder_is_made_and_shown_in_plain_text(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = cli("init", "a b\x1b[31m", "--example", "digits")
+    assert said.code == 0
+    assert "\x1b" not in said.out
+    assert cli("status", "--project", "a b\x1b[31m").code == 0
+
+
+# --- light ----------------------------------------------------------------------------------------
+
+LIGHT = [
+    *("--help", "status", "gate check", "runs list", "runs show baseline", "runs compare baseline finalization", "diagnose"),
+    *("checkpoints list", "checkpoints verify", "doctor", "guide", "guide diagnostics/nan_loss", "gate check --files"),
+]
+
+
+def test_commands_that_only_look_import_nothing_heavy(project: Project) -> None:
+    code = (
+        "import sys\n"
+        "from mltrainer.cli.main import run\n"
+        f"for line in {LIGHT!r}:\n"
+        "    assert run(line.split()) == 0, line\n"
+        f"    heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "    assert not heavy, (line, heavy)\n"
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,143 @@
+"""Ctrl-C, SIGTERM and kill -9 at a terminal: the exit code, what stays, and that the same command ends in the same bits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import Terminated
+from mltrainer.workspace import Project, is_locked, read_json, sha256_file
+from tests.cli.conftest import contents, leftovers
+from tests.conftest import Cli, shared, succeed
+from tests.projects import TASK, results, write_rings
+
+SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
+EXPORT = ("checkpoints", "export", "baseline", "--format", "safetensors", "--to", "exported")
+
+
+def _train_rings(folder: Path) -> None:
+    project = write_rings(folder / "trained", task=SLOW)
+    own = ("--project", project.root)
+    succeed("phase", "run", "planning", "--set", "epochs=10", "--set", "early_stopping=null", *own)
+    shutil.copytree(project.root, folder / "planned")
+    succeed("phase", "run", "baseline", *own)
+
+
+@pytest.fixture(scope="session")
+def rings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rings, `planned` and then `trained` without an interruption; not to be changed."""
+    return shared(tmp_path_factory, "rings", _train_rings)
+
+
+def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command in a process group of its own, as a shell does."""
+    command = [sys.executable, "-m", "mltrainer", *arguments, "--project", str(project.root)]
+    return subprocess.Popen(command, cwd=project.root, text=True, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def wait_for(happened: Callable[[], Any], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ctrl_c(process: subprocess.Popen[str]) -> None:
+    """Send SIGINT to the whole group, as a terminal does."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def train_until(project: Project, stop: Callable[[subprocess.Popen[str]], None]) -> tuple[int, str]:
+    """Run the baseline, stop it as soon as it has trained some steps, and return its exit code and what it said."""
+    sizes = [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")]
+    with start(project, "phase", "run", "baseline") as process:
+        wait_for(lambda: [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")] > sizes)
+        stop(process)
+        said = process.communicate()[1]
+    return process.returncode, said
+
+
+@pytest.mark.slow
+def test_training_stopped_in_every_way_goes_on_to_the_same_bits(rings: Path, tmp_path: Path) -> None:
+    project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
+    before = contents(project.root)
+    code, said = train_until(project, ctrl_c)
+    assert (code, "stopped by SIGINT at step" in said, "the same command again" in said) == (130, True, True)
+    code, said = train_until(project, subprocess.Popen.terminate)
+    assert (code, "stopped by SIGTERM at step" in said, "Traceback" in said) == (143, True, False)
+    assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
+    (lock,) = project.runs_dir.glob("*/lock")
+    wait_for(lambda: not is_locked(lock), 10)  # the tool has noticed that it is alone, has saved, and has ended
+    (stopped,) = results(project).values()
+    assert stopped["state"] == "interrupted"
+    assert stopped["steps"] == max(row["step"] for row in stopped["checkpoints"])
+    assert (contents(project.root), leftovers(project.root)) == (before, [])
+    succeed("phase", "run", "baseline", "--project", project.root)
+    (found,), (reference,) = results(project).values(), results(Project(rings / "trained")).values()
+    assert [row["cause"] for row in found["interruptions"]] == ["SIGINT", "SIGTERM", "SIGTERM"]
+    assert (found["weights_sha256"], found["chain"]) == (reference["weights_sha256"], reference["chain"])
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path: Path) -> None:
+    late = (
+        "import pathlib, time\ntry:\n    pathlib.Path('importing').touch()\n    time.sleep(1)\nexcept BaseException:\n    pass\n"
+    )
+    project = write_rings(tmp_path, late + TASK)
+    before = contents(project.root)
+    with start(project, "run") as process:
+        wait_for((tmp_path / "importing").exists)
+        ctrl_c(process)
+        said = process.communicate()[1]
+    assert (process.returncode, "Traceback" in said) == (130, False)
+    (tmp_path / "importing").unlink()
+    assert (contents(project.root), leftovers(project.root)) == (before, [])
+
+
+@pytest.mark.slow
+def test_an_interrupted_export_leaves_no_half_model_and_the_next_one_is_whole(rings: Path, tmp_path: Path) -> None:
+    project = Project(Path(shutil.copytree(rings / "trained", tmp_path / "rings")))
+    with start(project, *EXPORT) as process:
+        wait_for(lambda: any(path.stat().st_size for path in project.state_dir.glob("exports/*/lock")))
+        ctrl_c(process)
+        process.communicate()
+    assert process.returncode == 130
+    assert leftovers(project.root) == []
+    with start(project, *EXPORT) as process:
+        process.communicate()
+    assert process.returncode == 0
+    sums = dict(reversed(line.split("  ")) for line in (tmp_path / "rings/exported/SHA256SUMS").read_text().splitlines())
+    assert "model.safetensors" in sums
+    assert sums == {name: sha256_file(tmp_path / "rings/exported" / name) for name in sums}
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_a_stop_outside_of_any_tool_has_its_exit_code(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException], code: int
+) -> None:
+    def derive(*_: Any) -> None:
+        raise stop
+
+    monkeypatch.setattr("mltrainer.cli.gates.derive", derive)
+    said = cli("status", "--project", write_rings(tmp_path).root)
+    assert said.code == code
+    assert "type the same command again" in said.err
+
+
+def test_what_a_killed_write_left_is_removed_by_the_next_run(tmp_path: Path, cli: Cli) -> None:
+    project = write_rings(tmp_path, "raise RuntimeError\n")
+    project.phase_dir("planning").mkdir(parents=True)
+    (project.phase_dir("planning") / ".tmp-abc").write_text("half a record")
+    (project.phase_dir("finalization") / "final_model" / ".tmp-def").mkdir(parents=True)
+    cli("phase", "run", "planning", "--set", "epochs=none", "--project", project.root)
+    assert leftovers(project.root) == []
+    assert read_json(project.state_dir / "schema" / "mltrainer.json")

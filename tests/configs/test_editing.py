@@ -1,0 +1,47 @@
+"""A config file is changed key by key: what did not change keeps its comments and its layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.editing import rewritten
+
+TEXT = """# head
+# about a
+a: 1  # inline
+
+# about b
+b:
+  c: 2
+  # deep
+  d: [1,
+    2]
+# tail
+"""
+VALUES: dict[str, Any] = {"a": 1, "b": {"c": 2, "d": [1, 2]}}
+
+
+def test_equal_values_leave_every_byte() -> None:
+    assert rewritten(TEXT, VALUES) == TEXT
+
+
+def test_a_changed_key_is_written_anew_and_the_rest_stays() -> None:
+    found = rewritten(TEXT, {**VALUES, "a": 2})
+    assert found == TEXT.replace("a: 1  # inline", "a: 2")
+
+
+def test_a_changed_group_loses_only_the_comments_inside_it() -> None:
+    found = rewritten(TEXT, {**VALUES, "b": {"c": 3, "d": [1, 2]}})
+    assert found == "# head\n# about a\na: 1  # inline\n\n# about b\nb:\n  c: 3\n  d: [1, 2]\n# tail\n"
+
+
+def test_a_new_key_comes_last_and_an_old_one_goes() -> None:
+    assert rewritten("a: 1\nb: 2", {"b": 2, "c": {"x": 1}}) == "b: 2\nc: {x: 1}\n"
+
+
+@pytest.mark.parametrize("text", ["{a: 1, b: 2}", "- 1", "", "a: |\n  one\n  # text, no comment\n"])
+def test_another_layout_is_not_touched(text: str) -> None:
+    values = {"a": 5, "b": 2}
+    assert rewritten(text, values) in (None, "a: 5\nb: 2\n")

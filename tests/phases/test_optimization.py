@@ -1,0 +1,224 @@
+"""Optimization: a search, a replay, a comparison over fresh seeds, and a config that is promoted only when it has won."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltrainer.configs.pages import phase_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.phases.context import Context
+from mltrainer.phases.finalization import final_config
+from mltrainer.tools.hyperparameter_tuner.program import trial_values
+from mltrainer.workspace import Project, read_json
+from tests.conftest import Cli, commit, shared, succeed
+
+TEMPLATE: dict[str, Any] = {
+    "strategy": "random",
+    "trials": 3,
+    "space": {
+        "optimizer.lr": {"log_uniform": [1e-2, 3e-2]},
+        "model.dropout": {"uniform": [0.0, 0.1]},
+        "clip.norm": {"choice": [1.0]},
+    },
+    "trial": {"epochs": 2, "early_stopping": None, "checkpoint": {"every_n_epochs": 10, "keep": 0}},
+}
+NO_GAIN = "space={optimizer.lr: {choice: [0.001]}}"  # the baseline's own value
+
+
+def make_missed(folder: Path) -> None:
+    """Make a project whose baseline misses its acceptance criterion, up to the diagnosis."""
+    succeed("init", folder, "--example", "digits")
+    project = Project(folder)
+    values = yaml.safe_load(project.file.read_text())
+    values |= {"acceptance": {"accuracy": ">= 0.999"}, "model": {"name": "mlp", "hidden": [32]}}
+    project.file.write_text(yaml.safe_dump(values))
+    (folder / "configs").mkdir()
+    (folder / "configs/tuning_template.yaml").write_text(yaml.safe_dump(TEMPLATE))
+    commit(folder)
+    succeed("phase", "run", "planning", "--project", folder, "--set", "epochs=3", "--set", "early_stopping=null")
+    succeed("run", "--until", "diagnostics", "--project", folder)
+
+
+@pytest.fixture(scope="session")
+def missed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared(tmp_path_factory, "missed", make_missed)
+
+
+@pytest.fixture
+def missed(missed_once: Path, tmp_path: Path) -> Project:
+    """A project whose baseline misses its acceptance criterion, before optimization."""
+    return Project(Path(shutil.copytree(missed_once, tmp_path / "missed", symlinks=True)))
+
+
+@pytest.fixture(scope="session")
+def optimized(missed_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """That project after its optimization; not to be changed."""
+
+    def make(folder: Path) -> None:
+        shutil.copytree(missed_once, folder, symlinks=True)
+        succeed("phase", "run", "optimization", "--project", folder)
+
+    return Project(shared(tmp_path_factory, "optimized", make))
+
+
+def evidence(project: Project) -> dict[str, Any]:
+    record = read_json(project.phase_dir("optimization") / "record.json")
+    return dict(record["evidence"])
+
+
+def results(project: Project) -> dict[str, dict[str, Any]]:
+    return {path.parent.name: read_json(path) for path in project.runs_dir.glob("*/result.json")}
+
+
+def chosen(project: Project) -> dict[str, Any]:
+    return dict(yaml.safe_load((project.phase_dir("optimization") / "final_config.yaml").read_text()))
+
+
+# --- a candidate that wins ------------------------------------------------------------------------
+
+
+def test_every_trial_is_a_real_run_with_the_values_that_its_number_gives(optimized: Project) -> None:
+    found = evidence(optimized)
+    runs = results(optimized)
+    assert [trial["nr"] for trial in found["trials"]] == [1, 2, 3]
+    for trial in found["trials"]:
+        assert trial["values"] == trial_values(found["space"], found["seed"], trial["nr"])
+        assert runs[trial["run"]]["metrics"]["accuracy"] == trial["value"]
+        assert runs[trial["run"]]["epochs"] == 2
+
+
+def test_the_best_trial_was_trained_again_to_the_same_bits(optimized: Project) -> None:
+    found = evidence(optimized)
+    best = max(found["trials"], key=lambda trial: trial["value"])
+    assert found["best"] == best["nr"]
+    assert found["replay"] == {"run": best["run"], "identical": True}
+    again = read_json(optimized.state_dir / "reproductions" / best["run"] / "result.json")
+    assert again["chain"] == results(optimized)[best["run"]]["chain"]
+
+
+def test_the_comparison_has_fresh_seeds_and_the_same_splits(optimized: Project) -> None:
+    found = evidence(optimized)["comparison"]
+    assert len(set(found["seeds"])) == len(found["candidate"]) == len(found["baseline"]) == 5
+    assert 42 not in found["seeds"]
+    runs = [run for run in results(optimized).values() if run["seed"] in found["seeds"]]
+    assert len(runs) == 10
+    assert {run["data_sha256"] for run in runs} == {
+        read_json(optimized.phase_dir("planning") / "record.json")["evidence"]["data"]["sha256"]
+    }
+    assert found["worst_difference"] > 0
+
+
+def test_the_winner_is_promoted_and_keeps_the_planned_budget(optimized: Project) -> None:
+    found = evidence(optimized)
+    planned = read_json(optimized.phase_dir("planning") / "record.json")["evidence"]["config"]
+    best = found["trials"][found["best"] - 1]["values"]
+    assert found["promoted"] == "candidate"
+    assert chosen(optimized) == found["config"]
+    assert found["config"]["epochs"] == planned["epochs"] == 3
+    assert found["config"]["optimizer"] == {**planned["optimizer"], "lr": best["optimizer.lr"]}
+
+
+def test_the_gate_holds_and_the_report_tells_the_search(optimized: Project, cli: Cli) -> None:
+    assert cli("gate", "check", "optimization", "--project", optimized.root).code == 0
+    report = (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
+    assert "promoted: **candidate**" in report
+    assert "random search, seed 42: 3 trials of 3 planned (3 finished)" in report
+
+
+def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli) -> None:
+    shown = cli("runs", "show", "optimization", "--json", "--project", optimized.root).json
+    assert shown["id"] == evidence(optimized)["replay"]["run"]
+    phases = cli("status", "--json", "--project", optimized.root).json["phases"]
+    assert phases[3]["run"] == shown["id"]
+
+
+# --- a search without a gain ----------------------------------------------------------------------
+
+
+def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Project, cli: Cli) -> None:
+    project = ("--project", missed.root)
+    said = cli("phase", "run", "optimization", "--set", "trials=1", "--set", NO_GAIN, *project)
+    assert said.code == 4
+    assert "improvement_validated fails" in said.out
+    planned = read_json(missed.phase_dir("planning") / "record.json")["evidence"]["config"]
+    assert evidence(missed)["promoted"] == "baseline"
+    assert chosen(missed) == planned
+    assert cli("phase", "run", "finalization", *project).code == 4
+    waived = cli("gate", "waive", "optimization", "improvement_validated", "--reason", "good enough for a demo", *project)
+    assert waived.code == 0
+    assert "good enough for a demo" in (missed.phase_dir("optimization") / "tuning_results.md").read_text()
+    assert cli("status", "--json", *project).json["next"] == "finalization"
+    assert finalized(missed)["optimizer"] == planned["optimizer"]
+
+
+def finalized(project: Project) -> dict[str, Any]:
+    """Return the config that finalization would train, under an empty production template."""
+    earlier = {"optimization": read_json(project.phase_dir("optimization") / "record.json")}
+    ctx = Context(project, phase_page("finalization", None), earlier, None, None, (), lambda event: None)
+    return final_config(ctx, {}).model_dump()
+
+
+def test_finalization_trains_what_was_promoted(optimized: Project) -> None:
+    assert finalized(optimized) == TrainingConfig.model_validate(evidence(optimized)["config"]).model_dump()
+
+
+# --- interruption ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(missed: Project, cli: Cli) -> None:
+    arguments = ["phase", "run", "optimization", "--set", "trials=6", "--project", str(missed.root)]
+    before = set(results(missed))
+    process = subprocess.Popen([sys.executable, "-m", "mltrainer", *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    while process.poll() is None and len(set(results(missed)) - before) < 2:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130, errors.decode()
+    assert "type the same command again to go on" in errors.decode()
+    assert not (missed.phase_dir("optimization") / "record.json").exists()
+    paths = [missed.runs_dir / name / "result.json" for name, run in results(missed).items() if run["state"] == "finished"]
+    kept = {path: path.stat().st_mtime_ns for path in paths}
+    assert cli(*arguments).code == 0
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert [trial["state"] for trial in evidence(missed)["trials"]] == ["finished"] * 6
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "trials=0": "key trials: Input should be greater than or equal to 1",
+    "space={}": "key space: Dictionary should have at least 1 item",
+    "space.optimizer.rate={choice: [1]}": "'optimizer.rate' is no key of a training config",
+    "space.optimizer.lr={uniform: [2.0, 1.0]}": "the low end 2.0 must be below the high end 1.0",
+    "space={optimizer.momentum: {uniform: [0.1, 0.9]}}": "nothing to search: the config has none of optimizer.momentum",
+    "trial.epoch=3": "did you mean 'epochs'",
+    "trial.clip={norm: -1.0}": "key trial.clip.norm: Input should be greater than 0",
+}
+
+
+@pytest.mark.parametrize("assignment", MISTAKES)
+def test_a_mistake_in_the_search_is_named_before_anything_runs(missed: Project, cli: Cli, assignment: str) -> None:
+    said = cli("phase", "run", "optimization", "--set", assignment, "--project", missed.root)
+    assert said.code == 1
+    assert MISTAKES[assignment] in said.err
+    assert not (missed.state_dir / "studies").exists()
+
+
+def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Project, cli: Cli) -> None:
+    before = results(missed)
+    wrong, inapplicable = "space.optimizer.lr={choice: [-1.0]}", "space.optimizer.momentum={uniform: [0.1, 0.9]}"
+    said = cli("phase", "run", "optimization", "--set", wrong, "--set", inapplicable, "--project", missed.root)
+    assert said.code == 1
+    assert "trial 1, key optimizer.lr: Input should be greater than 0; found -1.0" in said.err
+    assert "not searched, because the config has no such key: optimizer.momentum" in said.err
+    assert results(missed) == before
