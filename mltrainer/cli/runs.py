@@ -14,6 +14,7 @@ from mltrainer.cli.main import emit, printable
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
+from mltrainer.reproducibility.grades import LOSS_BOUND
 from mltrainer.workflow.runs import describe_run, find_run, list_runs
 
 
@@ -112,7 +113,12 @@ def _verdict(found: dict[str, Any]) -> str:
     if found["identical"]:
         lines = [f"run {found['run']}: bitwise identical in {found['steps_compared']} steps"]
     else:
-        lines = [f"run {found['run']} is not reproduced"]
+        lines = [
+            f"run {found['run']} is {found['grade']}"
+            if found["loss_difference"] is not None
+            else f"run {found['run']} is not reproduced"
+        ]
+        lines += _numbers(found)
     if (step := found["first_divergence"]) is not None:
         where = f", tensor {step['tensor']}" if step["tensor"] else ""
         expected, found_bits = (_bits(step["what"], step[key]) for key in ("expected", "found"))
@@ -121,6 +127,14 @@ def _verdict(found: dict[str, Any]) -> str:
         lines.append(f"  no step of {found['steps_compared']} differs")
     lines += [f"  {d['kind']} differs: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
     return "\n".join([*lines, *([f"  it could not be trained: {found['error']}"] if found["error"] else [])])
+
+
+def _numbers(found: dict[str, Any]) -> list[str]:
+    """Say how far the numbers differ, where a run was trained to its end although its bits differ."""
+    if found["loss_difference"] is None:
+        return []
+    told = f"losses differ by at most {number(found['loss_difference'])} of their size, the metric by {number(found['metric_difference'])}"
+    return [f"  {told}; numerically equal means at most {LOSS_BOUND:g}", f"  reachable on this machine: {found['reachable']}"]
 
 
 def _bits(what: str, text: str) -> str:

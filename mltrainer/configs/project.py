@@ -228,10 +228,19 @@ class TrainingConfig(ProjectConfig):
     precision: Literal["fp32", "bf16"] = Field("fp32", description="arithmetic of forward and backward; weights stay fp32")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the model is trained")
     threads: int = Field(1, ge=1, le=256, description="CPU threads of one operation; part of what decides the bits")
+    numerics: Literal["native", "portable"] = Field(
+        "native", description="native: this CPU's fastest kernels; portable: the same kernels on every CPU, slower, one thread"
+    )
     early_stopping: EarlyStopping | None = Field(default_factory=lambda: EarlyStopping())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
     loader: Loader = Field(default_factory=lambda: Loader())
+
+    @model_validator(mode="after")
+    def _portable_means_one_thread(self) -> TrainingConfig:
+        if self.numerics == "portable" and (self.threads != 1 or self.device != "cpu"):
+            raise ValueError("numerics: portable needs threads: 1 and device: cpu")
+        return self
 
     @property
     def data_seed(self) -> int:
@@ -240,8 +249,8 @@ class TrainingConfig(ProjectConfig):
 
 
 def bits_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a config that decides a run's bits: not its names, its criterion, its budget."""
-    return {key: value for key, value in config.items() if key not in ("name", "id", "acceptance", "budget")}
+    """Return the part of a config that decides a run's bits: not its names, its criterion, its budget, its loader."""
+    return {key: value for key, value in config.items() if key not in ("name", "id", "acceptance", "budget", "loader")}
 
 
 def meets(value: float, criterion: str) -> bool:

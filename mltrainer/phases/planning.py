@@ -23,8 +23,10 @@ from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, baseline_template
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
+from mltrainer.phases.localizing import HASH_SEED, MEMORY, NOTHING, Change, find_cause
 from mltrainer.phases.runs import ORCHESTRATOR, RESULT_FILE
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.causes import sentence
 from mltrainer.reproducibility.code import source, take_snapshot
 from mltrainer.reproducibility.environment import available_mb, capture
 from mltrainer.reproducibility.secrets import scan_files, scan_text
@@ -70,16 +72,19 @@ def run(ctx: Context) -> Result:
         ctx.note(evidence["stopped"])
         return _result(ctx, evidence, source(ctx.project.root, []), [])
     free_mb = available_mb()
-    ctx.note(f"probing {ctx.page.settings['probe_steps']} steps, twice, in fresh processes")
-    probes = [_probe(ctx, config, name) for name in ("first", "second")]
+    probes = probe(ctx, config)
+    portable = _portable_cost(ctx, config, probes[0]) if config.numerics == "portable" else None
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
     files = probes[0]["code_files"]
     evidence |= {
         "data": probes[0]["data"],
-        "probe": _compare(ctx, probes),
+        "probe": compare(ctx, config, probes),
         "numerics_class": probes[0]["numerics_class"],
-        "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
+        "estimate": {
+            **estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
+            "portable_cost": portable,
+        },
     }
     inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
     return _result(ctx, evidence, _source(ctx, files), inputs)
@@ -202,10 +207,35 @@ def config_text(values: dict[str, Any]) -> str:
 # --- the probe ------------------------------------------------------------------------------------
 
 
-def _probe(ctx: Context, config: TrainingConfig, name: str) -> dict[str, Any]:
+def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
+    """Train a few steps twice, and return both results.
+
+    The second time everything is changed that must not matter: it stops half-way and goes on in another process, strings
+    hash differently, another number of processes loads the samples, and new memory holds NaN.
+    """
+    steps = int(ctx.page.settings["probe_steps"])
+    ctx.note(f"probing {steps} steps, twice, in fresh processes; the second time stopped half-way and gone on with")
+    whole = _job(ctx, config, "first", steps)
+    halves = {**_job(ctx, config, "second", steps), "resumable": True, "fill_memory": True}
+    for job in (whole, {**halves, "max_steps": _middle(steps)}, {**halves, "config": _other_workers(config)}):
+        launch(ctx.project, ORCHESTRATOR, job, ctx.tell, HASH_SEED.variables if "resumable" in job else {})
+    shutil.rmtree(ctx.project.root / halves["folder"] / "checkpoints", ignore_errors=True)
+    return [dict(read_json(ctx.project.root / job["folder"] / RESULT_FILE)) for job in (whole, halves)]
+
+
+def _portable_cost(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> float:
+    """Return how many times the shortest step of this CPU's own kernels the shortest portable step takes."""
+    native = config.model_copy(update={"numerics": "native"})
+    job = _job(ctx, native, "native", int(ctx.page.settings["probe_steps"]))
+    launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
+    shortest = read_json(ctx.project.root / job["folder"] / RESULT_FILE)["step_time_us"]["min"]
+    return float(probe["step_time_us"]["min"] / shortest)
+
+
+def _job(ctx: Context, config: TrainingConfig, name: str, steps: int) -> dict[str, Any]:
     folder = ctx.project.state_dir / "probe" / name
     shutil.rmtree(folder, ignore_errors=True)
-    job = {
+    return {
         "schema": 1,
         "run": f"probe-{name}",
         "phase": "planning",
@@ -215,15 +245,22 @@ def _probe(ctx: Context, config: TrainingConfig, name: str) -> dict[str, Any]:
         "gate": None,
         "contract": {},
         "code_files": None,
-        "max_steps": int(ctx.page.settings["probe_steps"]),
+        "max_steps": steps,
         "threads": config.threads,
     }
-    launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
-    return dict(read_json(folder / RESULT_FILE))
 
 
-def _compare(ctx: Context, probes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the two probes side by side, and the first step in which they differ."""
+def _middle(steps: int) -> int:
+    return max(1, steps // 2)
+
+
+def _other_workers(config: TrainingConfig) -> dict[str, Any]:
+    """Return the config with one worker less; none stay none, since a data set may be unfit for other processes."""
+    return {**config.model_dump(), "loader": {"workers": max(0, config.loader.workers - 1)}}
+
+
+def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the two probes side by side, the first step in which they differ, and why they do."""
     chains = [fingerprint.read(ctx.project.state_dir / "probe" / name / fingerprint.CHAIN_FILE) for name in ("first", "second")]
     runs = [
         {
@@ -240,12 +277,28 @@ def _compare(ctx: Context, probes: list[dict[str, Any]]) -> dict[str, Any]:
         for probe in probes
     ]
     difference = fingerprint.first_divergence(*chains)
+    identical = difference is None and chains[0] == chains[1] and probes[0]["data_sha256"] == probes[1]["data_sha256"]
     return {
         "steps": probes[0]["steps"],
+        "resumed_at": min(_middle(int(ctx.page.settings["probe_steps"])), probes[0]["steps"]),
         "runs": runs,
-        "identical": difference is None and chains[0] == chains[1],
+        "identical": identical,
         "first_difference": difference,
+        "cause": None if identical else _cause(ctx, config, difference),
     }
+
+
+def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None) -> dict[str, Any]:
+    """Return why the probes differ; what no pair of processes shows is what only the second probe did: go on half-way."""
+    steps = int(ctx.page.settings["probe_steps"])
+    workers = Change("workers", job={"config": _other_workers(config)})
+    changes = [NOTHING, HASH_SEED, *([workers] if config.loader.workers else []), MEMORY]
+    found = find_cause(ctx.project, _job(ctx, config, "cause", steps), changes, 1, ctx.tell)
+    step = difference["step"] if difference else 0
+    kind = "state" if step > _middle(steps) else "chance"
+    found = found or {"kind": kind, "step": step, "what": "the training that was stopped and gone on with", "calls": []}
+    ctx.note(sentence(found))
+    return found
 
 
 def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: float, disk_free: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 from mltrainer.configs.project import bits_config
 from mltrainer.errors import GateError, InputError
 from mltrainer.phases.runs import JOB_FILE, ORCHESTRATOR, RESULT_FILE, run_id
-from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.tools.launcher import launch
 from mltrainer.workspace import Project, digest, is_sealed, locked, read_json
 
 JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
 RESULT_KEYS = frozenset(
-    ("chain", "code_files", "data_sha256", "environment_sha256", "id", "state", "steps", "threads", "weights_sha256")
+    (
+        *("chain", "code_files", "data_sha256", "environment_sha256", "id", "metric", "metrics", "numerics_class", "state"),
+        *("steps", "stop_reason", "threads", "weights_sha256"),
+    )
 )
 
 
@@ -106,8 +110,19 @@ def _verify_chain(project: Project, path: Path, expected: Any) -> None:
         raise _damaged(project, path, f"its result has {expected}, the file {found}")
 
 
-def reproduce(project: Project, run: str, tell: Any, max_steps: int | None = None) -> Reproduction:
+def reproduce(
+    project: Project, run: str, tell: Any, max_steps: int | None = None, *, to_the_end: bool = False, seeds: Sequence[float] = ()
+) -> Reproduction:
     """Train a recorded run again in a fresh process and compare the two chains while it trains.
+
+    Args:
+        project: The project.
+        run: The run's id.
+        tell: Shows progress.
+        max_steps: Compare only so many steps.
+        to_the_end: Go on after a difference, because the environment is known to be another; so it is, unasked, where the
+            numerics class is another. The numbers are compared then.
+        seeds: The metric of the same config under other seeds, for the grade.
 
     Raises:
         InputError: There is no such finished run.
@@ -123,27 +138,42 @@ def reproduce(project: Project, run: str, tell: Any, max_steps: int | None = Non
             "folder": project.relative(folder),
             "compare": project.relative(project.runs_dir / run),
             "max_steps": max_steps,
+            "expected_numerics": result["numerics_class"],
+            "to_the_end": to_the_end,
         }
         launch(project, ORCHESTRATOR, again, tell)
         found = dict(read_json(folder / RESULT_FILE))
-    return Reproduction(reproduction_row(result, found), found)
+        chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
+        numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
+    reachable = grades.NUMERICAL if to_the_end or found["numerics_class"] != result["numerics_class"] else grades.BITWISE
+    return Reproduction({**reproduction_row(result, found, numbers), "reachable": reachable}, found)
 
 
-def reproduction_row(result: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: Sequence[float]) -> grades.Numbers:
+    name = result["metric"]["name"]
+    left, right = (float((side["metrics"] or {}).get(name, "nan")) for side in (result, again))
+    return grades.Numbers(loss, abs(left - right), seeds)
+
+
+def reproduction_row(result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers) -> dict[str, Any]:
     """Return what a reproduction showed: the same bits in every step that was compared, on the same data, or not.
 
     Args:
         result: The original's result.
         again: The reproduction's, which may have ended early: on purpose, or at the first difference.
+        numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
     """
     divergence = again["first_divergence"]
     in_part = again["stop_reason"] == "max_steps"
     same_end = in_part or again["weights_sha256"] == result["weights_sha256"]
     identical = divergence is None and same_end and again["data_sha256"] == result["data_sha256"]
+    went_on = not identical and again["stop_reason"] == result["stop_reason"] and again["steps"] == result["steps"]
     return {
         "run": result["id"],
         "identical": identical,
-        "grade": "bitwise" if identical else "not reproduced",
+        "grade": grades.BITWISE if identical else grades.grade(numbers) if went_on else grades.NOT,
+        "loss_difference": numbers.loss_difference if went_on else None,
+        "metric_difference": numbers.metric_difference if went_on else None,
         "steps_compared": again["steps"] if divergence is None else min(again["steps"], divergence["step"]),
         "first_divergence": divergence,
         "weights_sha256": again["weights_sha256"],

@@ -7,6 +7,7 @@ from typing import Any
 from mltrainer.reports import markdown as md
 from mltrainer.reports import sections
 from mltrainer.reports.values import at, counted, duration, given, megabytes, microseconds, number, share, short, size
+from mltrainer.reproducibility.causes import sentence as cause_sentence
 
 SEVERITIES = {"error": "❌ error", "warning": "⚠️ warning", "info": "note"}
 
@@ -47,12 +48,18 @@ def _estimate(estimate: dict[str, Any]) -> str:
     rows = [
         ("steps", number(estimate.get("steps"))),
         ("step time, measured", microseconds(estimate.get("step_time_us"))),
+        *_portable_cost(estimate),
         ("time, estimated", f"{number(estimate.get('minutes'), 3)} minutes, budget {given(estimate.get('budget_minutes'))}"),
         ("memory, measured", f"{megabytes(estimate.get('peak_mb'))} of {megabytes(estimate.get('available_mb'))}"),
         ("one checkpoint", megabytes(estimate.get("checkpoint_mb"))),
         ("free on the disk", megabytes(estimate.get("disk_free_mb"))),
     ]
     return md.facts(rows)
+
+
+def _portable_cost(estimate: dict[str, Any]) -> list[tuple[str, str]]:
+    cost = estimate.get("portable_cost")
+    return [("portable numerics", f"{number(cost, 3)} times the step of this CPU's own kernels, measured here")] if cost else []
 
 
 def _config(evidence: dict[str, Any]) -> list[str]:
@@ -78,7 +85,7 @@ def _probe(evidence: dict[str, Any]) -> list[str]:
         ("wall time", *(duration(run.get("wall_s")) for run in runs)),
     ]
     heads = ("probe", *(f"process {nr}" for nr in range(1, len(runs) + 1)))
-    return ["### The probe", md.table(heads, rows), *_difference(probe.get("first_difference"))]
+    return ["### The probe", md.table(heads, rows), *_difference(probe.get("first_difference")), *_cause(probe.get("cause"))]
 
 
 def _drawn(runs: list[dict[str, Any]]) -> list[str]:
@@ -90,6 +97,10 @@ def _difference(found: Any) -> list[str]:
         return []
     sides = f"expected {md.code(found.get('expected'))}, found {md.code(found.get('found'))}"
     return [f"**First difference**: step {number(found.get('step'))}, {md.text(found.get('what'))}: {sides}."]
+
+
+def _cause(found: Any) -> list[str]:
+    return [f"**Cause**: {md.text(cause_sentence(found))}."] if isinstance(found, dict) else []
 
 
 def _switches(evidence: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mltrainer.reports import markdown as md
 from mltrainer.reports.values import at, counted, number, short, visible
+from mltrainer.reproducibility.claims import MEANING, claim_of
 
 Record = dict[str, Any]
 Waivers = list[dict[str, Any]]
@@ -177,12 +178,23 @@ def _reproduction(page: Page, record: Record) -> list[str]:
     rows = [
         ("code", _code(source)),
         *page.reproduce,
+        *claim_rows(record),
         (
             "previous phase's record",
             md.code(short(record["previous"])) if record.get("previous") else "none: this is the first phase",
         ),
     ]
     return [md.facts(rows), md.block(page.commands, "sh"), *_elsewhere(record, source), *_files(record, source)]
+
+
+def claim_rows(record: Record) -> list[tuple[str, str]]:
+    """Return the level of reproducibility that was tested, and the one that was not."""
+    claim = claim_of(record)
+    meaning = f": {MEANING[claim.level]}" if claim.level in MEANING else ""
+    return [
+        ("level tested", f"**{claim.level}**{meaning} ({md.text(claim.tested)})"),
+        ("level aimed at, not tested", f"{claim.intended}: {MEANING[claim.intended]}"),
+    ]
 
 
 def _elsewhere(record: Record, source: dict[str, Any]) -> Iterable[str]:

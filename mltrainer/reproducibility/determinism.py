@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 
-def switch_on(threads: int) -> None:
+def switch_on(threads: int, *, fill_memory: bool = False) -> None:
     """Make every operation deterministic, or raise where none is (PyTorch's notes on randomness).
 
     Args:
         threads: CPU threads of one operation; the order of summation depends on it.
+        fill_memory: Fill new memory with NaN, so that code that reads what it never wrote gives NaN; costs time.
     """
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=False)
-    # NaN-filling new memory makes reads of garbage visible, but costs time in every step; the probe turns it on.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.utils.deterministic.fill_uninitialized_memory = fill_memory  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = False

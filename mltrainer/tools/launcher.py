@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,9 +24,17 @@ from mltrainer.workspace import Project, machine_faults, write_atomic, write_jso
 
 Event = dict[str, Any]
 LOG_FILE = "log.txt"
+# Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
+PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 
 
-def launch(project: Project, tool: str, job: dict[str, Any], on_event: Callable[[Event], None]) -> None:
+def launch(
+    project: Project,
+    tool: str,
+    job: dict[str, Any],
+    on_event: Callable[[Event], None],
+    variables: Mapping[str, str] | None = None,
+) -> None:
     """Run a tool on a job and return when it has ended well.
 
     Args:
@@ -34,6 +42,7 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Callable[
         tool: The tool's id in the handbook.
         job: Written to `job.json` in the folder `job["folder"]`, relative to the project.
         on_event: Called with each event that the tool sends.
+        variables: Set beside those that the tool's page declares, before its interpreter starts.
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
@@ -47,7 +56,8 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Callable[
         log = open(folder / LOG_FILE, "ab")  # noqa: SIM115 - closed below, once the child has it
     # -P: a file of the project named like a library must not take its place before the project's own code is imported
     command = [sys.executable, "-P", "-m", page.entry_point, str(folder / "job.json"), str(write_end)]
-    environment = {**os.environ, **_environment(page.environment, job["threads"])}
+    kernels = PORTABLE if job.get("config", {}).get("numerics") == "portable" else {}
+    environment = {**os.environ, **_environment(page.environment, job["threads"]), **kernels, **(variables or {})}
     with _Signals() as signals:
         process = subprocess.Popen(
             command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)

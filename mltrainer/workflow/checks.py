@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config, meets
+from mltrainer.phases.localizing import HASH_SEEDS
 from mltrainer.phases.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.workspace import digest
 
@@ -68,7 +69,7 @@ def seeds_fixed(record: Evidence, _settings: Settings) -> Outcome:
         {"python", "numpy", "torch"} <= drawn
         and len(drawn) == len(first)
         and initial[0] == initial[1]
-        and hash_seeds == ["0", "0"]
+        and hash_seeds == list(HASH_SEEDS)
     )
     found = {
         "seed": record["evidence"]["config"]["seed"],

@@ -8,6 +8,7 @@ from typing import Any
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.phases.reproducing import original_run, reproduce
 from mltrainer.phases.runs import RESULT_FILE
+from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.workflow.records import read_record
 from mltrainer.workspace import PHASES, Project, sha256_file
@@ -30,7 +31,8 @@ def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> R
     _refuse_edited(project, run)
     known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
     try:
-        again = reproduce(project, run, tell, steps)
+        elsewhere = any(row["kind"] == "environment" for row in known)
+        again = reproduce(project, run, tell, steps, to_the_end=elsewhere, seeds=_other_seeds(project, run))
     except (InputError, GateError) as error:
         if not known:
             raise
@@ -43,11 +45,30 @@ def holds(found: Row) -> bool:
     return bool(found["identical"]) and not any(row["kind"] == "environment" for row in found["differences"])
 
 
+_UNTRAINED: Row = {
+    "identical": False,
+    "grade": grades.NOT,
+    "reachable": grades.NUMERICAL,
+    "loss_difference": None,
+    "metric_difference": None,
+    "steps_compared": 0,
+    "first_divergence": None,
+}
+
+
+def _other_seeds(project: Project, run: str) -> list[float]:
+    """Return the metric of a run's config under the fresh seeds that optimization trained it on; none where it did not."""
+    record = read_record(project, "optimization")
+    evidence = record.evidence if record is not None and not record.faults else {}
+    sides = {"baseline": evidence.get("baseline"), "candidate": evidence.get("replay")}
+    side = next((name for name, part in sides.items() if part and part.get("run") == run), None)
+    return [float(value) for value in evidence["comparison"][side]] if side else []
+
+
 def _answer(run: str, row: Row | None, differences: list[Row], error: MltrainerError | None) -> Row:
-    shown = row or {"identical": False, "grade": "not reproduced", "steps_compared": 0, "first_divergence": None}
     return {
         "run": run,
-        **{key: shown[key] for key in ("identical", "grade", "steps_compared", "first_divergence")},
+        **{key: (row or _UNTRAINED)[key] for key in _UNTRAINED},
         "differences": differences,
         "error": str(error) if error else None,
     }

@@ -75,6 +75,7 @@ class Trainer:
         recorder: What writes the chain.
         sinks: Where events go.
         max_steps: Stop after this step, for a probe or a short reproduction.
+        stops_at_difference: Whether the first difference from another run ends this one.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Trainer:
         recorder: Recorder,
         sinks: Sinks,
         max_steps: int | None = None,
+        stops_at_difference: bool = True,
     ) -> None:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks = recorder, sinks
@@ -100,6 +102,7 @@ class Trainer:
         self.first_loss: float | None = None
         self.step = 0
         self.last_step = min(plan.steps, max_steps or plan.steps)
+        self.stops_at_difference = stops_at_difference
         self.outcome = Outcome()
         self._steps: Iterator[Step] = iter(())
         self._row_started = time.perf_counter()
@@ -249,10 +252,12 @@ class Trainer:
         return self._differs(lines)
 
     def _differs(self, lines: list[str]) -> bool:
-        self.outcome.divergence = self.sinks.compare(lines)
-        if self.outcome.divergence is not None:
-            self.outcome.reason = "diverged"
-        return self.outcome.divergence is not None
+        if self.outcome.divergence is None:
+            self.outcome.divergence = self.sinks.compare(lines)
+        if self.outcome.divergence is None or not self.stops_at_difference:
+            return False
+        self.outcome.reason = "diverged"
+        return True
 
     def _note_weights(self) -> bool:
         return self._differs(self.recorder.note_weights(self.step, weights_sha256(self.model.state_dict())))

@@ -69,6 +69,7 @@ def _identity(session: Session) -> dict[str, Any]:
         "seed": config.seed,
         "device": config.device,
         "threads": config.threads,
+        "numerics": config.numerics,
         "versions": {"torch": str(torch.__version__)},
         "rehearsal": session.rehearsal,
         "data": session.task.facts() if job["purpose"] == "probe" else None,

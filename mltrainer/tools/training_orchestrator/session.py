@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import time
@@ -26,6 +27,7 @@ from mltrainer.tools.training_orchestrator.gpu import GpuWatch
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
 from mltrainer.tools.training_orchestrator.recorder import Recorder, gradient_row
 from mltrainer.tools.training_orchestrator.saving import Checkpoints
+from mltrainer.tools.training_orchestrator.tracing import Tracer
 from mltrainer.workspace import machine_faults, plain, read_json, write_json
 
 EVENTS_FILE = "events.jsonl"
@@ -54,8 +56,9 @@ class Session:
     def prepare(self) -> None:
         """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
         config = self.config
-        determinism.switch_on(config.threads)
+        determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
         self.draws = seeds.first_draws(config.seed)
+        self._tracer = self._begin_trace()
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = open_task(config, self.root)
         seeds.seed_everything(seeds.key(config.seed, "model"))
@@ -70,12 +73,20 @@ class Session:
             self.folder, sum(p.requires_grad for p in self.model.parameters()), torch.device(config.device), self.plan.steps
         )
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
-        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.job.get("max_steps"))
+        max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, max_steps, stops)
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, self.job["run"])
+        if self._tracer is not None:
+            self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
         self._rehearse_evaluation()
         self._expected = self._expected_chain()
         self._restore()
         self.gpu = GpuWatch(config.device)
+
+    def _begin_trace(self) -> Tracer | None:
+        """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
+        first_step = self.job.get("trace_from")
+        return None if first_step is None else Tracer(self.folder, self.root, first_step)
 
     def _note_initial_weights(self) -> str:
         """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""
@@ -98,6 +109,11 @@ class Session:
                 f"the data is not what planning recorded: expected {expected[:12]}, found {self.task.data_sha256[:12]}",
                 mend="bring the data back, or record the new data with `mltrainer phase run planning`",
             )
+
+    def _stops_at_difference(self) -> bool:
+        """Return whether bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
+        same = self.job.get("expected_numerics") in (None, self.contract["numerics_class"])
+        return same and not self.job.get("to_the_end")
 
     def _rehearse_evaluation(self) -> None:
         """Measure a few validation samples first, so that a metric that is missing or fails is known before training.
@@ -123,7 +139,7 @@ class Session:
         return lines
 
     def _restore(self) -> None:
-        if self.job["purpose"] != "train":
+        if not self._keeps_checkpoints:
             return
         self.earlier_causes = self._read_causes()
         found = self.checkpoints.newest(self.events)
@@ -131,7 +147,8 @@ class Session:
             self._start_afresh()
             return
         tree, manifest = found
-        self.checkpoints.refuse_other_contract(manifest)
+        if self.job["purpose"] == "train":
+            self.checkpoints.refuse_other_contract(manifest)
         self.trainer.restore(tree)
         if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
             self.earlier_causes.append({"step": self.trainer.step, "cause": "killed"})
@@ -154,8 +171,12 @@ class Session:
 
     # --- sinks ---
 
+    @property
+    def _keeps_checkpoints(self) -> bool:
+        return self.job["purpose"] == "train" or bool(self.job.get("resumable"))
+
     def _save(self, tree: dict[str, Any], step: int, must_stay: bool) -> None:
-        if self.job["purpose"] == "train":
+        if self._keeps_checkpoints:
             self.checkpoints.submit(tree, step, self.trainer.history, must_stay)
 
     def _row(self, row: dict[str, Any]) -> None:
@@ -210,7 +231,7 @@ class Session:
         self.events.send(
             "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
         )
-        with self.checkpoints, self.gpu:
+        with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
         for interruption in outcome.interruptions:
             self._log("stopped", **interruption)

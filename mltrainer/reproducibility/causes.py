@@ -1,0 +1,44 @@
+"""The causes of a difference between two runs of the same config, as messages and reports tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Trace = list[tuple[int, str, str, str]]  # step, what, name, digest
+KINDS = {
+    "random draw": "a random draw that no seed decides",
+    "clock": "the clock",
+    "threads": "threads that race with each other",
+    "chance": "an operation without a deterministic form, or a race inside a library",
+    "hash order": "the order of a set, or of hash values",
+    "unwritten memory": "memory that is read before it is written",
+    "workers": "which process loads a sample, or how many samples it has loaded before",
+    "state": "state that a checkpoint does not hold",
+}
+NAMES = {
+    "set-up": "the samples",
+    "initial": "the initial value of {}",
+    "data": "the samples that {} gives",
+    "forward": "the forward pass of {}",
+    "loss": "the loss of {}",
+    "backward": "the gradient of {}",
+}
+
+
+def first_difference(expected: Trace, found: Trace) -> dict[str, Any] | None:
+    """Return step and name of the first line in which two traces differ, or None."""
+    for left, right in zip(expected, found, strict=False):
+        if left != right:
+            step, what, name, _ = right
+            return {"step": step, "what": NAMES[what].format(name)}
+    if len(expected) != len(found):
+        return {"step": max(expected, found, key=len)[min(len(expected), len(found))][0], "what": "how much is computed"}
+    return None
+
+
+def sentence(cause: Mapping[str, Any]) -> str:
+    """Return a cause in words: what differed first, the kind, and the lines to look at."""
+    lines = [f"{call['where']} in {call['function']} calls {call['call']}" for call in cause["calls"]]
+    shown = f" ({'; '.join(lines[:5])})" if lines else ""
+    return f"{cause['what']} first differs at step {cause['step']}: {KINDS[cause['kind']]}{shown}"

@@ -1,0 +1,132 @@
+"""A user's task that does not repeat: planning fails, and names the kind of the cause and what differed first."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+import pytest
+
+from mltrainer.reproducibility.causes import first_difference, sentence
+from mltrainer.workspace import read_json
+from tests.conftest import Cli
+from tests.projects import TASK, write_rings
+
+SAMPLE = "return torch.tensor(self.x[i] + noise, dtype=torch.float32), int(self.y[i])"
+LOSS = "return nn.functional.cross_entropy(outputs, targets)"
+LAYER = """
+
+class Noise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, x):
+        return x + {noise}
+
+    def count(self):
+        self.seen += 1
+        return 1e-3 * self.seen
+
+    def garbage(self, x):
+        return 0 * torch.empty_like(x)
+
+    def race(self):
+        import threading, time
+        found = []
+        def work(value):
+            time.sleep(0.001)
+            found.append(value)
+        threads = [threading.Thread(target=work, args=(v,)) for v in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return 1e-3 * sum(v * 0.5**k for k, v in enumerate(found))
+"""
+
+
+def with_layer(noise: str) -> str:
+    """Return the rings' module with a layer of its own in front of the model."""
+    return TASK.replace("nn.Sequential(", "nn.Sequential(Noise(), ") + LAYER.format(noise=noise)
+
+
+WORDS = "{'red', 'green', 'blue', 'grey', 'cyan'}"
+FAULTS = {
+    "an unseeded draw in the data set": (
+        TASK.replace(SAMPLE, f"noise += np.random.default_rng().normal()\n        {SAMPLE}"),
+        ("random draw", "the samples that Noisy gives", 1, "in Noisy.__getitem__ calls random.SystemRandom.getrandbits"),
+    ),
+    "an unseeded draw when the samples are made": (
+        TASK.replace("default_rng(7)", "default_rng()"),
+        ("random draw", "the samples", 0, "in Noisy.__init__ calls random.SystemRandom.getrandbits"),
+    ),
+    "a clock in the model": (
+        "import time\n" + with_layer("time.time() % 1"),
+        ("clock", "the forward pass of 0 (Noise)", 1, "in Noise.forward calls time.time"),
+    ),
+    "a draw in the loss": (
+        TASK.replace(LOSS, f"import random\n        {LOSS} * random.Random().random()"),
+        ("random draw", "the loss of Rings", 1, "in Rings.loss calls random.Random.__init__"),
+    ),
+    "a set of strings": (
+        with_layer(f"0.1 * list({WORDS}).index('red')"),
+        ("hash order", "the forward pass of 0 (Noise)", 1, "the order of a set"),
+    ),
+    "threads that race": (
+        with_layer("self.race()"),
+        ("threads", "the forward pass of 0 (Noise)", None, "in Noise.race calls threading.Thread.start"),
+    ),
+    "memory that was never written": (
+        with_layer("self.garbage(x)"),
+        ("unwritten memory", "the forward pass of 0 (Noise)", 1, "read before it is written"),
+    ),
+    "state outside of the checkpoint": (
+        with_layer("self.count()"),
+        ("state", "the training that was stopped and gone on with", None, "a checkpoint does not hold"),
+    ),
+}
+
+
+@pytest.mark.usefixtures("tools_here")
+@pytest.mark.parametrize("fault", [name for name in FAULTS if name != "a set of strings"])
+def test_planning_names_the_cause_of_a_difference(tmp_path: Path, cli: Cli, fault: str) -> None:
+    assert_named(tmp_path, cli, fault)
+
+
+@pytest.mark.slow
+def test_planning_names_an_order_that_depends_on_hash_values(tmp_path: Path, cli: Cli) -> None:
+    assert_named(tmp_path, cli, "a set of strings")
+
+
+def assert_named(tmp_path: Path, cli: Cli, fault: str) -> None:
+    """Plan a task with a fault, and see it refused and told, on the screen and in the report."""
+    source, (kind, what, step, said) = FAULTS[fault]
+    project = write_rings(tmp_path, source)
+    told = cli("phase", "run", "planning", "--project", project.root)
+    probe = read_json(project.phase_dir("planning") / "record.json")["evidence"]["probe"]
+    cause = probe["cause"]
+    assert (told.code, probe["identical"]) == (4, False)
+    assert (cause["kind"], cause["what"]) == (kind, what)
+    assert step is None or cause["step"] == step
+    assert said in told.err
+    report = html.unescape((project.phase_dir("planning") / "reproducibility_manifest.md").read_text())
+    assert said in report
+
+
+def test_the_first_line_that_differs_is_the_difference() -> None:
+    one = [(1, "data", "Noisy", "a"), (1, "forward", "0 (Linear)", "b")]
+    assert first_difference(one, one) is None
+    assert first_difference(one, [one[0], (1, "forward", "0 (Linear)", "c")]) == {
+        "step": 1,
+        "what": "the forward pass of 0 (Linear)",
+    }
+    assert first_difference(one, one[:1]) == {"step": 1, "what": "how much is computed"}
+
+
+def test_a_cause_is_told_with_the_lines_to_look_at() -> None:
+    call = {"kind": "clock", "call": "time.time", "where": "my_task.py:3", "function": "Noise.forward"}
+    cause = {"kind": "clock", "what": "the forward pass of 0 (Noise)", "step": 1, "calls": [call]}
+    assert sentence(cause) == (
+        "the forward pass of 0 (Noise) first differs at step 1: the clock (my_task.py:3 in Noise.forward calls time.time)"
+    )
