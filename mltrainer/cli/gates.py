@@ -86,8 +86,9 @@ def check(phase: str | None, files: bool, folder: Path | None, as_json: bool) ->
 
 
 def _is_asked(state: PhaseState, phase: str | None) -> bool:
-    """Without a phase's name: planning, and every phase that has a record."""
-    return state.name == phase if phase else state.gate.record is not None or state.name == PHASES[0]
+    """Without a phase's name: planning, and every phase that has a record or reports."""
+    gate = state.gate
+    return state.name == phase if phase else gate.record is not None or bool(gate.stale) or state.name == PHASES[0]
 
 
 def gate_json(found: Gate) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def gate_json(found: Gate) -> dict[str, Any]:
 
 def describe(found: Gate) -> str:
     """Return a gate as a table for the terminal, with what is stale and how to mend it."""
-    word = "not run" if found.record is None else "holds" if found.holds else "stale" if found.stale else "does not hold"
+    word = "holds" if found.holds else "stale" if found.stale else "does not hold" if found.record else "not run"
     lines = [f"{found.phase}: {word}"]
     if found.items:
         rows = [[i.verdict, i.id, ", ".join(f"{k}={_value(v)}" for k, v in i.evidence.items())[:110]] for i in found.items]

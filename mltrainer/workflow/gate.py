@@ -12,7 +12,7 @@ from mltrainer.errors import InputError
 from mltrainer.reports.render import render
 from mltrainer.workflow.checks import run_check
 from mltrainer.workflow.digests import FileDigests
-from mltrainer.workflow.records import GATE_FILE, WAIVERS_FILE, Record, read_record
+from mltrainer.workflow.records import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record
 from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
@@ -100,7 +100,7 @@ def check_gates(project: Project, demand_files: bool = False) -> list[Gate]:
 def _check(project: Project, phase: str, previous: Gate | None, digests: FileDigests, demand_files: bool) -> Gate:
     record = read_record(project, phase)
     if record is None:
-        return Gate(phase, None)
+        return Gate(phase, None, stale=tuple(_orphans(project, phase)))
     page = phase_page(phase, project.root)
     if record.faults:
         return Gate(phase, record, stale=tuple(f"{fault}; next: mltrainer phase run {phase}" for fault in record.faults))
@@ -113,6 +113,14 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
     stale.extend(_artifacts(look, waivers, items))
     skipped = record.evidence.get("skipped") is True
     return Gate(phase, record, tuple(items), tuple(dict.fromkeys(stale)), tuple(look.notes), skipped)
+
+
+def _orphans(project: Project, phase: str) -> Iterator[str]:
+    """Name the reports that lie in a phase's folder without the record that they are checked by: it was removed."""
+    reports = [name for name in phase_page(phase, None).artifacts if name.endswith(".md")]
+    for path in (project.phase_dir(phase) / name for name in [GATE_FILE, *reports]):
+        if path.exists():
+            yield f"{project.relative(path)} has no {RECORD_FILE} beside it; next: mltrainer phase run {phase}"
 
 
 # --- verdicts -------------------------------------------------------------------------------------

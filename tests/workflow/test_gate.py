@@ -73,6 +73,15 @@ def test_deleting_every_gate_record_changes_no_answer(digits: Project, cli: Cli)
     assert (before.code, before.json) == (after.code, after.json) == (0, before.json)
 
 
+def test_a_report_without_its_record_is_caught(digits: Project, cli: Cli) -> None:
+    report = digits.phase_dir("finalization") / "final_report.md"
+    (digits.phase_dir("finalization") / "record.json").unlink()
+    report.write_text(report.read_text().replace("0.9", "1.0"))
+    found = cli("gate", "check", "--project", digits.root)
+    assert found.code == 4
+    assert "final_report.md has no record.json beside it" in found.out
+
+
 def test_a_resealed_record_no_longer_continues_the_chain(digits: Project) -> None:
     path = digits.phase_dir("baseline") / "record.json"
     record = json.loads(path.read_bytes())
