@@ -156,7 +156,7 @@ def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: 
 
 
 def reproduction_row(result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers) -> dict[str, Any]:
-    """Return what a reproduction showed: the same bits in every step that was compared, on the same data, or not.
+    """Return what a reproduction showed: the same bits in every step that was compared and the same metrics, or not.
 
     Args:
         result: The original's result.
@@ -165,7 +165,7 @@ def reproduction_row(result: dict[str, Any], again: dict[str, Any], numbers: gra
     """
     divergence = again["first_divergence"]
     in_part = again["stop_reason"] == "max_steps"
-    same_end = in_part or again["weights_sha256"] == result["weights_sha256"]
+    same_end = in_part or all(again[key] == result[key] for key in ("weights_sha256", "metrics"))
     identical = divergence is None and same_end and again["data_sha256"] == result["data_sha256"]
     went_on = not identical and again["stop_reason"] == result["stop_reason"] and again["steps"] == result["steps"]
     return {

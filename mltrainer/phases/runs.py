@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config
-from mltrainer.errors import DifferenceError, InputError
+from mltrainer.errors import DifferenceError
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.reproducibility.witnesses import RESULT_FILE as RESULT_FILE
+from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
 from mltrainer.tools.launcher import launch
-from mltrainer.workspace import Project, digest, is_sealed, read_json, sha256_file
+from mltrainer.workspace import Project, digest, read_json, sha256_file
 
-RESULT_FILE = "result.json"
 JOB_FILE = "job.json"
 ERROR_FILE = "error.json"  # why a run ended without a result
 ORCHESTRATOR = "training_orchestrator"
@@ -67,7 +68,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
     if known is not None:
         ctx.note(f"run {run} exists and verifies: not trained again")
         return _evidence(known, ctx.page.phase)
-    if _has_ended(folder):
+    if has_ended(folder):
         ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
     job = {
         "schema": 1,
@@ -93,33 +94,12 @@ def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> dict[str, Any] | None:
     """Return a finished run's result when it and all files that it names are what the run wrote, or None."""
-    try:
-        result = read_json(project.runs_dir / run / RESULT_FILE)
-    except InputError:
+    result = sound_result(project.runs_dir / run, contract)
+    if result is None or result["state"] != "finished":
         return None
-    if not is_sealed(result) or result["state"] != "finished":
-        return None
-    fits = all(result.get(key) == value for key, value in contract.items())
     files = [row for checkpoint in result["checkpoints"] for row in checkpoint["files"]]
-    return result if fits and all(_is(project.root / row["path"], row["sha256"]) for row in files) else None
+    return result if all(_is(project.root / row["path"], row["sha256"]) for row in files) else None
 
 
 def _is(path: Path, sha256: str) -> bool:
     return path.is_file() and sha256_file(path) == sha256
-
-
-def _has_ended(folder: Path) -> bool:
-    """Return whether a run's result, edited or not, says that it finished; such a run is not gone on with."""
-    try:
-        result = read_json(folder / RESULT_FILE)
-    except InputError:
-        return False
-    return not isinstance(result, dict) or result.get("state") == "finished"
-
-
-def set_aside(folder: Path) -> Path:
-    """Move a damaged run out of the way, keeping it for whoever wants to know, and return where it is now."""
-    number = 1
-    while (target := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
-        number += 1
-    return folder.rename(target)

@@ -222,3 +222,13 @@ def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Projec
     assert "trial 1, key optimizer.lr: Input should be greater than 0; found -1.0" in said.err
     assert "not searched, because the config has no such key: optimizer.momentum" in said.err
     assert results(missed) == before
+
+
+def test_a_result_copied_from_another_run_is_not_counted(optimized: Project, tmp_path: Path, cli: Cli) -> None:
+    project = Project(Path(shutil.copytree(optimized.root, tmp_path / "copied", symlinks=True)))
+    before = evidence(project)
+    first, second = (project.runs_dir / trial["run"] / "result.json" for trial in before["trials"][:2])
+    shutil.copy(first, second)
+    assert cli("phase", "run", "optimization", "--project", project.root).code == 0
+    assert (project.runs_dir / f"{second.parent.name}.damaged-1").is_dir()
+    assert [trial["value"] for trial in evidence(project)["trials"]] == [trial["value"] for trial in before["trials"]]

@@ -220,6 +220,18 @@ def test_in_a_fresh_clone_the_run_is_not_here(rings: Project, cli: Cli) -> None:
 # --- a run that is found again --------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("damaged", [RESULT_FILE, "chain.txt"])
+def test_a_result_sealed_again_that_its_run_contradicts_is_trained_again(rings: Project, cli: Cli, damaged: str) -> None:
+    path = rings.runs_dir / find_run(rings, "baseline") / RESULT_FILE
+    before = read_json(path)
+    if damaged == RESULT_FILE:
+        path.write_bytes(pretty_json(seal({**before, "metrics": {**before["metrics"], "accuracy": 1.0}})))
+    else:
+        path.with_name(damaged).write_text("1 a b c\n")
+    assert "damaged-1, and trained again" in cli("phase", "run", "baseline", "--project", rings.root).err
+    assert read_json(path)["metrics"] == before["metrics"]
+
+
 def test_an_edited_result_is_not_believed_but_trained_again(rings: Project, cli: Cli) -> None:
     path = rings.runs_dir / find_run(rings, "baseline") / RESULT_FILE
     before = read_json(path)

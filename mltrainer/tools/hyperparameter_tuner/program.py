@@ -14,9 +14,10 @@ from mltrainer.configs.project import Metric, TrainingConfig, bits_config
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.secrets import redact
+from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
 from mltrainer.tools.program import Events, StopSignals, explained
 from mltrainer.tools.training_orchestrator.program import EXIT_CODES, run_job
-from mltrainer.workspace import digest, is_sealed, plain, read_json, write_json
+from mltrainer.workspace import digest, plain, write_json
 
 Values = dict[str, Any]
 Row = dict[str, Any]
@@ -167,8 +168,11 @@ class Study:
         contract = {**self.job["contract"], "config_sha256": digest(bits_config(values))}
         run = digest(contract)[:12]
         folder = f".mltrainer/runs/{run}"
-        if (known := _known(self.root / folder / "result.json")) is not None:
+        if (known := sound_result(self.root / folder, contract)) is not None and known["state"] in ("finished", "failed"):
             return known
+        if has_ended(self.root / folder):
+            kept = set_aside(self.root / folder).name
+            self.events.send("note", text=f"run {run} is not what it was: kept as {kept}, and trained again")
         job = {
             "schema": 1,
             "run": run,
@@ -208,12 +212,3 @@ def _failed(job: Row, error: Exception) -> Row:
 
 def _told(found: Row, metric: Metric) -> str:
     return f"failed: {found['reason']}" if found["reason"] else f"{metric.name} {found['value']:.4g}"
-
-
-def _known(path: Path) -> Row | None:
-    """Return the result of a run that has ended, or None; one that cannot be read, or was edited, is trained again."""
-    try:
-        found = read_json(path)
-    except InputError:
-        return None
-    return dict(found) if is_sealed(found) and found["state"] in ("finished", "failed") else None

@@ -1,0 +1,66 @@
+"""What else tells of a run's result: whoever edits a result, or puts another run's in its place, is contradicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import GateError, InputError
+from mltrainer.reproducibility import fingerprint
+from mltrainer.workspace import is_sealed, read_json
+
+RESULT_FILE = "result.json"
+
+
+def sound_result(folder: Path, contract: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the result of a run that has ended, or None where it is not what the run of this contract wrote.
+
+    Its seal, its contract, the chain beside it, its own history and its checkpoints' manifests must say the same.
+    """
+    try:
+        result = read_json(folder / RESULT_FILE)
+        if not is_sealed(result) or any(result[key] != value for key, value in contract.items()):
+            return None
+        return dict(result) if _has_chain(folder, result) and _has_history(result) and _has_manifests(folder, result) else None
+    except (InputError, GateError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def has_ended(folder: Path) -> bool:
+    """Return whether a run's result, edited or not, says that it finished; such a run is not gone on with."""
+    try:
+        result = read_json(folder / RESULT_FILE)
+    except InputError:
+        return False
+    return not isinstance(result, dict) or result.get("state") == "finished"
+
+
+def set_aside(folder: Path) -> Path:
+    """Move a damaged run out of the way, keeping it for whoever wants to know, and return where it is now."""
+    number = 1
+    while (target := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
+        number += 1
+    return folder.rename(target)
+
+
+def _has_chain(folder: Path, result: dict[str, Any]) -> bool:
+    head = fingerprint.verify(fingerprint.read(folder / fingerprint.CHAIN_FILE), fingerprint.CHAIN_FILE)
+    return bool(result["chain"] == {"entries": head.entries, "head": head.value})
+
+
+def _has_history(result: dict[str, Any]) -> bool:
+    """Return whether the metrics are those of the best row, and the best row is one of the history."""
+    best = result["best"]
+    if best is None:
+        return not result["metrics"]
+    metrics = {**best["validation"], **{f"train_{name}": value for name, value in best["train"].items()}}
+    return metrics == result["metrics"] and any(best.items() <= row.items() for row in result["history"])
+
+
+def _has_manifests(folder: Path, result: dict[str, Any]) -> bool:
+    """Return whether the checkpoints that are here hold the metrics of the history's rows."""
+    measured = {row["step"]: row["validation"] for row in result["history"]}
+    paths = (folder / "checkpoints" / Path(row["path"]).name / "manifest.json" for row in result["checkpoints"])
+    manifests = [read_json(path) for path in paths if path.exists()]
+    return all(found["metrics"] == measured.get(found["step"], {}) for found in manifests)
