@@ -13,16 +13,18 @@ from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import acceptance_rows
+from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.exporting import run_manager
 from mltrainer.phases.planning import apply
 from mltrainer.phases.reproducing import reproduce
-from mltrainer.phases.runs import train
+from mltrainer.phases.runs import JOB_FILE, run_id, train
 from mltrainer.workspace import read_json, write_json
 
 MODEL_FOLDER = "final_model"
 OPENINGS_FILE = "test_openings.json"
+TEST_FILE = "test.json"  # in the folder of a run that was tested
 
 
 def run(ctx: Context) -> Result:
@@ -71,21 +73,45 @@ def _role(path: Path) -> str:
 
 
 def _openings(ctx: Context) -> list[dict[str, Any]]:
-    path = ctx.folder / OPENINGS_FILE
-    return list(read_json(path)["openings"]) if path.exists() else []
+    """Return every opening of a test split: the ledger's, and as the last record and the tested runs themselves tell it."""
+    recorded = (ctx.current or {}).get("evidence", {}).get("test", {}).get("openings", [])
+    tested = (_opening(path.parent) for path in sorted(ctx.project.runs_dir.glob(f"*/{TEST_FILE}")))
+    found: dict[str, dict[str, Any]] = {}
+    for row in [*_ledger(ctx.folder / OPENINGS_FILE), *recorded, *tested]:
+        found[row["run"]] = {**found.get(row["run"], {}), **row}
+    return [{**row, "nr": number} for number, row in enumerate(found.values(), 1)]
+
+
+def _ledger(path: Path) -> list[dict[str, Any]]:
+    """Return the ledger's rows; none where it was removed or damaged, which the gate has told."""
+    try:
+        return [dict(row) for row in read_json(path)["openings"] if row["run"]]
+    except (InputError, KeyError, TypeError, ValueError):
+        return []
+
+
+def _opening(folder: Path) -> dict[str, Any]:
+    """Return the ledger's row of a run that was tested, set aside or not; which data that was, the run's name proves."""
+    run = folder.name.partition(".")[0]
+    try:
+        contract = read_json(folder / JOB_FILE)["contract"]
+        data = contract["data_sha256"] if run_id(contract) == run else None
+    except (InputError, KeyError, TypeError):
+        data = None
+    return {"run": run, "data_sha256": data, "purpose": "final evaluation"}
 
 
 def _export(ctx: Context, config: TrainingConfig, result: dict[str, Any], export: dict[str, Any]) -> dict[str, Any]:
     """Run the checkpoint manager: the test split's one opening, the exports and the files beside them.
 
-    The opening is written down before the split is opened, so that a crash counts too; a run that was tested
-    before is not tested again.
+    The opening is written down before the split is opened, so that a crash counts too; a run that was tested before is
+    measured again, which shows nothing new, and does not count again.
     """
-    tested = ctx.project.runs_dir / result["id"] / "test.json"
-    if config.split.test > 0 and not tested.exists():
-        openings = _openings(ctx)
-        row = {"nr": len(openings) + 1, "run": result["id"], "purpose": "final evaluation"}
-        write_json(ctx.folder / OPENINGS_FILE, {"openings": [*openings, row]})
+    folder, openings = ctx.project.runs_dir / result["id"], _openings(ctx)
+    if config.split.test > 0 and result["id"] not in {row["run"] for row in openings}:
+        openings.append({"nr": len(openings) + 1, **_opening(folder)})
+    if openings:
+        write_json(ctx.folder / OPENINGS_FILE, {"openings": openings})
     return run_manager(ctx.project, result, config, ctx.folder / MODEL_FOLDER, export, config.split.test > 0, ctx.tell)
 
 

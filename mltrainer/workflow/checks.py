@@ -385,8 +385,10 @@ def test_opened_once(record: Evidence, settings: Settings) -> Outcome:
     test = record["evidence"]["test"]
     if test["samples"] == 0:
         return Outcome("not_applicable", {"rule": "split.test is 0: there is no test split"})
-    models = {row["run"] for row in test["openings"]}  # one model looked at twice, after a crash, shows nothing new
-    ours = record["evidence"]["run"]["id"] in models
+    run = record["evidence"]["run"]
+    here = (row for row in test["openings"] if row.get("data_sha256") in (None, run["data_sha256"]))
+    models = {row["run"] for row in here}  # one model looked at twice, after a crash, shows nothing new
+    ours = run["id"] in models
     found = {"openings": len(test["openings"]), "models": len(models), "metrics": test["metrics"]}
     mend = "set a fresh test split aside, or say why it was opened again"
     return _when(ours and len(models) <= int(settings["max_openings"]), found, mend)

@@ -210,6 +210,16 @@ def test_a_locked_phase_is_refused_by_every_command(digits: Project, cli: Cli) -
         assert "mltrainer phase run planning" in said.err
 
 
+def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits: Project, cli: Cli) -> None:
+    ledger = digits.phase_dir("finalization") / "test_openings.json"
+    first = json.loads(ledger.read_bytes())["openings"][0]
+    ledger.unlink()
+    said = cli("phase", "run", "finalization", "--set", "optimizer.lr=0.004", "--project", digits.root)
+    assert said.code == 4
+    assert "test_opened_once fails" in said.out
+    assert [row["run"] for row in json.loads(ledger.read_bytes())["openings"]].index(first["run"]) == 0
+
+
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
     project = ("--project", digits.root)
     config = digits.root / "mltrainer.yaml"

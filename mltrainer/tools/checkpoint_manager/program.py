@@ -22,7 +22,7 @@ from mltrainer.tasks.loading import OpenTask, open_task
 from mltrainer.tools.program import Events
 from mltrainer.tools.training_orchestrator.batches import Batch, evaluation_batches
 from mltrainer.tools.training_orchestrator.evaluation import measure
-from mltrainer.workspace import locked, machine_faults, read_json, write_json
+from mltrainer.workspace import locked, machine_faults, plain, read_json, write_json
 
 RESULT_FILE = "result.json"
 TEST_FILE = "test.json"
@@ -122,15 +122,14 @@ def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict
 
 
 def measure_test(job: dict[str, Any], root: Path, task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any]:
-    """Return the number of test samples and the metrics over them: measured once per run, and read from then on."""
+    """Return the number of test samples and the metrics over them; the run's file says from then on that it was tested."""
     if not job["test"]:
         return {"samples": 0, "metrics": {}}
-    path = root / job["run_folder"] / TEST_FILE
-    if not path.exists():
-        samples = task.open_test()
-        write_json(path, {"samples": len(samples), "metrics": measure(task.task, model, config, samples, "test")})
-        model.eval()
-    return dict(read_json(path))
+    samples = task.open_test()
+    found = {"samples": len(samples), "metrics": plain(measure(task.task, model, config, samples, "test"))}
+    write_json(root / job["run_folder"] / TEST_FILE, found)
+    model.eval()
+    return found
 
 
 # --- real inputs --------------------------------------------------------------------------------
