@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.loading import validate_values
+from mltrainer.configs.loading import parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import acceptance_rows
@@ -24,6 +24,7 @@ from mltrainer.workspace import read_json, write_json
 
 MODEL_FOLDER = "final_model"
 OPENINGS_FILE = "test_openings.json"
+PLANNED = ("name", "id", "data", "split", "metric", "acceptance", "budget")
 TEST_FILE = "test.json"  # in the folder of a run that was tested
 
 
@@ -64,6 +65,12 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
     Raises:
         InputError: A `--set` or a key of the template does not fit.
     """
+    for key, _ in map(parse_assignment, ctx.assignments):
+        if key.partition(".")[0] in PLANNED:
+            raise InputError(
+                f"--set {key} belongs to planning: what a model is judged by is not chosen when it is known",
+                mend=f"mltrainer phase run planning --set {key}=VALUE",
+            )
     values = overlay(ctx.earlier["optimization"]["evidence"]["config"], template)
     return validate_values(TrainingConfig, *apply(values, ctx.assignments, PRODUCTION))
 

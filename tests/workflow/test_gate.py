@@ -220,6 +220,14 @@ def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits: P
     assert [row["run"] for row in json.loads(ledger.read_bytes())["openings"]].index(first["run"]) == 0
 
 
+@pytest.mark.parametrize("assignment", ['acceptance.accuracy=">= 0.1"', "metric.name=loss", "split.test=0.2"])
+def test_the_last_phase_does_not_choose_what_it_is_judged_by(digits: Project, cli: Cli, assignment: str) -> None:
+    said = cli("phase", "run", "finalization", "--set", assignment, "--project", digits.root)
+    assert said.code == 1
+    assert "belongs to planning" in said.err
+    assert holding(digits) == list(PHASES)
+
+
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
     project = ("--project", digits.root)
     config = digits.root / "mltrainer.yaml"
