@@ -1,4 +1,4 @@
-"""Digests of files, by size and modification time first, so that large ones are not read again."""
+"""Digests of files, by size and times first, so that large ones are not read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CACHE_FROM_BYTES = 1 << 20  # smaller files are quicker to hash than to look up
 
 
 class FileDigests:
-    """Answers with a file's digest; large files are hashed again only when size or modification time changed.
+    """Answers with a file's digest; large files are hashed again only when size, modification or change time differ.
 
     Args:
         project: Whose cache is used; a read-only project works without.
@@ -39,7 +39,7 @@ class FileDigests:
             return None
         if stat.st_size < CACHE_FROM_BYTES:
             return sha256_file(path)
-        mark = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+        mark = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]  # the change time cannot be set back
         known = self._cache.get(str(path))
         if self._trust_times and known and known[0] == mark:
             return str(known[1])

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from mltrainer.workflow.digests import CACHE_FROM_BYTES, FileDigests
 from mltrainer.workflow.gate import check_gates
 from mltrainer.workflow.machine import derive
-from mltrainer.workspace import PHASES, Project, pretty_json, seal
+from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, commit, start_digits, succeed
 
 
@@ -226,6 +227,17 @@ def test_the_last_phase_does_not_choose_what_it_is_judged_by(digits: Project, cl
     assert said.code == 1
     assert "belongs to planning" in said.err
     assert holding(digits) == list(PHASES)
+
+
+def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path: Path) -> None:
+    path, project = tmp_path / "data.bin", Project(tmp_path)
+    path.write_bytes(bytes(CACHE_FROM_BYTES))
+    (digests := FileDigests(project)).of(path)
+    digests.save()
+    times = path.stat()
+    path.write_bytes(b"x" + bytes(CACHE_FROM_BYTES - 1))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert FileDigests(project).of(path) == sha256_file(path)
 
 
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
