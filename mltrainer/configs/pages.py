@@ -131,3 +131,10 @@ def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:
 def tool_page(tool: str, project: Path | None) -> ToolPage:
     """Return the manifest of a tool."""
     return _read(ToolPage, f"tools/{tool}/README.md", project)
+
+
+def tool_pages(phase: str) -> list[str]:
+    """Return the manifests of the tools that a phase runs: they say what is set before the interpreter starts."""
+    manifests = (path.split("/") for path in handbook.page_paths() if path.startswith("tools/"))
+    tools = sorted(parts[1] for parts in manifests if parts[2:] == ["README.md"])
+    return [f"tools/{tool}/README.md" for tool in tools if phase in tool_page(tool, None).phases]

@@ -10,7 +10,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer import handbook
-from mltrainer.configs.pages import phase_page, policy_digest
+from mltrainer.configs.pages import phase_page, policy_digest, tool_pages
 from mltrainer.configs.project import load_project
 from mltrainer.errors import GateError, InputError
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
@@ -102,7 +102,7 @@ def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:
 
 def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[str, Any]:
     config = load_project(ctx.project.file)
-    pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *result.handbook]
+    pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *tool_pages(ctx.page.phase), *result.handbook]
     overridden = set(handbook.overrides(ctx.project.root))
     return seal(
         {

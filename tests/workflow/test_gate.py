@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mltrainer.handbook import shipped_folder
 from mltrainer.workflow.digests import CACHE_FROM_BYTES, FileDigests
 from mltrainer.workflow.gate import check_gates
 from mltrainer.workflow.machine import derive
@@ -238,6 +239,15 @@ def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path:
     path.write_bytes(b"x" + bytes(CACHE_FROM_BYTES - 1))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert FileDigests(project).of(path) == sha256_file(path)
+
+
+def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -> None:
+    page = digits.root / "tools/training_orchestrator/README.md"
+    page.parent.mkdir(parents=True)
+    page.write_text((shipped_folder() / "tools/training_orchestrator/README.md").read_text().replace("TZ: UTC", "TZ: UTC\n  LANG: C"))
+    assert "tools/training_orchestrator/README.md changed what it declares" in stale_reasons(digits)
+    assert cli("phase", "run", "planning", "--project", digits.root).code == 0
+    assert "tools/training_orchestrator/README.md" in (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
 
 
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
