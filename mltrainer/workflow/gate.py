@@ -104,7 +104,17 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
     page = phase_page(phase, project.root)
     if record.faults:
         return Gate(phase, record, stale=tuple(f"{fault}; next: mltrainer phase run {phase}" for fault in record.faults))
-    waivers, waiver_faults = read_waivers(project, phase, record)
+    try:
+        return _measure(project, page, record, previous, digests, demand_files)
+    except (KeyError, TypeError, ValueError, AttributeError) as hole:
+        fault = f"{RECORD_FILE} lacks what a phase records ({type(hole).__name__}: {hole}); next: mltrainer phase run {phase}"
+        return Gate(phase, record, stale=(fault[:300],))
+
+
+def _measure(
+    project: Project, page: PhasePage, record: Record, previous: Gate | None, digests: FileDigests, demand_files: bool
+) -> Gate:
+    waivers, waiver_faults = read_waivers(project, page.phase, record)
     items = evaluate(record.data, page, waivers)
     look = _Look(project, page, record, digests, demand_files)
     stale = [*waiver_faults]
@@ -112,7 +122,7 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
         stale.extend(source(look, previous))
     stale.extend(_artifacts(look, waivers, items))
     skipped = record.evidence.get("skipped") is True
-    return Gate(phase, record, tuple(items), tuple(dict.fromkeys(stale)), tuple(look.notes), skipped)
+    return Gate(page.phase, record, tuple(items), tuple(dict.fromkeys(stale)), tuple(look.notes), skipped)
 
 
 def _orphans(project: Project, phase: str) -> Iterator[str]:
@@ -147,10 +157,9 @@ def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dic
     name = project.relative(path)
     try:
         content = read_json(path)
-        waivers = [
-            w for w in content["waivers"] if w["record"] == record.sha256 and str(w["reason"]).strip() and w["item"] and w["by"]
-        ]
-    except (InputError, KeyError, TypeError):
+        given = [w for w in content["waivers"] if w["record"] == record.sha256]
+        waivers = [w for w in given if all(w[key].strip() for key in ("item", "reason", "by"))]
+    except (InputError, KeyError, TypeError, AttributeError):
         return [], [f"{name} is not readable; next: remove it, and waive again with `mltrainer gate waive`"]
     return waivers, []
 

@@ -250,6 +250,16 @@ def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -
     assert "tools/training_orchestrator/README.md" in (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
 
 
+def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, cli: Cli) -> None:
+    path = digits.phase_dir("finalization") / "record.json"
+    path.write_bytes(pretty_json(seal({**json.loads(path.read_bytes()), "inputs": None})))
+    waiver = {"item": ["no_secrets"], "reason": 1, "by": "me", "record": sha256_file(digits.phase_dir("planning") / "record.json")}
+    (digits.phase_dir("planning") / "waivers.json").write_bytes(pretty_json({"waivers": [waiver]}))
+    said = cli("gate", "check", "--project", digits.root)
+    assert said.code == 4
+    assert "lacks what a phase records" in said.out and "waivers.json is not readable" in said.out
+
+
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
     project = ("--project", digits.root)
     config = digits.root / "mltrainer.yaml"
