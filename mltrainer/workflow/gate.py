@@ -10,9 +10,10 @@ import mltrainer
 from mltrainer.configs.pages import PhasePage, phase_page, policy_digest
 from mltrainer.errors import InputError
 from mltrainer.reports.render import render
+from mltrainer.reproducibility.witnesses import RESULT_FILE
 from mltrainer.workflow.checks import run_check
 from mltrainer.workflow.digests import FileDigests
-from mltrainer.workflow.records import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record
+from mltrainer.workflow.records import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
@@ -221,7 +222,21 @@ def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
             yield f"the handbook's page {path} changed what it declares; next: {look.rerun}"
 
 
-_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy)
+def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """The run in the evidence is what the run itself wrote, where that is here."""
+    told = look.record.evidence.get("run")
+    path = look.project.runs_dir / str(run_of(look.record)) / RESULT_FILE
+    if told is None or not path.exists():
+        return
+    try:
+        wrote = dict(read_json(path))
+    except (InputError, TypeError, ValueError):
+        return  # damaged, which `_inputs` tells
+    if any(wrote.get(key) != told[key] for key in told if key != "phase"):
+        yield f"{RECORD_FILE} tells of run {told['id']} what {look.project.relative(path)} does not; next: {look.rerun}"
+
+
+_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy, _run)
 
 
 # --- artifacts ------------------------------------------------------------------------------------

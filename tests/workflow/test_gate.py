@@ -14,6 +14,7 @@ import pytest
 
 from mltrainer.handbook import shipped_folder
 from mltrainer.workflow.digests import CACHE_FROM_BYTES, FileDigests
+from mltrainer.workflow.engine import write
 from mltrainer.workflow.gate import check_gates
 from mltrainer.workflow.machine import derive
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
@@ -258,6 +259,14 @@ def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, c
     said = cli("gate", "check", "--project", digits.root)
     assert said.code == 4
     assert "lacks what a phase records" in said.out and "waivers.json is not readable" in said.out
+
+
+def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits: Project) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["evidence"]["run"]["metrics"]["accuracy"] = 1.0
+    write(digits, "finalization", seal(record))
+    assert "record.json tells of run" in stale_reasons(digits)
+    assert holding(digits) == list(PHASES[:-1])
 
 
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
