@@ -245,7 +245,9 @@ def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path:
 def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -> None:
     page = digits.root / "tools/training_orchestrator/README.md"
     page.parent.mkdir(parents=True)
-    page.write_text((shipped_folder() / "tools/training_orchestrator/README.md").read_text().replace("TZ: UTC", "TZ: UTC\n  LANG: C"))
+    page.write_text(
+        (shipped_folder() / "tools/training_orchestrator/README.md").read_text().replace("TZ: UTC", "TZ: UTC\n  LANG: C")
+    )
     assert "tools/training_orchestrator/README.md changed what it declares" in stale_reasons(digits)
     assert cli("phase", "run", "planning", "--project", digits.root).code == 0
     assert "tools/training_orchestrator/README.md" in (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
@@ -254,11 +256,17 @@ def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -
 def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, cli: Cli) -> None:
     path = digits.phase_dir("finalization") / "record.json"
     path.write_bytes(pretty_json(seal({**json.loads(path.read_bytes()), "inputs": None})))
-    waiver = {"item": ["no_secrets"], "reason": 1, "by": "me", "record": sha256_file(digits.phase_dir("planning") / "record.json")}
+    waiver = {
+        "item": ["no_secrets"],
+        "reason": 1,
+        "by": "me",
+        "record": sha256_file(digits.phase_dir("planning") / "record.json"),
+    }
     (digits.phase_dir("planning") / "waivers.json").write_bytes(pretty_json({"waivers": [waiver]}))
     said = cli("gate", "check", "--project", digits.root)
     assert said.code == 4
-    assert "lacks what a phase records" in said.out and "waivers.json is not readable" in said.out
+    assert "lacks what a phase records" in said.out
+    assert "waivers.json is not readable" in said.out
 
 
 def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits: Project) -> None:
