@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from mltrainer.workspace import Project, is_sealed, sha256_bytes
+from mltrainer.workspace import Project, is_sealed, pretty_json, sha256_bytes
 
 RECORD_FILE = "record.json"
 GATE_FILE = "gate.json"
@@ -50,7 +50,10 @@ def read_record(project: Project, phase: str) -> Record | None:
         return Record({}, sha256, (f"{name} is not readable as JSON: blank, truncated or edited",))
     if not isinstance(data, dict):
         return Record({}, sha256, (f"{name} holds no record",))
-    return Record(data, sha256, tuple(_faults(data, phase, name)))
+    faults = _faults(data, phase, name)
+    if not faults and raw != pretty_json(data):
+        faults = [f"{name} was edited: a key stands in it twice, or its layout changed"]
+    return Record(data, sha256, tuple(faults))
 
 
 def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:

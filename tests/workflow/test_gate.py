@@ -277,6 +277,14 @@ def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits: P
     assert holding(digits) == list(PHASES[:-1])
 
 
+def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) -> None:
+    folder = digits.phase_dir("finalization")
+    (folder / "gate.json").unlink()
+    raw = (folder / "record.json").read_bytes()
+    (folder / "record.json").write_bytes(raw.replace(b'"accuracy": 0.', b'"accuracy": 1.0, "accuracy": 0.', 1))
+    assert "record.json was edited" in stale_reasons(digits)
+
+
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
     project = ("--project", digits.root)
     config = digits.root / "mltrainer.yaml"
