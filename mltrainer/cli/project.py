@@ -19,7 +19,7 @@ from mltrainer.reports.terminal import table
 @click.option("--data", type=PATH, default=None, help="Start from a table; the task is inferred.")
 @click.option("--target", default=None, help="The column to predict.")
 def init(folder: Path | None, named: Path | None, example: str | None, data: Path | None, target: str | None) -> int:
-    """Make a project in DIR: mltrainer.yaml, .gitignore, and a git repository if it is not inside one."""
+    """Make a project in DIR: mltrainer.yaml, .gitignore, .gitattributes, and a git repository if it is not inside one."""
     from mltrainer.workflow.start import make_project
 
     if folder and named and folder != named:

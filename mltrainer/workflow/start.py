@@ -55,6 +55,11 @@ __pycache__/
 """
 
 
+GITATTRIBUTES = """# Digests are of bytes: git must not change line endings.
+* -text
+"""
+
+
 def make_project(folder: Path, example: str | None, data: Path | None, target: str | None) -> list[str]:
     """Write a project's first files and return what to tell the person.
 
@@ -76,7 +81,7 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
     validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
     with machine_faults(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
-    written = [_extend_gitignore(folder / ".gitignore"), PROJECT_FILE]
+    written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
     write_schemas(folder)
     write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())  # last: with it, the folder is a project
     told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
@@ -128,9 +133,9 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
     ]
 
 
-def _extend_gitignore(path: Path) -> str:
+def _extend(path: Path, lines: str) -> str:
     old = os.fsdecode(path.read_bytes()) if path.exists() else ""
-    missing = [line for line in GITIGNORE.splitlines() if line not in old.splitlines()]
+    missing = [line for line in lines.splitlines() if line not in old.splitlines()]
     if missing:
         write_atomic(path, os.fsencode(old + ("\n" if old and not old.endswith("\n") else "") + "\n".join(missing) + "\n"))
     return path.name

@@ -181,6 +181,12 @@ def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Proj
     assert "is not here" in demanded.out
 
 
+def test_a_clone_with_other_line_endings_holds(digits: Project, tmp_path: Path, cli: Cli) -> None:
+    commit(digits.root)
+    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", digits.root, tmp_path / "clone"], check=True)
+    assert cli("gate", "check", "--project", tmp_path / "clone").code == 0
+
+
 def test_committing_the_reports_changes_nothing(digits: Project, cli: Cli) -> None:
     before = cli("gate", "check", "--json", "--project", digits.root).json
     commit(digits.root)
