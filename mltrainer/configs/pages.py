@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from mltrainer import handbook
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import Strict, validate
+from mltrainer.configs.loading import Strict, flatten, validate
 from mltrainer.errors import InputError
 from mltrainer.workspace import PHASES, digest
 
@@ -138,3 +138,15 @@ def tool_pages(phase: str) -> list[str]:
     manifests = (path.split("/") for path in handbook.page_paths() if path.startswith("tools/"))
     tools = sorted(parts[1] for parts in manifests if parts[2:] == ["README.md"])
     return [f"tools/{tool}/README.md" for tool in tools if phase in tool_page(tool, None).phases]
+
+
+def policy_changes(page: PhasePage) -> list[str]:
+    """Return which numbers of a phase's page are not the shipped ones, so that its report shows what was weakened."""
+    own, shipped = _numbers(page), _numbers(phase_page(page.phase, None))
+    keys = sorted(own.keys() | shipped.keys())
+    return [f"{key}: {shipped.get(key)} -> {own.get(key)}" for key in keys if own.get(key) != shipped.get(key)]
+
+
+def _numbers(page: PhasePage) -> dict[str, Any]:
+    items = {item.id: {"waivable": item.waivable, **item.settings} for item in page.items}
+    return flatten({"settings": page.settings, **items})

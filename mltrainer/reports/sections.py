@@ -167,7 +167,9 @@ def _overrides(record: Record) -> Iterable[str]:
     pages = record.get("policy_overrides") or []
     if pages:
         names = ", ".join(md.code(path) for path in pages)
-        yield md.alert("IMPORTANT", f"**The project's own handbook pages were used** instead of the shipped ones: {names}")
+        changes = "".join(f"\n- {md.text(change)}" for change in record.get("policy_changes") or [])
+        head = f"**The project's own handbook pages were used** instead of the shipped ones: {names}"
+        yield md.alert("IMPORTANT", f"{head}\n{changes}" if changes else head)
 
 
 # --- origin and reproduction --------------------------------------------------------------------

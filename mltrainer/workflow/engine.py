@@ -10,7 +10,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer import handbook
-from mltrainer.configs.pages import phase_page, policy_digest, tool_pages
+from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages
 from mltrainer.configs.project import load_project
 from mltrainer.errors import GateError, InputError
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
@@ -116,6 +116,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[
             "policy": ctx.page.model_dump(),
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
             "policy_overrides": sorted(overridden & set(pages)),
+            "policy_changes": policy_changes(ctx.page),
             "source": result.source,
             "evidence": result.evidence,
         }

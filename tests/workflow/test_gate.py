@@ -208,7 +208,9 @@ def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits: Project
     said = cli("phase", "run", "planning", "--project", digits.root)
     assert said.code == 4
     assert "memory_fits fails" in said.out
-    assert "phases/01_planning/workflow.md" in (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+    report = (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+    assert "phases/01_planning/workflow.md" in report
+    assert "memory_fits.max_share: 0.9 -&#62; 1e-06" in report.replace("\\", "").replace("->", "-&#62;")
 
 
 def test_a_locked_phase_is_refused_by_every_command(digits: Project, cli: Cli) -> None:
