@@ -114,6 +114,8 @@ def phase_page(phase: str, project: Path | None) -> PhasePage:
     path = f"phases/{PHASES.index(phase) + 1:02d}_{phase}/workflow.md"
     shipped = _read(PhasePage, path, None)
     page = _read(PhasePage, path, project)
+    if page.phase != phase:
+        raise InputError(f"the page says phase: {page.phase}, expected {phase}", where=path)
     own = {item.id: item for item in page.items}
     for item in shipped.items:
         if item.id not in own:

@@ -30,13 +30,13 @@ class FileDigests:
             self._cache = json.loads(self._path.read_bytes())
 
     def of(self, path: Path) -> str | None:
-        """Return a file's digest, or None where there is no such file."""
+        """Return a file's digest, or None where there is nothing; a folder or a pipe has none that could be right."""
         try:
             stat = path.stat()
         except OSError:
             return None
         if not path.is_file():
-            return None
+            return "not a file"
         if stat.st_size < CACHE_FROM_BYTES:
             return sha256_file(path)
         mark = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]  # the change time cannot be set back

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mltrainer.errors import InputError
 from mltrainer.handbook import shipped_folder
 from mltrainer.workflow.digests import CACHE_FROM_BYTES, FileDigests
 from mltrainer.workflow.engine import write
@@ -291,6 +292,22 @@ def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) 
     raw = (folder / "record.json").read_bytes()
     (folder / "record.json").write_bytes(raw.replace(b'"accuracy": 0.', b'"accuracy": 1.0, "accuracy": 0.', 1))
     assert "record.json was edited" in stale_reasons(digits)
+
+
+def test_what_takes_a_models_place_is_not_taken_for_absent(digits: Project) -> None:
+    path = digits.phase_dir("finalization") / "final_model/model.safetensors"
+    path.unlink()
+    path.mkdir()
+    assert "model.safetensors (model) changed" in stale_reasons(digits)
+
+
+def test_a_page_of_another_phase_is_refused(digits: Project) -> None:
+    page = shipped_folder() / "phases/05_finalization/workflow.md"
+    (digits.phase_dir("finalization") / "workflow.md").write_text(
+        page.read_text().replace("phase: final", "phase: diagnostics #")
+    )
+    with pytest.raises(InputError, match="the page says phase: diagnostics"):
+        check_gates(digits)
 
 
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
