@@ -292,6 +292,10 @@ def _attested(look: _Look) -> Iterator[str]:
     except (InputError, KeyError, TypeError):
         yield f"{look.project.relative(path)} is missing or not readable; next: {look.rerun}"
         return
+    folder = look.project.relative(path.parent)
+    reports = {f"{folder}/{name}" for name in look.page.artifacts if name.endswith(".md")}
+    if subjects.get(f"{folder}/{RECORD_FILE}") != look.record.sha256 or not reports <= subjects.keys():
+        yield f"{folder}/{GATE_FILE} does not bind the record and its reports; next: {look.rerun}"
     for name, expected in sorted(subjects.items()):
         if look.digests.of(look.project.root / name) != expected:
             yield f"{name} is not what the gate record says; next: {look.rerun}"

@@ -330,6 +330,13 @@ def test_a_waiver_does_not_outlive_its_record(digits: Project, cli: Cli) -> None
     assert cli("phase", "run", "planning", "--project", digits.root).code == 4
 
 
+def test_a_gate_record_of_another_version_must_bind_record_and_reports(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltrainer.__version__", "99.0")
+    assert holding(digits) == list(PHASES)
+    (digits.phase_dir("finalization") / "gate.json").write_bytes(pretty_json({"subject": []}))
+    assert "gate.json does not bind the record and its reports" in stale_reasons(digits)
+
+
 def test_a_newer_schema_is_refused_with_a_reason(digits: Project) -> None:
     path = digits.phase_dir("planning") / "record.json"
     record = json.loads(path.read_bytes())
