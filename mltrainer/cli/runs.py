@@ -113,11 +113,7 @@ def _verdict(found: dict[str, Any]) -> str:
     if found["identical"]:
         lines = [f"run {found['run']}: bitwise identical in {found['steps_compared']} steps"]
     else:
-        lines = [
-            f"run {found['run']} is {found['grade']}"
-            if found["loss_difference"] is not None
-            else f"run {found['run']} is not reproduced"
-        ]
+        lines = [f"run {found['run']} is {found['grade']}"]
         lines += _numbers(found)
     if (step := found["first_divergence"]) is not None:
         where = f", tensor {step['tensor']}" if step["tensor"] else ""
@@ -133,7 +129,8 @@ def _numbers(found: dict[str, Any]) -> list[str]:
     """Say how far the numbers differ, where a run was trained to its end although its bits differ."""
     if found["loss_difference"] is None:
         return []
-    told = f"losses differ by at most {number(found['loss_difference'])} of their size, the metric by {number(found['metric_difference'])}"
+    loss, metric = number(found["loss_difference"]), number(found["metric_difference"])
+    told = f"losses differ by at most {loss} of their size, the metric by {metric}"
     return [f"  {told}; numerically equal means at most {LOSS_BOUND:g}", f"  reachable on this machine: {found['reachable']}"]
 
 
