@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.workspace import Project
+from tests.conftest import shared, succeed
+from tests.projects import write_rings
+
+SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -16,3 +30,40 @@ def contents(folder: Path) -> dict[str, str]:
 def leftovers(folder: Path) -> list[str]:
     """Return the files that a write which did not end left behind."""
     return [str(path.relative_to(folder)) for path in folder.rglob(".tmp-*")]
+
+
+def _train_rings(folder: Path) -> None:
+    project = write_rings(folder / "trained", task=SLOW)
+    own = ("--project", project.root)
+    succeed("phase", "run", "planning", "--set", "epochs=10", "--set", "early_stopping=null", *own)
+    shutil.copytree(project.root, folder / "planned")
+    succeed("phase", "run", "baseline", *own)
+
+
+@pytest.fixture(scope="session")
+def rings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rings, `planned` and then `trained` without an interruption; not to be changed."""
+    return shared(tmp_path_factory, "rings", _train_rings)
+
+
+def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command in a process group of its own, as a shell does."""
+    command = [sys.executable, "-m", "mltrainer", *arguments, "--project", str(project.root)]
+    return subprocess.Popen(command, cwd=project.root, text=True, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def wait_for(happened: Callable[[], Any], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def train_until(project: Project, stop: Callable[[subprocess.Popen[str]], None]) -> tuple[int, str]:
+    """Run the baseline, stop it as soon as it has trained some steps, and return its exit code and what it said."""
+    sizes = [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")]
+    with start(project, "phase", "run", "baseline") as process:
+        wait_for(lambda: [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")] > sizes)
+        stop(process)
+        said = process.communicate()[1]
+    return process.returncode, said
