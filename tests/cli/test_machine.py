@@ -1,0 +1,162 @@
+"""A disk that is full or read-only, a project in use, a killed workflow: exit code, message, what stays, and how it goes on."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mltrainer.workspace import Project, is_locked
+from tests.cli.conftest import contents, leftovers, start, train_until, wait_for
+from tests.conftest import Cli, Said
+from tests.projects import results, write_rings
+
+PLAN = ("phase", "run", "planning", "--set", "epochs=2", "--project")
+COMMANDS = {"init": ("init",), "planning": PLAN, "baseline": ("phase", "run", "baseline", "--project")}
+FULL, READ_ONLY = "No space left on device", "Read-only file system"
+
+
+def _mount(*arguments: str | Path) -> None:
+    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no disk can be mounted here, which takes root on Linux: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MiB; a real one, because permissions do not bind root."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    _mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", folder)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(disk: Path, left: int = 0) -> None:
+    """Fill a disk up to some bytes."""
+    with open(disk / "filler", "wb") as filler:
+        filler.write(bytes(max(0, shutil.disk_usage(disk).free - left)))
+
+
+def free(disk: Path) -> None:
+    (disk / "filler").unlink()
+
+
+def project_for(command: str, planned: Path, disk: Path) -> Project:
+    """Return what a command needs to find: nothing for `init`, files for planning, a plan for the baseline."""
+    if command == "planning":
+        return write_rings(disk / "rings")
+    return Project(disk / "rings" if command == "init" else Path(shutil.copytree(planned, disk / "rings")))
+
+
+def failed(said: Said, reason: str, disk: Path) -> bool:
+    """Return whether a command told the machine's failure: its reason, a path on the disk, a mend, and no traceback."""
+    told = [f"error: {disk}/", reason, "\n  next: ", "type the same command again"]
+    return said.code == 7 and all(part in said.err for part in told) and "Traceback" not in said.err
+
+
+def bits(project: Project) -> list[tuple[str, str]]:
+    """Return what each run's training came to."""
+    return [(result["weights_sha256"], result["chain"]["head"]) for result in results(project).values()]
+
+
+@pytest.mark.usefixtures("tools_here")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_on_a_full_disk_a_command_says_so_and_works_once_there_is_space(rings: Path, disk: Path, cli: Cli, command: str) -> None:
+    project = project_for(command, rings / "planned", disk)
+    before = contents(project.root)
+    fill(disk)
+    said = cli(*COMMANDS[command], project.root)
+    assert failed(said, FULL, disk), said
+    assert contents(project.root) == before
+    free(disk)
+    assert cli(*COMMANDS[command], project.root).code == 0
+    assert leftovers(disk) == []
+
+
+@pytest.mark.usefixtures("tools_here")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_on_a_read_only_disk_a_command_says_so_and_works_once_it_may_write(
+    rings: Path, disk: Path, cli: Cli, command: str
+) -> None:
+    project = project_for(command, rings / "planned", disk)
+    before = contents(project.root)
+    _mount("-o", "remount,ro", disk)
+    said = cli(*COMMANDS[command], project.root)
+    assert failed(said, READ_ONLY, disk), said
+    assert contents(project.root) == before
+    _mount("-o", "remount,rw", disk)
+    assert cli(*COMMANDS[command], project.root).code == 0
+    assert leftovers(disk) == []
+
+
+@pytest.mark.parametrize("line", ["status", "gate check planning", "runs list", "runs show baseline", "diagnose baseline"])
+def test_commands_that_only_look_work_on_a_read_only_disk(rings: Path, disk: Path, cli: Cli, line: str) -> None:
+    project = project_for("trained", rings / "trained", disk)
+    _mount("-o", "remount,ro", disk)
+    assert cli(*line.split(), "--project", project.root).code == 0
+
+
+@pytest.mark.usefixtures("tools_here")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a tool's own process would have ended
+def test_however_little_space_is_left_planning_again_damages_nothing(rings: Path, disk: Path, cli: Cli) -> None:
+    project = project_for("baseline", rings / "planned", disk)
+    config = project.phase_dir("planning").relative_to(project.root).as_posix() + "/training_config.yaml"
+    before = contents(project.root)
+    for left in (4096, 16384, 24576, 32768):  # the last is enough for the probes and the new config, not for the record
+        fill(disk, left)
+        said = cli(*PLAN, project.root)
+        assert failed(said, FULL, disk), (left, said)
+        now = contents(project.root)
+        assert {**now, config: before[config]} == before
+        free(disk)
+    assert "training_config.yaml" in cli("status", "--project", project.root).out  # told to be newer than the record
+    assert cli(*PLAN, project.root).code == 0
+    assert leftovers(disk) == []
+
+
+@pytest.mark.slow
+def test_a_training_whose_disk_fills_goes_on_to_the_same_bits(rings: Path, disk: Path) -> None:
+    project = project_for("baseline", rings / "planned", disk)
+    before = contents(project.root)
+    code, said = train_until(project, lambda _: fill(disk))
+    assert failed(Said(code, "", said), FULL, disk), said
+    assert (contents(project.root), leftovers(disk)) == (before, [])
+    free(disk)
+    with start(project, "phase", "run", "baseline") as again:
+        said = again.communicate()[1]
+    assert (again.returncode, leftovers(disk)) == (0, []), said
+    assert bits(project) == bits(Project(rings / "trained"))
+
+
+@pytest.mark.slow
+def test_a_second_process_is_told_who_works_on_the_project_and_disturbs_nothing(rings: Path, tmp_path: Path, cli: Cli) -> None:
+    project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
+
+    def meddle(first: subprocess.Popen[str]) -> None:
+        for command in ("planning", "baseline"):
+            said = cli(*COMMANDS[command], project.root)
+            assert (said.code, f"rings is in use by process {first.pid} on " in said.err) == (6, True), said
+        assert '"state": "running"' in cli("runs", "list", "--json", "--project", project.root).out
+
+    code, said = train_until(project, meddle)
+    assert code == 0, said
+    assert bits(project) == bits(Project(rings / "trained"))
+
+
+@pytest.mark.slow
+def test_when_the_workflow_is_killed_its_tool_saves_and_ends_and_the_same_command_goes_on(rings: Path, tmp_path: Path) -> None:
+    project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
+    before = contents(project.root)
+    assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
+    (lock,) = project.runs_dir.glob("*/lock")
+    wait_for(lambda: not is_locked(lock), 10)
+    assert (contents(project.root), leftovers(project.root)) == (before, [])
+    assert [result["state"] for result in results(project).values()] == ["interrupted"]
+    code, said = train_until(project, lambda _: None)
+    assert code == 0, said
+    assert bits(project) == bits(Project(rings / "trained"))
