@@ -108,7 +108,7 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
     return Project(folder)
 
 
-LAUNCHING = ("mltrainer.phases.localizing", "mltrainer.phases.planning", "mltrainer.phases.runs")
+LAUNCHING = tuple(f"mltrainer.{name}" for name in ("phases.localizing", "phases.planning", "phases.runs", "workflow.forking"))
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "status": ("gates", "status", "Show each phase, its gate, what is stale and what comes next."),
     "gate": ("gates", "gate", "Check gates, or waive an item with a reason."),
     "reproduce": ("runs", "reproduce", "Train a run again in a fresh process and compare bit for bit."),
+    "fork": ("runs", "fork", "Train a new run from another run's checkpoint."),
     "runs": ("runs", "runs", "List, show and compare runs."),
     "checkpoints": ("checkpoints", "checkpoints", "List, verify and export checkpoints."),
     "diagnose": ("runs", "diagnose", "Findings over a recorded run, with suggested changes."),

@@ -164,3 +164,31 @@ def _assignments(changes: dict[str, Any]) -> str:
     """Return config changes as they are typed in a shell."""
     values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
     return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
+
+
+@click.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")
+@click.argument("run")
+@click.option("--step", type=click.IntRange(min=1), default=None, help="The checkpoint to begin with; default: the newest.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Change a config value by its dotted name.")
+@project_option
+@json_option
+def fork(run: str, step: int | None, assignments: tuple[str, ...], folder: Path | None, as_json: bool) -> int:
+    """Train a new run from another run's checkpoint, where that one cannot be resumed or should take another turn.
+
+    The new run has the present contract and a link to its parent. No gate takes a fork for evidence.
+    """
+    from mltrainer.workflow.forking import fork as fork_run
+
+    project = open_project(folder)
+    progress = Progress()
+    try:
+        found = fork_run(project, find_run(project, run), step, assignments, progress)
+    finally:
+        progress.close()
+    if as_json:
+        emit({**{key: found[key] for key in ("run", "parent", "step", "changes")}, "metrics": found["result"]["metrics"]})
+        return 0
+    lines = [f"run {found['run']}: forked from {found['parent']} at step {found['step']}, {found['result']['state']}"]
+    lines += [f"  {change}" for change in found["changes"]]
+    click.echo(printable("\n".join([*lines, f"next: mltrainer runs compare {found['parent']} {found['run']}"])))
+    return 0

@@ -76,7 +76,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "strategy": template["strategy"],
         "config": trial_config,
     }
-    contract = contract_of(ctx, config)
+    contract = contract_of(ctx.earlier["planning"], config)
     study_id = digest({**study, **contract})[:12]
     job = {
         "schema": 1,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import TrainingConfig, bits_config
-from mltrainer.errors import DifferenceError
+from mltrainer.errors import DifferenceError, InputError
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.witnesses import RESULT_FILE as RESULT_FILE
@@ -19,18 +21,18 @@ ERROR_FILE = "error.json"  # why a run ended without a result
 ORCHESTRATOR = "training_orchestrator"
 
 
-def contract_of(ctx: Context, config: TrainingConfig) -> dict[str, str]:
-    """Return what a run's bits are a function of, as planning recorded it.
+def contract_of(planning: dict[str, Any], config: TrainingConfig) -> dict[str, str]:
+    """Return what a run's bits are a function of, as planning's record holds it.
 
     Raises:
         DifferenceError: This machine's environment is not the recorded one.
     """
-    evidence = ctx.earlier["planning"]["evidence"]
+    evidence = planning["evidence"]
     check_environment(evidence["environment"])
     return {
         "config_sha256": digest(bits_config(config.model_dump())),
         "data_sha256": evidence["data"]["sha256"],
-        "code_sha256": ctx.earlier["planning"]["source"]["sha256"],
+        "code_sha256": planning["source"]["sha256"],
         "environment_sha256": environment_digest(evidence["environment"]),
     }
 
@@ -61,9 +63,12 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
     Raises:
         MltrainerError: Training was refused, failed or was stopped.
     """
-    contract = contract_of(ctx, config)
+    contract = contract_of(ctx.earlier["planning"], config)
     run = run_id(contract)
     folder = ctx.project.runs_dir / run
+    if not folder.exists():
+        for line in left_behind(ctx.project, ctx.page.phase, contract, config):
+            ctx.note(line)
     known = existing_result(ctx.project, run, contract)
     if known is not None:
         ctx.note(f"run {run} exists and verifies: not trained again")
@@ -85,6 +90,27 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
     }
     launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
     return _evidence(read_json(folder / RESULT_FILE), ctx.page.phase)
+
+
+def left_behind(project: Project, phase: str, contract: dict[str, str], config: TrainingConfig) -> list[str]:
+    """Return a line for each interrupted run of a phase that cannot be gone on with, because its contract is another."""
+    lines = []
+    for path in sorted(project.runs_dir.glob(f"*/{JOB_FILE}")):
+        with contextlib.suppress(InputError, KeyError, TypeError, AttributeError, OSError):
+            job = read_json(path)
+            if job["phase"] == phase and not has_ended(path.parent) and any((path.parent / "checkpoints").iterdir()):
+                changes = "; ".join(contract_changes(job, contract, config)) or "an earlier run"
+                lines.append(f"run {job['run']} was interrupted under another contract ({changes}): mltrainer fork {job['run']}")
+    return lines
+
+
+def contract_changes(job: dict[str, Any], contract: dict[str, str], config: TrainingConfig) -> list[str]:
+    """Return what differs between a job's contract and another, the config key by key."""
+    before, after = flatten(bits_config(job["config"])), flatten(bits_config(config.model_dump()))
+    keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)]
+    changes = [f"{key}: {before.get(key)} -> {after.get(key)}" for key in keys]
+    digests = [key for key in contract if key != "config_sha256" and job["contract"].get(key) != contract[key]]
+    return changes + [f"{key}: {str(job['contract'].get(key))[:12]} -> {contract[key][:12]}" for key in digests]
 
 
 def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:

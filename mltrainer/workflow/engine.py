@@ -54,7 +54,7 @@ def run_phase(project: Project, phase: str, assignments: tuple[str, ...], tell: 
 
 
 def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell: Tell) -> Gate:
-    before = _gates_before(project, phase)
+    before = gates_before(project, phase)
     page = phase_page(phase, project.root)
     earlier = {gate.phase: gate.record.data for gate in before if gate.record}
     previous = before[-1].record.sha256 if before and before[-1].record else None
@@ -67,7 +67,7 @@ def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell
     return gate_of(project, phase)
 
 
-def _gates_before(project: Project, phase: str) -> list[Gate]:
+def gates_before(project: Project, phase: str) -> list[Gate]:
     """Return the gates before a phase, all of which hold.
 
     Raises:

@@ -124,11 +124,20 @@ class Trainer:
             "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
         }
 
-    def restore(self, tree: dict[str, Any]) -> None:
-        """Continue from a checkpoint's tree, in the middle of an epoch too."""
+    def take_over(self, tree: dict[str, Any]) -> None:
+        """Begin with the weights of another run's checkpoint; chain, history and best are this run's own.
+
+        Raises:
+            RuntimeError: The model's or the optimizer's state does not fit.
+        """
         self.model.load_state_dict(tree["model"], strict=True)
         self.optimizer.load_state_dict(tree["optimizer"])
         self.step = tree["step"]
+        self.recorder.begin(Interval(), self.step, len(self.parameters))
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Continue from a checkpoint's tree, in the middle of an epoch too."""
+        self.take_over(tree)
         self.history = list(tree["history"])
         self.first_loss = tree["first_loss"]
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
@@ -139,7 +148,7 @@ class Trainer:
     def run(self) -> Outcome:
         """Train until the plan, early stopping, a signal, a divergence or a number that is not finite ends it."""
         self.model.train()
-        if self.step == 0 and not self.recorder.head.entries and self._note_weights():
+        if not self.recorder.head.entries and self._note_weights():
             return self.outcome
         self._steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
         handlers = {State.TRAIN: self._train, State.EVALUATE: self._evaluate, State.CHECKPOINT: self._checkpoint}

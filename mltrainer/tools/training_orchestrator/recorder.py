@@ -179,11 +179,16 @@ class Recorder:
             GateError: The chain's file does not lead to the checkpoint.
         """
         fingerprint.cut(self.folder / fingerprint.CHAIN_FILE, head)
-        gradients = self.folder / GRADIENTS_FILE
-        if gradients.exists():
-            with open(gradients, "r+b") as file:
-                file.truncate(min(gradients.stat().st_size, steps * parameters * 4))
-        self.head, self.interval = head, interval
+        self.begin(interval, steps, parameters)
+        self.head = head
+
+    def begin(self, interval: Interval, steps: int, parameters: int) -> None:
+        """Begin after a step: the rows of the gradients' file before it are those that stand there, or empty."""
+        self.interval = interval
+        if self._keeps_gradients:
+            path = self.folder / GRADIENTS_FILE
+            with machine_faults(str(path)), open(path, "ab") as file:
+                file.truncate(steps * parameters * 4)
 
 
 def gradient_row(folder: Path, step: int, parameters: int) -> list[float] | None:

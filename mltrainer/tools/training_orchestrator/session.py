@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.manifest import folders
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
@@ -25,13 +27,14 @@ from mltrainer.tools.training_orchestrator.batches import Plan, plan_for
 from mltrainer.tools.training_orchestrator.evaluation import measure
 from mltrainer.tools.training_orchestrator.gpu import GpuWatch
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
-from mltrainer.tools.training_orchestrator.recorder import Recorder, gradient_row
+from mltrainer.tools.training_orchestrator.recorder import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.tools.training_orchestrator.saving import Checkpoints
 from mltrainer.tools.training_orchestrator.tracing import Tracer
 from mltrainer.workspace import machine_faults, plain, read_json, write_json
 
 EVENTS_FILE = "events.jsonl"
 INITIAL_FILE = "initial.json"
+START_FOLDER = "start"  # holds the one checkpoint that a fork begins with
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 REHEARSAL_SAMPLES = 512
 
@@ -140,6 +143,7 @@ class Session:
 
     def _restore(self) -> None:
         if not self._keeps_checkpoints:
+            self._take_over_start()
             return
         self.earlier_causes = self._read_causes()
         found = self.checkpoints.newest(self.events)
@@ -159,8 +163,36 @@ class Session:
         """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
         if (self.folder / fingerprint.CHAIN_FILE).exists():
             self.earlier_causes.append({"step": 0, "cause": "killed"})
-        for name in (fingerprint.CHAIN_FILE, "gradients.f32"):
+        for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE):
             (self.folder / name).unlink(missing_ok=True)
+        self._take_over_start()
+
+    def _take_over_start(self) -> None:
+        """Begin where a fork begins: with a checkpoint of its parent, under a contract of its own.
+
+        Raises:
+            InputError: The checkpoint does not fit the config.
+            GateError: It is damaged.
+        """
+        folder = self.root / (self.job.get("compare") or self.job["folder"]) / START_FOLDER
+        if not folder.is_dir():
+            return
+        (path,) = folders(folder)
+        tree, manifest = load(path, None)
+        epoch = self.plan.place(tree["step"])[0] + 1
+        if tree["step"] >= self.plan.steps or epoch != manifest["epoch"]:
+            raise InputError(
+                f"step {tree['step']} lay in epoch {manifest['epoch']} of the parent and would lie in epoch {epoch} of "
+                f"{self.plan.epochs} here: number of samples, batch size and accumulation must be the parent's",
+                mend="fork with the parent's batch_size and accumulate, or train a new run",
+            )
+        try:
+            self.trainer.take_over(tree)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise InputError(
+                f"the parent's checkpoint does not fit this config: {error}", mend="fork without changing that"
+            ) from error
+        self.events.send("note", text=f"begins with step {tree['step']} of run {manifest['run']}")
 
     def _read_causes(self) -> list[dict[str, Any]]:
         causes = [e for e in read_events(self.folder) if e["event"] in ("stopped", "resume")]
