@@ -90,19 +90,23 @@ def _parting(found: dict[str, Any]) -> str:
 @click.command(epilog="Example: mltrainer reproduce baseline --steps 50")
 @click.argument("run", required=False)
 @click.option("--steps", type=click.IntRange(min=1), default=None, help="Compare only the first steps, for a quick proof.")
+@click.option("--environment", is_flag=True, help="Rebuild the recorded environment first, and reproduce in it.")
 @project_option
 @json_option
-def reproduce(run: str | None, steps: int | None, folder: Path | None, as_json: bool) -> int:
+def reproduce(run: str | None, steps: int | None, environment: bool, folder: Path | None, as_json: bool) -> int:
     """Train a run again in a fresh process and compare every step; exit 5 when it, or the environment, differs.
 
     Without RUN: the newest phase's run.
     """
-    from mltrainer.workflow.reproduction import holds, reproduce_run
+    from mltrainer.workflow.reproduction import holds, reproduce_elsewhere, reproduce_run
 
     project = open_project(folder)
     progress = Progress()
     try:
-        found = reproduce_run(project, find_run(project, run), progress, steps)
+        name = find_run(project, run)
+        if environment:
+            return reproduce_elsewhere(project, name, progress, steps, as_json=as_json)
+        found = reproduce_run(project, name, progress, steps)
     finally:
         progress.close()
     emit(found) if as_json else click.echo(printable(_verdict(found)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.phases.runs import ORCHESTRATOR, RESULT_FILE
+from mltrainer.phases.runs import ORCHESTRATOR
 from mltrainer.reproducibility.causes import KINDS, Trace, first_difference
 from mltrainer.tools.launcher import launch
 from mltrainer.workspace import Project, read_json
@@ -95,11 +95,10 @@ def _calls(folder: Path) -> list[dict[str, Any]]:
 
 def read_trace(folder: Path) -> Trace:
     """Return what a traced process wrote: its samples' and initial weights' digests, then what each step gave."""
-    result, initial = read_json(folder / RESULT_FILE), read_json(folder / INITIAL_FILE)
-    rows: Trace = [(0, "set-up", "", result["data_sha256"])]
-    rows += [(0, "initial", name, sha) for name, sha in initial["tensors"].items()]
+    initial: Trace = [(0, "initial", name, sha) for name, sha in read_json(folder / INITIAL_FILE)["tensors"].items()]
     try:
         lines = (folder / TRACE_FILE).read_text("utf-8").splitlines()
-        return rows + [(step, what, name, sha) for step, what, name, sha in map(json.loads, lines)]
+        samples, *steps = [(step, what, name, sha) for step, what, name, sha in map(json.loads, lines)]
+        return [samples, *initial, *steps]
     except (OSError, ValueError) as error:
         raise InputError(f"the trace cannot be read: {error}", where=str(folder / TRACE_FILE)) from error

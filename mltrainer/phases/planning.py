@@ -228,8 +228,7 @@ def _portable_cost(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) 
     native = config.model_copy(update={"numerics": "native"})
     job = _job(ctx, native, "native", int(ctx.page.settings["probe_steps"]))
     launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
-    shortest = read_json(ctx.project.root / job["folder"] / RESULT_FILE)["step_time_us"]["min"]
-    return float(probe["step_time_us"]["min"] / shortest)
+    return float(probe["shortest_step_us"] / read_json(ctx.project.root / job["folder"] / RESULT_FILE)["shortest_step_us"])
 
 
 def _job(ctx: Context, config: TrainingConfig, name: str, steps: int) -> dict[str, Any]:

@@ -17,7 +17,6 @@ KINDS = {
     "state": "state that a checkpoint does not hold",
 }
 NAMES = {
-    "set-up": "the samples",
     "initial": "the initial value of {}",
     "data": "the samples that {} gives",
     "forward": "the forward pass of {}",

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from mltrainer.reproducibility import tensorflow
+
 
 def switch_on(threads: int, *, fill_memory: bool = False) -> None:
     """Make every operation deterministic, or raise where none is (PyTorch's notes on randomness).
@@ -41,4 +43,5 @@ def read_back(device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "device": device,
+        **tensorflow.read_back(),
     }

@@ -13,6 +13,8 @@ import random
 import numpy as np
 import torch
 
+from mltrainer.reproducibility import tensorflow
+
 
 def key(seed: int, purpose: str, *numbers: int) -> int:
     """Return the 63-bit key of an address.
@@ -39,7 +41,8 @@ def seed_torch(value: int) -> None:
 
 
 def seed_everything(value: int) -> None:
-    """Seed the generators of Python, NumPy and torch, so that a user's own draws are addressed too."""
+    """Seed the generators of Python, NumPy, torch and an imported TensorFlow, so that a user's own draws are addressed too."""
+    tensorflow.seed(value)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
     seed_torch(value)
@@ -60,4 +63,4 @@ def first_draws(seed: int) -> dict[str, str]:
     }
     if torch.cuda.is_available():
         draws["cuda"] = float(torch.rand((), dtype=torch.float64, device="cuda")).hex()
-    return draws
+    return {**draws, **tensorflow.first_draw()}

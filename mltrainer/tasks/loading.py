@@ -12,6 +12,7 @@ from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
 from mltrainer.tasks._samples import Samples, fingerprint, labels_of, pick, samples_of
 from mltrainer.tasks.builtin import BUILTIN, BuiltinTask
@@ -19,7 +20,7 @@ from mltrainer.tasks.content import Source, content_sha256
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, ids_digest, split_ids
 from mltrainer.tasks.task import Task
-from mltrainer.tasks.user_code import make_task, user_code
+from mltrainer.tasks.user_code import import_module, make_task, user_code
 from mltrainer.tasks.validation import Finding
 from mltrainer.workspace import digest
 
@@ -114,6 +115,9 @@ def open_task(config: TrainingConfig, root: Path) -> OpenTask:
     root = root.resolve()
     seed = config.data_seed
     if config.task.use is not None:
+        import_module(config.task.use, root)
+        if tensorflow.switch_on(config.threads):
+            tensorflow.seed(seeds.key(seed, "task"))
         task = make_task(config.task.use, config.task.options, root)
         holdings: _Holdings = _own_or_whole(task, config, root, seed)
     else:

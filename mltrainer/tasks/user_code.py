@@ -75,7 +75,7 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
         InputError: The module cannot be imported, has no such task, or does not take these options; with the nearest names.
     """
     module_name, _, class_name = use.partition(":")
-    found = getattr(_import(module_name, root), class_name, None)
+    found = getattr(import_module(use, root), class_name, None)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise _no_such_task(sys.modules[module_name], class_name, found)
     _check_options(found, options)
@@ -83,7 +83,13 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
         return found(**options)
 
 
-def _import(name: str, root: Path) -> ModuleType:
+def import_module(use: str, root: Path) -> ModuleType:
+    """Return the module of `task.use`, imported from the project.
+
+    Raises:
+        InputError: There is none, or it fails; with the nearest name, or the line.
+    """
+    name = use.partition(":")[0]
     if str(root) not in sys.path[:1]:
         sys.path.insert(0, str(root))
     importlib.invalidate_caches()

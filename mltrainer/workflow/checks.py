@@ -92,6 +92,8 @@ def determinism_on(record: Evidence, _settings: Settings) -> Outcome:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }
     runs = record["evidence"]["probe"]["runs"]
+    if any("tensorflow" in run["determinism"] for run in runs):
+        wanted["tensorflow_op_determinism"] = True
     wrong = {
         name: run["determinism"].get(name)
         for run in runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from mltrainer.phases.reproducing import original_run, reproduce
 from mltrainer.phases.runs import RESULT_FILE
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.workflow.rebuilding import rebuild
 from mltrainer.workflow.records import read_record
 from mltrainer.workspace import PHASES, Project, sha256_file
 
@@ -38,6 +40,26 @@ def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> R
             raise
         return _answer(run, None, known, error)
     return _answer(run, again.row, [*known, *_measured(result, again.result, known)], None)
+
+
+def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None, *, as_json: bool) -> int:
+    """Rebuild the environment that planning recorded for a run, reproduce the run there, and return the exit code.
+
+    Raises:
+        InputError: The environment cannot be rebuilt.
+        GateError: The present plan is not the run's.
+    """
+    result, _ = original_run(project, run)
+    environment = _planning(project, "environment")
+    if environment is None or environment_digest(environment) != result["environment_sha256"]:
+        raise GateError(
+            f"the present plan does not hold the environment of run {run}",
+            mend="check out the commit that holds the run's record, then type the same command again",
+        )
+    python = rebuild(project, environment, tell)
+    command = [str(python), "-P", "-m", "mltrainer", "reproduce", run, "--project", str(project.root)]
+    more = [*(["--steps", str(steps)] if steps else []), *(["--json"] if as_json else [])]
+    return subprocess.run([*command, *more], check=False).returncode
 
 
 def holds(found: Row) -> bool:

@@ -29,7 +29,7 @@ class Noise(nn.Module):
         return 1e-3 * self.seen
 
     def garbage(self, x):
-        return 0 * torch.empty_like(x)
+        return torch.empty_like(x).isnan().all() * x
 
     def race(self):
         import threading, time
@@ -55,11 +55,11 @@ WORDS = "{'red', 'green', 'blue', 'grey', 'cyan'}"
 FAULTS = {
     "an unseeded draw in the data set": (
         TASK.replace(SAMPLE, f"noise += np.random.default_rng().normal()\n        {SAMPLE}"),
-        ("random draw", "the samples that Noisy gives", 1, "in Noisy.__getitem__ calls random.SystemRandom.getrandbits"),
+        ("random draw", "the samples that Noisy gives", 0, "in Noisy.__getitem__ calls random.SystemRandom.getrandbits"),
     ),
     "an unseeded draw when the samples are made": (
         TASK.replace("default_rng(7)", "default_rng()"),
-        ("random draw", "the samples", 0, "in Noisy.__init__ calls random.SystemRandom.getrandbits"),
+        ("random draw", "the samples that Noisy gives", 0, "in Noisy.__init__ calls random.SystemRandom.getrandbits"),
     ),
     "a clock in the model": (
         "import time\n" + with_layer("time.time() % 1"),

@@ -41,6 +41,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         "time_s": _times(outcome, now - started, now - checked_at),
         "wall_s": now - started,
         "step_time_us": session.trainer.recorder.timings.summary(),
+        "shortest_step_us": session.trainer.recorder.timings.shortest_us(),
         "memory": _memory(session.config.device),
         "gpu": session.gpu.summary(),
     }

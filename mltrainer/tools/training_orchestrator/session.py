@@ -60,10 +60,10 @@ class Session:
         """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
         config = self.config
         determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
-        self.draws = seeds.first_draws(config.seed)
         self._tracer = self._begin_trace()
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = open_task(config, self.root)
+        self.draws = seeds.first_draws(config.seed)
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = self.task.task.model()
         check_model(self.task, self.model)

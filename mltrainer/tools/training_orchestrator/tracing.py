@@ -53,6 +53,7 @@ class Tracer:
         """
         self._position = position
         task, source = opened.task, _source(opened)
+        self.note("data", source, opened.data_sha256)
         forward, loss = task.forward, task.loss
 
         def traced_forward(model: nn.Module, batch: Sequence[Any]) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,112 @@
+"""A recorded environment made again: a virtual environment of its own, with the recorded interpreter and the recorded pins."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError, MltrainerError
+from mltrainer.reproducibility.environment import requirements
+from mltrainer.reproducibility.secrets import redact
+from mltrainer.workspace import Project, write_atomic
+
+FOLDER = "environments"
+PINS_FILE, LOG_FILE, DONE_FILE = "requirements.txt", "pip.log", "done"
+SHOWN_LINES = 6  # of pip's, when it fails
+
+
+def rebuild(project: Project, environment: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> Path:
+    """Return the interpreter of a virtual environment that holds what was recorded; made now, or found complete.
+
+    Args:
+        project: The project; the environment lies under `.mltrainer/environments`, named by its digest.
+        environment: As planning recorded it.
+        tell: Shows progress.
+
+    Raises:
+        InputError: The recorded interpreter is not installed here, or a package can no longer be had.
+    """
+    folder: Path = project.state_dir / FOLDER / str(environment["sha256"])[:12]
+    python = folder / "bin" / "python"
+    if (folder / DONE_FILE).exists():
+        tell({"event": "note", "text": f"the recorded environment stands in {project.relative(folder)}"})
+        return python
+    interpreter = find_interpreter(environment["python"]["version"])
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = environment["distributions"]
+    tell({"event": "note", "text": f"installing {len(rows)} packages into {project.relative(folder)}"})
+    _call([interpreter, "-m", "venv", str(folder)], folder)
+    write_atomic(folder / PINS_FILE, requirements(environment).encode())
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
+    _call([*pip, "--requirement", str(folder / PINS_FILE)], folder)
+    for row in rows:
+        if row["name"] == "mltrainer" and row["editable"]:
+            _call([*pip, "--editable", own_source()], folder)
+    write_atomic(folder / DONE_FILE, b"")
+    return python
+
+
+def find_interpreter(version: str) -> str:
+    """Return the path of a Python of exactly this version.
+
+    Raises:
+        InputError: There is none on the path.
+    """
+    if platform.python_version() == version:
+        return str(Path(sys.base_prefix) / "bin" / f"python{version.rpartition('.')[0]}")
+    minor = version.rpartition(".")[0]
+    found = shutil.which(f"python{minor}")
+    asked = [found, "-c", "import platform; print(platform.python_version())"] if found else []
+    if found and subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() == version:
+        return found
+    raise InputError(
+        f"the environment was recorded with Python {version}, which is not here (this is {platform.python_version()})",
+        mend=f"install Python {version} so that `python{minor}` starts it, then type the same command again",
+    )
+
+
+def own_source() -> str:
+    """Return the folder that this mltrainer is installed from in editable form.
+
+    Raises:
+        InputError: It is not; the recorded code of mltrainer itself cannot be had then.
+    """
+    try:
+        text = distribution("mltrainer").read_text("direct_url.json") or "{}"
+    except PackageNotFoundError:
+        text = "{}"
+    url = str(json.loads(text).get("url", ""))
+    if not url.startswith("file://"):
+        raise InputError(
+            "the recorded mltrainer was installed from a working tree, and this one was not",
+            mend="install mltrainer from that tree (pip install --editable), then type the same command again",
+        )
+    return url.removeprefix("file://")
+
+
+def _call(command: list[str], folder: Path) -> None:
+    """Run a command of the installation; what it says goes to a log beside the environment.
+
+    Raises:
+        InputError: It failed; with its last lines.
+    """
+    log = folder.with_name(f"{folder.name}.{LOG_FILE}")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as file:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False)
+    text = redact(log.read_text("utf-8", errors="replace"))
+    write_atomic(log, text.encode())
+    if done.returncode < 0:
+        raise MltrainerError(f"the installation was killed by signal {-done.returncode}", where=str(log))
+    if done.returncode:
+        told = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
+        raise InputError(
+            f"the environment cannot be rebuilt:\n  {told}", where=str(log), mend="mend that, then type the same again"
+        )
