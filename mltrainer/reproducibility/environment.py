@@ -340,12 +340,17 @@ def _build_tag(version: str) -> str | None:
 
 
 def requirements(environment: Mapping[str, Any]) -> str:
-    """Return the pins that rebuild an environment: a file for `pip install -r`."""
+    """Return the pins that rebuild an environment: a file for `pip install -r`; `builds` are not among them."""
     python, host = environment["python"], environment["platform"]
-    lines = [f"# Python {python['version']}, {host['libc']}, {host['machine']}"]
-    tags = {tag for row in environment["distributions"] if (tag := _build_tag(row["version"]))}
-    lines += [f"--extra-index-url https://download.pytorch.org/whl/{tag}" for tag in sorted(tags)]
-    return "\n".join([*lines, *map(_pin, environment["distributions"])]) + "\n"
+    head = f"# Python {python['version']}, {host['libc']}, {host['machine']}"
+    pins = (_pin(row) for row in environment["distributions"] if _build_tag(row["version"]) is None)
+    return "\n".join([head, *pins]) + "\n"
+
+
+def builds(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the pins of builds such as `torch==2.13.0+cpu`, each with the index that has it where the usual one does not."""
+    rows = [(row, tag) for row in environment["distributions"] if (tag := _build_tag(row["version"]))]
+    return {_pin(row): f"https://download.pytorch.org/whl/{tag}" for row, tag in rows}
 
 
 def _pin(row: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.reproducibility.environment import requirements
+from mltrainer.reproducibility.environment import builds, requirements
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import Project, write_atomic
 
@@ -46,6 +46,8 @@ def rebuild(project: Project, environment: Mapping[str, Any], tell: Callable[[di
     write_atomic(folder / PINS_FILE, requirements(environment).encode())
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
     _call([*pip, "--requirement", str(folder / PINS_FILE)], folder)
+    for pin, index in builds(environment).items():
+        _call_either([*pip, pin], ["--extra-index-url", index], folder)
     for row in rows:
         if row["name"] == "mltrainer" and row["editable"]:
             _call([*pip, "--editable", own_source()], folder)
@@ -89,6 +91,14 @@ def own_source() -> str:
             mend="install mltrainer from that tree (pip install --editable), then type the same command again",
         )
     return url.removeprefix("file://")
+
+
+def _call_either(command: list[str], otherwise: list[str], folder: Path) -> None:
+    """Run a command, and where it fails once more with further options."""
+    try:
+        _call(command, folder)
+    except InputError:
+        _call([*command, *otherwise], folder)
 
 
 def _call(command: list[str], folder: Path) -> None:
