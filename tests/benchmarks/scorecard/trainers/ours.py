@@ -1,0 +1,112 @@
+"""mltrainer, through its command line, with a task of one's own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.scorecard import process
+from tests.benchmarks.scorecard.case import BATCH, EPOCHS, LR, PER_EPOCH, SEED, Case, Outcome, Weights
+from tests.benchmarks.scorecard.damage import drop_tensors
+
+TASK = """
+from pathlib import Path
+
+import mltrainer
+from tests.benchmarks.scorecard import work
+
+
+class Scored(mltrainer.Task):
+    def __init__(self, noise=False):
+        self.noise = noise
+        self.probe = work.Probe(work.case_of_process(), Path.cwd())
+
+    def dataset(self, split):
+        return None if split == "test" else work.Samples(Path.cwd(), split, self.noise and split == "train")
+
+    def model(self):
+        self.probe.net = work.make_net()
+        return self.probe.net
+
+    def loss(self, outputs, targets):
+        return self.probe.loss(outputs, targets)
+
+    def metrics(self, outputs, targets):
+        return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+"""
+PROJECT = f"""name: scored
+seed: {SEED}
+task: {{use: "my_task:Scored"}}
+metric: {{name: accuracy, mode: max}}
+"""
+CONFIG = Path("phases/01_planning/training_config.yaml")
+MODEL, OPTIMIZER = "model.", "optimizer."
+
+
+class Mltrainer:
+    """This project. It always measures a validation set; without one in the case, only once, at the end."""
+
+    name = "mltrainer"
+    distribution = "mltrainer"
+    saves_when_asked = True
+
+    def train(self, folder: Path, case: Case, *, resume: bool) -> Outcome:
+        """Plan and train; a resumed run is the same command again."""
+        if resume:
+            self._edit_rate(folder, case.lr)
+        else:
+            code, said = self._plan(folder, case)
+            if code != 0:
+                return Outcome(code, said, None)
+        code, said = self._command(folder, case, "phase", "run", "baseline")
+        return Outcome(code, said, self._weights(folder) if code == 0 else None)
+
+    def newest_weights(self, folder: Path) -> Path:
+        """Return the tensors' file of the newest checkpoint."""
+        return max(folder.glob(".mltrainer/runs/*/checkpoints/step-*/state.safetensors"))
+
+    def drop_optimizer(self, folder: Path) -> None:
+        """Remove the optimizer's tensors from the file."""
+        drop_tensors(self.newest_weights(folder), OPTIMIZER)
+
+    def _command(self, folder: Path, case: Case, *arguments: str) -> tuple[int, str]:
+        return process.run([sys.executable, "-m", "mltrainer", *arguments, "--project", str(folder)], folder, case)
+
+    def _plan(self, folder: Path, case: Case) -> tuple[int, str]:
+        (folder / "my_task.py").write_text(TASK)
+        (folder / "mltrainer.yaml").write_text(PROJECT)
+        changes = [f"--set={key}={value}" for key, value in _settings(case).items()]
+        return self._command(folder, case.unharmed(), "phase", "run", "planning", *changes)
+
+    def _edit_rate(self, folder: Path, lr: float) -> None:
+        if lr == LR:
+            return
+        text = (folder / CONFIG).read_text()
+        (folder / CONFIG).write_text(text.replace(f"lr: {LR}", f"lr: {lr}"))
+
+    def _weights(self, folder: Path) -> Weights:
+        from safetensors.numpy import load_file
+
+        tensors = load_file(self.newest_weights(folder))
+        return {name.removeprefix(MODEL): np.array(value) for name, value in tensors.items() if name.startswith(MODEL)}
+
+
+def _settings(case: Case) -> dict[str, Any]:
+    """Return the config's values for a case."""
+    every = case.validate_every
+    cadence = ("every_n_epochs", every // PER_EPOCH or EPOCHS) if every % PER_EPOCH == 0 else ("every_n_steps", every)
+    return {
+        "epochs": EPOCHS,
+        "batch_size": BATCH,
+        "optimizer.name": "adamw",
+        "optimizer.lr": case.lr,
+        "schedule": "{name: constant}",
+        "early_stopping": "null",
+        "evaluate": f"{{{cadence[0]}: {cadence[1]}}}",
+        "checkpoint.every_n_epochs": 1,
+        "loader.workers": case.workers,
+        "task.options": f"{{noise: {str(case.noise).lower()}}}",
+    }
