@@ -6,10 +6,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WHEEL  := build/wheel
+PEERS  := build/peers
+JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite bench wheel-test clean
+.PHONY: help demo test lint types suite bench scorecard wheel-test clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -48,6 +51,19 @@ suite: $(STAMP)  ## the tests, with coverage
 
 bench: $(STAMP)  ## the benchmarks, one program each
 	@set -e; for program in tests/benchmarks/bench_*.py; do echo "== $$program"; $(BIN)/python "$$program"; done
+
+# The other trainers are installed, with this one, into an environment of their own: .venv stays as it is.
+$(PEERS)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS_PIP) torch==2.13.0
+	$(PEERS_PIP) hatchling editables
+	$(PEERS_PIP) --no-build-isolation --editable '.[peers]'
+	@touch $@
+
+scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md and README.md
+	$(PEERS)/bin/python -m tests.benchmarks.scorecard --jobs $(JOBS)
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party
 # packages of .venv (a path line in a .pth file: the editable install there is not followed). The tests are copied

@@ -1,6 +1,6 @@
 """The scorecard: the same small training through every trainer that is installed.
 
-python -m tests.benchmarks.scorecard [--only NAME] [--rows TEXT] [--keep FOLDER] [--dry]
+python -m tests.benchmarks.scorecard [--only NAME] [--rows TEXT] [--keep FOLDER] [--jobs N] [--dry]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import platform
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -27,12 +28,11 @@ def main() -> None:
     chosen = _arguments()
     rows = [row for row in ROWS if chosen.rows in row.title]
     versions = {trainer.name: _version(trainer.distribution) for trainer in TRAINERS}
-    columns: dict[str, list[Cell]] = {}
+    trainers = [t for t in TRAINERS if versions[t.name] and chosen.only.lower() in t.name.lower()]
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as scratch:
-        for trainer in TRAINERS:
-            if versions[trainer.name] and chosen.only.lower() in trainer.name.lower():
-                columns[trainer.name] = _measured(trainer, Path(chosen.keep or scratch), rows)
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(chosen.jobs) as pool:
+        cells = pool.map(lambda trainer: _measured(trainer, Path(chosen.keep or scratch), rows), trainers)
+        columns = dict(zip((trainer.name for trainer in trainers), cells, strict=True))
     minutes = (time.perf_counter() - started) / 60
     table = render(rows, columns)
     facts = f"{versions_line({**versions, 'torch': _version('torch')})} {_machine()} {minutes:.0f} min."
@@ -46,6 +46,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="trainers whose name contains this")
     parser.add_argument("--rows", default="", help="rows whose title contains this")
     parser.add_argument("--keep", help="an empty folder for the runs, which stay there")
+    parser.add_argument("--jobs", type=int, default=1, help="trainers measured at a time")
     parser.add_argument("--dry", action="store_true", help="print only, write no document")
     return parser.parse_args()
 
@@ -62,13 +63,12 @@ def _machine() -> str:
 
 
 def _measured(trainer: Trainer, scratch: Path, rows: list[Row]) -> list[Cell]:
-    print(f"== {trainer.name}", flush=True)
     folder = scratch / trainer.name.replace(" ", "-")
     folder.mkdir(parents=True)
     started = time.perf_counter()
 
     def tell(row: Row, cell: Cell) -> None:
-        print(f"  {time.perf_counter() - started:5.0f} s  {cell.mark:7}  {row.title}: {cell.text}", flush=True)
+        print(f"  {time.perf_counter() - started:5.0f} s  {trainer.name:10}  {cell.mark:7}  {row.title}: {cell.text}", flush=True)
 
     return judge(Bench(trainer, folder), rows, tell)
 
