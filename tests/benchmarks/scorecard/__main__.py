@@ -17,9 +17,11 @@ from tests.benchmarks.scorecard.case import Trainer
 from tests.benchmarks.scorecard.measure import Bench, judge
 from tests.benchmarks.scorecard.process import ROOT
 from tests.benchmarks.scorecard.rows import ROWS, Cell, Row
+from tests.benchmarks.scorecard.store import Column, save, stored
 from tests.benchmarks.scorecard.table import placed, render, versions_line
 from tests.benchmarks.scorecard.trainers import TRAINERS
 
+STORE = ROOT / "build" / "scorecard"
 PAGE, README = ROOT / "docs" / "SCORECARD.md", ROOT / "README.md"
 
 
@@ -29,22 +31,30 @@ def main() -> None:
     rows = [row for row in ROWS if chosen.rows in row.title]
     versions = {trainer.name: _version(trainer.distribution) for trainer in TRAINERS}
     trainers = [t for t in TRAINERS if versions[t.name] and chosen.only.lower() in t.name.lower()]
-    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(chosen.jobs) as pool:
-        cells = pool.map(lambda trainer: _measured(trainer, Path(chosen.keep or scratch), rows), trainers)
-        columns = dict(zip((trainer.name for trainer in trainers), cells, strict=True))
-    minutes = (time.perf_counter() - started) / 60
-    table = render(rows, columns)
-    facts = f"{versions_line({**versions, 'torch': _version('torch')})} {_machine()} {minutes:.0f} min."
+        found = list(pool.map(lambda trainer: _measured(trainer, Path(chosen.keep or scratch), rows), trainers))
+    if chosen.dry or chosen.rows:
+        print(render(rows, {column.name: column.cells for column in found}))
+        return
+    for column in found:
+        save(STORE, column)
+    columns = [column for t in TRAINERS if (column := stored(STORE, t.name, versions[t.name], rows)) is not None]
+    table = render(rows, {column.name: column.cells for column in columns})
+    facts = f"{versions_line(_measured_versions(columns, versions))} {_machine()}"
     print(f"\n{table}\n{facts}")
-    if not chosen.dry:
-        _write(table, facts)
+    _write(table, facts)
+
+
+def _measured_versions(columns: list[Column], versions: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the versions of the table's trainers, None for one that is not installed, and torch's."""
+    named = {column.name for column in columns} | {name for name, version in versions.items() if version is None}
+    return {name: version for name, version in versions.items() if name in named} | {"torch": _version("torch")}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scorecard")
-    parser.add_argument("--only", default="", help="trainers whose name contains this")
-    parser.add_argument("--rows", default="", help="rows whose title contains this")
+    parser.add_argument("--only", default="", help="trainers whose name contains this; the columns of others stay")
+    parser.add_argument("--rows", default="", help="rows whose title contains this; printed only")
     parser.add_argument("--keep", help="an empty folder for the runs, which stay there")
     parser.add_argument("--jobs", type=int, default=1, help="trainers measured at a time")
     parser.add_argument("--dry", action="store_true", help="print only, write no document")
@@ -59,10 +69,10 @@ def _version(distribution: str) -> str | None:
 
 
 def _machine() -> str:
-    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, CPU, one thread;"
+    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, CPU, one thread."
 
 
-def _measured(trainer: Trainer, scratch: Path, rows: list[Row]) -> list[Cell]:
+def _measured(trainer: Trainer, scratch: Path, rows: list[Row]) -> Column:
     folder = scratch / trainer.name.replace(" ", "-")
     folder.mkdir(parents=True)
     started = time.perf_counter()
@@ -70,7 +80,8 @@ def _measured(trainer: Trainer, scratch: Path, rows: list[Row]) -> list[Cell]:
     def tell(row: Row, cell: Cell) -> None:
         print(f"  {time.perf_counter() - started:5.0f} s  {trainer.name:10}  {cell.mark:7}  {row.title}: {cell.text}", flush=True)
 
-    return judge(Bench(trainer, folder), rows, tell)
+    cells = judge(Bench(trainer, folder), rows, tell)
+    return Column(trainer.name, _version(trainer.distribution), [row.title for row in rows], cells)
 
 
 def _write(table: str, facts: str) -> None:

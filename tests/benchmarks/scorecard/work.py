@@ -139,7 +139,7 @@ class Probe:
 
         def counted(*arguments: Any, **named: Any) -> Any:
             target = arguments[place] if len(arguments) > place else named.get("f", named.get("filename", ""))
-            name = str(getattr(target, "name", target))
+            name = str(target) if isinstance(target, (str, Path)) else str(getattr(target, "name", ""))
             cut = self._count("save", name)
             done = save(*arguments, **named)
             if cut:

@@ -89,6 +89,8 @@ def _when(every: int) -> Any:
 
 
 def _load(state: dict[str, Any], path: Path) -> None:
+    import torch
     from ignite.handlers import Checkpoint
 
-    Checkpoint.load_objects(to_load=state, checkpoint=str(path))
+    # given a path, load_objects refuses the NumPy generator's state that the deterministic engine saves
+    Checkpoint.load_objects(to_load=state, checkpoint=torch.load(path, weights_only=False))
