@@ -25,6 +25,7 @@ from tests.benchmarks.scorecard.rows import (
     relative_error,
     survived,
 )
+from tests.benchmarks.scorecard.store import Column, save, stored
 from tests.benchmarks.scorecard.table import BEGIN, END, placed, render, versions_line
 
 WORDS = ("damaged", "sha256")
@@ -165,6 +166,16 @@ def test_the_documents_have_the_place_of_the_table() -> None:
 
 def test_what_is_not_installed_is_named() -> None:
     assert versions_line({"a": "1.0", "b": None}) == "Versions: a 1.0. Not installed, so left out: b."
+
+
+def test_a_column_is_kept_until_version_or_rows_change(tmp_path: Path) -> None:
+    rows = [Row("one", lambda _: Cell("", "pass"))]
+    column = Column("A", "1.0", ["one"], [Cell("same", "pass")])
+    save(tmp_path, column)
+    assert stored(tmp_path, "A", "1.0", rows) == column
+    assert stored(tmp_path, "A", "1.1", rows) is None
+    assert stored(tmp_path, "A", "1.0", [*rows, *rows]) is None
+    assert stored(tmp_path, "B", "1.0", rows) is None
 
 
 def test_a_case_travels_as_text_and_sheds_its_faults() -> None:

@@ -111,12 +111,13 @@ class Probe:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _watch_writes(self) -> None:
-        """Count what is written to the checkpoints' folder after the last step: files opened, renamed, folders made, saves."""
+        """Count what is done to the checkpoints' folder after the last step: files opened, written, renamed, folders made."""
         sys.addaudithook(self._audit)
         import safetensors.torch
 
         torch.save = self._counted(torch.save, 1)  # type: ignore[assignment]
         safetensors.torch.save_file = self._counted(safetensors.torch.save_file, 1)
+        os.write = self._counted_write(os.write)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
@@ -148,6 +149,25 @@ class Probe:
             return done
 
         return counted
+
+    def _counted_write(self, write: Any) -> Any:
+        """Return `os.write`, of which only half is done when the process is to die in it."""
+
+        def counted(descriptor: int, data: Any) -> int:
+            if self._count("save", _path_of(descriptor)):
+                write(descriptor, bytes(data)[: len(data) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return int(write(descriptor, data))
+
+        return counted
+
+
+def _path_of(descriptor: int) -> str:
+    """Return the path of an open file, where the system tells."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
 
 
 def case_of_process() -> Case:
