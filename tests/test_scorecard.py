@@ -191,10 +191,10 @@ def test_one_bit_of_the_models_weights_is_flipped(tmp_path: Path, kind: str) -> 
 
     from tests.benchmarks.scorecard.damage import flip_bit
 
-    tensors: dict[str, Any] = {"model.w": torch.ones(8, 8), "model.b": torch.ones(2), "optimizer.w": torch.ones(8, 8)}
+    tensors: dict[str, Any] = {"model.b": torch.ones(2), "model.w": torch.ones(8, 8), "optimizer.w": torch.full((8, 8), 2.0)}
     path = tmp_path / "checkpoint"
     if kind == "torch":
-        torch.save(tensors, path)
+        torch.save({"generator": torch.zeros(5056, dtype=torch.uint8), **tensors}, path)
     else:
         safetensors.torch.save_file(tensors, path)
     flip_bit(path)

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-
-_LOCAL_HEADER = 30  # bytes of a zip file's local header before name and extra field
+from typing import Any
 
 
 def flip_bit(path: Path) -> None:
     """Flip one high bit of the mantissa of one weight in a checkpoint's file."""
     data = bytearray(path.read_bytes())
-    start, end = _zip_weight(path, data) if zipfile.is_zipfile(path) else _safetensors_weight(data)
+    start, end = _pickled_weight(path, data) if zipfile.is_zipfile(path) else _safetensors_weight(data)
     data[(start + (end - start) // 2) // 4 * 4 + 2 + start % 4] ^= 0x40
     path.write_bytes(data)
 
 
-def _zip_weight(path: Path, data: bytearray) -> tuple[int, int]:
-    """Return where the first of the largest tensors lies in a file of torch.save: weights come before their moments."""
-    with zipfile.ZipFile(path) as file:
-        records = [row for row in file.infolist() if "/data/" in row.filename]
-    chosen = max(records, key=lambda row: (row.file_size, -int(row.filename.rpartition("/")[2])))
-    at = chosen.header_offset
-    name, extra = (int.from_bytes(data[at + low : at + low + 2], "little") for low in (26, 28))
-    start = at + _LOCAL_HEADER + name + extra
-    return start, start + chosen.file_size
+def _pickled_weight(path: Path, data: bytearray) -> tuple[int, int]:
+    """Return where the first matrix of a file of torch.save lies: weights come before their moments."""
+    import torch
+
+    matrix = next(_matrices(torch.load(path, weights_only=False))).numpy().tobytes()
+    start = data.index(matrix)
+    return start, start + len(matrix)
+
+
+def _matrices(value: Any) -> Iterator[Any]:
+    """Yield the tensors of two dimensions in a nested state."""
+    if getattr(value, "ndim", 0) == 2:
+        yield value
+    for item in value.values() if isinstance(value, dict) else ():
+        yield from _matrices(item)
 
 
 def _safetensors_weight(data: bytearray) -> tuple[int, int]:
