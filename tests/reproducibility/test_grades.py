@@ -1,0 +1,42 @@
+"""Grades of a reproduction: by bits, by numbers within a bound, by the spread of seeds, or none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mltrainer.reproducibility import grades
+from mltrainer.reproducibility.fingerprint import Head, extend, step_entry, weights_entry
+from mltrainer.reproducibility.grades import Numbers, grade, largest_loss_difference
+
+
+def chain(*losses: float) -> list[str]:
+    entries = [step_entry(number, "00" * 8, loss, 1.0) for number, loss in enumerate(losses, 1)]
+    return extend(Head(), [weights_entry(0, "ab"), *entries])[1]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        (Numbers(1e-6, 0.2), grades.NUMERICAL),
+        (Numbers(1e-3, 0.2), grades.NUMERICAL),
+        (Numbers(2e-3, 0.0), grades.NOT),
+        (Numbers(0.5, 0.01, (0.90, 0.91, 0.92)), grades.STATISTICAL),
+        (Numbers(0.5, 0.03, (0.90, 0.91, 0.92)), grades.NOT),
+        (Numbers(0.5, 0.0, (0.90, 0.91)), grades.NOT),
+        (Numbers(math.nan, math.nan, (0.90, 0.91, 0.92)), grades.NOT),
+    ],
+)
+def test_a_grade_follows_from_the_numbers(numbers: Numbers, expected: str) -> None:
+    assert grade(numbers) == expected
+
+
+def test_losses_are_compared_relative_to_their_size() -> None:
+    assert largest_loss_difference(chain(2.0, 1.0), chain(2.0, 1.0)) == 0
+    assert largest_loss_difference(chain(2.0, 1.0), chain(2.0, 0.5)) == 0.5
+
+
+def test_runs_of_unequal_length_are_not_equal_in_numbers() -> None:
+    assert largest_loss_difference(chain(2.0, 1.0), chain(2.0)) == math.inf
+    assert largest_loss_difference([], []) == math.inf
