@@ -126,6 +126,7 @@ def _verdict(found: dict[str, Any]) -> str:
     elif not found["identical"] and found["steps_compared"]:
         lines.append(f"  no step of {found['steps_compared']} differs")
     lines += [f"  {d['kind']} differs: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
+    lines += [f"  cause: {found['cause']}"] if found["cause"] else []
     return "\n".join([*lines, *([f"  it could not be trained: {found['error']}"] if found["error"] else [])])
 
 

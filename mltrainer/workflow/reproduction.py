@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.phases.localizing import NOTHING, find_cause
 from mltrainer.phases.reproducing import original_run, reproduce
 from mltrainer.phases.runs import RESULT_FILE
 from mltrainer.reproducibility import grades
+from mltrainer.reproducibility.causes import sentence
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.workflow.rebuilding import rebuild
 from mltrainer.workflow.records import read_record
@@ -29,7 +31,7 @@ def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> R
         GateError: Its own files are damaged.
         MltrainerError: Training failed although nothing differs.
     """
-    result, _ = original_run(project, run)
+    result, job = original_run(project, run)
     _refuse_edited(project, run)
     known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
     try:
@@ -39,7 +41,25 @@ def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> R
         if not known:
             raise
         return _answer(run, None, known, error)
-    return _answer(run, again.row, [*known, *_measured(result, again.result, known)], None)
+    differences = [*known, *_measured(result, again.result, known)]
+    cause = None if differences else replayed(project, job, again.row["first_divergence"], tell)
+    return {**_answer(run, again.row, differences, None), "cause": cause}
+
+
+def replayed(project: Project, job: Row, divergence: Row | None, tell: Any) -> str | None:
+    """Return why the bits differ although nothing that is recorded does: the step is trained twice more, and traced.
+
+    Args:
+        project: The project.
+        job: The original's.
+        divergence: Where the reproduction differed from it; None where it did not.
+        tell: Shows progress.
+    """
+    if divergence is None:
+        return None
+    again = {**job, "max_steps": max(1, divergence["step"])}
+    found = find_cause(project, again, [NOTHING], divergence["step"], tell)
+    return sentence(found) if found else UNDETERMINED
 
 
 def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None, *, as_json: bool) -> int:
@@ -67,6 +87,10 @@ def holds(found: Row) -> bool:
     return bool(found["identical"]) and not any(row["kind"] == "environment" for row in found["differences"])
 
 
+UNDETERMINED = (
+    "undetermined: two further processes agree with each other, so that the original was made with something that is not "
+    "recorded, or the difference is rare"
+)
 _UNTRAINED: Row = {
     "identical": False,
     "grade": grades.NOT,
@@ -93,6 +117,7 @@ def _answer(run: str, row: Row | None, differences: list[Row], error: MltrainerE
         **{key: (row or _UNTRAINED)[key] for key in _UNTRAINED},
         "differences": differences,
         "error": str(error) if error else None,
+        "cause": None,
     }
 
 

@@ -171,7 +171,7 @@ def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(di
     said = cli("reproduce", "--steps", "10", "--json", "--project", digits.root)
     assert said.code == 0
     promised = {"run", "identical", "steps_compared", "first_divergence", "differences"}
-    assert set(said.json) == promised | {"grade", "reachable", "loss_difference", "metric_difference", "error"}
+    assert set(said.json) == promised | {"grade", "reachable", "loss_difference", "metric_difference", "error", "cause"}
     assert said.json["run"] == cli("runs", "show", "finalization", "--json", "--project", digits.root).json["id"]
     assert (said.json["identical"], said.json["steps_compared"], said.json["first_divergence"]) == (True, 10, None)
 

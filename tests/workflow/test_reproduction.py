@@ -20,7 +20,7 @@ from mltrainer.tasks.loading import open_task
 from mltrainer.workflow.runs import find_run
 from mltrainer.workspace import Project, pretty_json, read_json, seal
 from tests.conftest import Cli, Said, shared, succeed
-from tests.projects import write_rings
+from tests.projects import TASK, write_rings
 
 SHORT = ("--set", "epochs=2", "--set", "batch_size=32")
 
@@ -117,6 +117,37 @@ def test_one_changed_sample_is_named_by_the_step_that_first_sees_it(rings: Proje
     assert {"step": 3, "tensor": "0.weight", "what": "loss"}.items() <= said.json["first_divergence"].items()
     assert said.json["steps_compared"] == 3
     assert named(said.json) == {("code", "my_task.py"), ("data", "samples and splits")}
+
+
+@pytest.mark.slow
+def test_another_numerics_class_is_judged_by_its_numbers(rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    said = reproduce(cli, rings, "baseline")
+    assert (said.code, said.json["identical"], said.json["reachable"]) == (5, False, "numerically equal")
+    assert said.json["grade"] == "numerically equal"
+    assert 0 < said.json["loss_difference"] <= 1e-3
+    assert {("environment", "ATEN_CPU_CAPABILITY"), ("environment", "numerics")} <= named(said.json)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("noise", "cause"),
+    [
+        ("('HIDDEN' in os.environ)", "undetermined: two further processes agree"),
+        ("('HIDDEN' in os.environ and random.Random().random())", "the loss of Rings first differs at step 1: a random draw"),
+    ],
+)
+def test_what_nothing_recorded_explains_is_replayed(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: str, cause: str
+) -> None:
+    loss = "return nn.functional.cross_entropy(outputs, targets)"
+    source = TASK.replace("import random\n", "import os, random\n").replace(loss, f"{loss} * (1.0 + {noise})")
+    project = write_rings(tmp_path, source)
+    train_baseline(project.root)
+    monkeypatch.setenv("HIDDEN", "1")
+    said = cli("reproduce", "baseline", "--project", project.root)
+    assert said.code == 5
+    assert f"cause: {cause}" in said.out
 
 
 def test_code_that_can_no_longer_be_trained_is_the_difference(rings: Project, cli: Cli) -> None:
