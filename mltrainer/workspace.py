@@ -240,11 +240,28 @@ def locked(path: Path, what: str) -> Iterator[None]:
         with machine_faults(str(path)):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, holder.encode())
+        _HELD.add(descriptor)
         yield
     finally:
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
+        if descriptor in _HELD:
+            _HELD.discard(descriptor)
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+        with contextlib.suppress(OSError):  # a forked process that unwinds has closed it already
+            os.close(descriptor)
+
+
+_HELD: set[int] = set()  # descriptors of the locks that this process holds
+
+
+def _let_go() -> None:
+    """Close inherited locks in a forked process, such as a loader worker: it may outlive the one that took them."""
+    for descriptor in _HELD:
         os.close(descriptor)
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _take(descriptor: int) -> None:

@@ -186,3 +186,17 @@ def test_a_lock_in_a_place_that_cannot_be_written_is_the_machines_fault(tmp_path
     monkeypatch.setattr(workspace.os, "open", denied)
     with pytest.raises(MachineError, match="Permission denied"), locked(tmp_path / "lock", "the project"):
         pytest.fail("the lock was given")
+
+
+def test_a_forked_process_does_not_keep_a_lock_that_its_parent_took(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time; from pathlib import Path; from mltrainer.workspace import locked\n"
+        "with locked(Path(sys.argv[1]), 'it'):\n"
+        "    if os.fork() == 0:\n"
+        "        print('forked', flush=True); os.closerange(1, 3); time.sleep(20); os._exit(0)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], capture_output=True, timeout=60)
+    assert done.returncode == -9
+    with locked(tmp_path / "lock", "it"):
+        pass

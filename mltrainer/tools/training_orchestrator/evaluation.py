@@ -33,10 +33,10 @@ def measure(
         positions: Which of the samples, in order; None for all.
     """
     found, targets, loss = outputs(task, model, config, samples, split, positions)
-    return {"loss": loss, **_numbers(task.metrics(found, targets))}
+    return {"loss": loss, **as_numbers(task.metrics(found, targets))}
 
 
-def _numbers(given: Any) -> dict[str, float]:
+def as_numbers(given: Any) -> dict[str, float]:
     """Return what a task's metrics gave as plain numbers.
 
     Raises:

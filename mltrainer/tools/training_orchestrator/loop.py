@@ -122,6 +122,7 @@ class Trainer:
             "first_loss": self.first_loss,
             "interval": self.recorder.interval.tree(),
             "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
+            "gradients": self.recorder.gradients_sha256,
         }
 
     def take_over(self, tree: dict[str, Any]) -> None:
@@ -130,18 +131,22 @@ class Trainer:
         Raises:
             RuntimeError: The model's or the optimizer's state does not fit.
         """
-        self.model.load_state_dict(tree["model"], strict=True)
-        self.optimizer.load_state_dict(tree["optimizer"])
-        self.step = tree["step"]
-        self.recorder.begin(Interval(), self.step, len(self.parameters))
+        self._load(tree)
+        self.recorder.begin(self.step * len(self.parameters) * 4)
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree, in the middle of an epoch too."""
-        self.take_over(tree)
+        self._load(tree)
         self.history = list(tree["history"])
         self.first_loss = tree["first_loss"]
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
-        self.recorder.rewind(head, Interval.from_tree(tree["interval"]), self.step, len(self.parameters))
+        size = self.step * len(self.parameters) * 4
+        self.recorder.rewind(head, Interval.from_tree(tree["interval"]), tree["gradients"], size)
+
+    def _load(self, tree: dict[str, Any]) -> None:
+        self.model.load_state_dict(tree["model"], strict=True)
+        self.optimizer.load_state_dict(tree["optimizer"])
+        self.step = tree["step"]
 
     # --- the machine ---
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mltrainer.errors import GateError
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
 from mltrainer.workspace import machine_faults
@@ -109,6 +111,7 @@ class Recorder:
         self._norms = torch.zeros(FETCH_STEPS, parameters, device=device)
         self._ids: list[np.ndarray] = []
         self._first_step = 0
+        self._gradients = hashlib.sha256()
         self._keeps_gradients = planned_steps * parameters * 4 <= GRADIENTS_BYTES
 
     @property
@@ -169,29 +172,49 @@ class Recorder:
         fingerprint.append(self.folder / fingerprint.CHAIN_FILE, lines)
         return lines
 
+    @property
+    def gradients_sha256(self) -> str:
+        """The digest of the gradients' file so far, by which a checkpoint knows it again."""
+        return self._gradients.hexdigest()
+
     def _keep_gradients(self, norms: Tensor) -> None:
         if self._keeps_gradients:
-            path = self.folder / GRADIENTS_FILE
+            path, data = self.folder / GRADIENTS_FILE, norms.float().numpy().tobytes()
             with machine_faults(str(path)), open(path, "ab") as file:
-                file.write(norms.float().numpy().tobytes())
+                file.write(data)
+            self._gradients.update(data)
 
-    def rewind(self, head: Head, interval: Interval, steps: int, parameters: int) -> None:
+    def rewind(self, head: Head, interval: Interval, gradients_sha256: str, size: int) -> None:
         """Go back to a checkpoint: what was written after it is cut off.
 
+        Args:
+            head: Where the chain stood.
+            interval: The steps since the last row of the history.
+            gradients_sha256: The digest of the gradients' file as it was.
+            size: Its bytes then, where it is kept.
+
         Raises:
-            GateError: The chain's file does not lead to the checkpoint.
+            GateError: The chain's file does not lead to the checkpoint, or the gradients' file is another.
         """
         fingerprint.cut(self.folder / fingerprint.CHAIN_FILE, head)
-        self.begin(interval, steps, parameters)
-        self.head = head
+        self.begin(size)
+        if self.gradients_sha256 != gradients_sha256:
+            raise GateError(
+                f"the checkpoint continues gradient norms of digest {gradients_sha256[:12]}, "
+                f"the file has {self.gradients_sha256[:12]}",
+                where=str(self.folder / GRADIENTS_FILE),
+                mend="bring the file back, or remove the run's folder to train it again",
+            )
+        self.head, self.interval = head, interval
 
-    def begin(self, interval: Interval, steps: int, parameters: int) -> None:
-        """Begin after a step: the rows of the gradients' file before it are those that stand there, or empty."""
-        self.interval = interval
+    def begin(self, size: int) -> None:
+        """Begin after a step: the rows of the gradients' file before it are those that stand there, or zeros."""
         if self._keeps_gradients:
             path = self.folder / GRADIENTS_FILE
-            with machine_faults(str(path)), open(path, "ab") as file:
-                file.truncate(steps * parameters * 4)
+            with machine_faults(str(path)), open(path, "a+b") as file:
+                file.truncate(size)
+                file.seek(0)
+                self._gradients = hashlib.sha256(file.read())
 
 
 def gradient_row(folder: Path, step: int, parameters: int) -> list[float] | None:

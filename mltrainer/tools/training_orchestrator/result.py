@@ -12,7 +12,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
-from mltrainer.tools.training_orchestrator.evaluation import outputs
+from mltrainer.tools.training_orchestrator.evaluation import as_numbers, outputs
 from mltrainer.tools.training_orchestrator.loop import Outcome
 from mltrainer.tools.training_orchestrator.session import Session
 from mltrainer.tools.training_orchestrator.stopping import best_row
@@ -164,6 +164,6 @@ def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[s
     trainer, task = session.trainer, session.task
     session.model.load_state_dict(tree["model"], strict=True)
     found, targets, loss = outputs(task.task, session.model, session.config, task.split("validation"), "validation")
-    measured = {"loss": loss, **task.task.metrics(found, targets)}
+    measured = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
     recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
     return repr(measured) == repr(recorded), task.task.evaluation(found, targets)
