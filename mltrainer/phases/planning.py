@@ -81,6 +81,7 @@ def run(ctx: Context) -> Result:
         "data": probes[0]["data"],
         "probe": compare(ctx, config, probes),
         "numerics_class": probes[0]["numerics_class"],
+        "libraries": probes[0]["libraries"],
         "estimate": {
             **estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
             "portable_cost": portable,

@@ -24,6 +24,7 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
             *_switches(evidence),
             *_data(evidence.get("data") or {}),
             *_environment(evidence.get("environment") or {}),
+            *_libraries(evidence.get("libraries") or {}),
         ],
         findings=_findings(evidence),
         reproduce=_digests(evidence),
@@ -197,6 +198,11 @@ def _environment(found: dict[str, Any]) -> list[str]:
     return ["### Environment", md.facts(rows), *_packages(found.get("distributions") or [])]
 
 
+def _libraries(found: dict[str, str]) -> list[str]:
+    rows = [(md.text(name), md.text(version)) for name, version in found.items()]
+    return ["The native libraries that compute:", md.facts(rows)] if rows else []
+
+
 def _packages(rows: list[dict[str, Any]]) -> list[str]:
     pins = md.block([f"{row['name']}=={row['version']}" for row in rows])
     return [md.details(f"Packages ({number(len(rows))}), as pip reads them", pins), *_editable(rows)] if rows else []
@@ -225,6 +231,9 @@ def _findings(evidence: dict[str, Any]) -> list[str]:
         if isinstance(need, int | float) and isinstance(free, int | float) and free
         else ""
     )
+    runtimes = str((evidence.get("libraries") or {}).get("OpenMP runtimes loaded", ""))
+    if "," in runtimes:
+        found.append(f"⚠️ warning: more than one OpenMP runtime is loaded ({md.text(runtimes)}): threads may differ, or hang")
     return [md.bullets([*found, scanned, *([memory] if memory else [])])]
 
 

@@ -60,7 +60,7 @@ def nonfinite(run: Run) -> str:
 
 def done(run: Run) -> list[str]:
     """Return how a run was made and how it went."""
-    versions = ", ".join(f"{md.text(name)} {md.text(version)}" for name, version in sorted((run.get("versions") or {}).items()))
+    versions = ", ".join(f"{md.text(name)} {md.text(version)}" for name, version in sorted((run.get("libraries") or {}).items()))
     planned = f"{number(run.get('epochs'))} of {number(run.get('planned_epochs'))}"
     steps = f"{number(run.get('steps'))} of {number(run.get('planned_steps'))}"
     timing = at(run, "step_time_us", {})

@@ -7,10 +7,19 @@ the result of some operation by rounding; the digest of a few steps of fixed wor
 from __future__ import annotations
 
 import hashlib
+import re
+from pathlib import Path
 
 import torch
 from torch import nn
 
+_BUILT_WITH = {
+    "MKL": r"Math Kernel Library Version (\S+)",
+    "oneDNN": r"MKL-DNN v(\S+)",
+    "OpenMP": r"OpenMP (\d+)",
+    "BLAS": r"BLAS_INFO=(\w+)",
+}
+_OPENMP = re.compile(r"/(lib(?:gomp|iomp5|omp)[^/]*\.so\S*)")
 _SIZE = 96  # large enough that a matrix product is split between threads
 
 
@@ -29,6 +38,31 @@ def numerics_class(device: str) -> str:
     finally:
         torch.default_generator.set_state(state)
     return sha.hexdigest()[:16]
+
+
+def libraries() -> dict[str, str]:
+    """Return the native libraries that compute: those PyTorch was built with, CUDA's, and the OpenMP runtimes that are loaded.
+
+    More than one OpenMP runtime in a process is a known source of other thread counts, and of deadlocks.
+    """
+    text = torch.__config__.show()
+    found = {name: match[1] if (match := re.search(pattern, text)) else "none" for name, pattern in _BUILT_WITH.items()}
+    cudnn = torch.backends.cudnn.version()
+    return {
+        "PyTorch": str(torch.__version__),
+        **found,
+        "CUDA": torch.version.cuda or "none",
+        "cuDNN": str(cudnn) if cudnn else "none",
+        "OpenMP runtimes loaded": ", ".join(_loaded_openmp()) or "not known",
+    }
+
+
+def _loaded_openmp() -> list[str]:
+    try:
+        maps = Path("/proc/self/maps").read_text(errors="replace")
+    except OSError:  # not Linux
+        return []
+    return sorted(set(_OPENMP.findall(maps)))
 
 
 def _computations(device: torch.device) -> list[torch.Tensor]:

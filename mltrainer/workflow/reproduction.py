@@ -185,6 +185,9 @@ def _measured(result: Row, again: Row, known: list[Row]) -> list[Row]:
         found.append(_row("data", "samples and splits", result["data_sha256"][:12], again["data_sha256"][:12]))
     before = {row["path"] for row in result["code_files"]}
     found += [_row("code", r["path"], "not imported", r["sha256"][:12]) for r in again["code_files"] if r["path"] not in before]
+    before_libraries, libraries = result.get("libraries") or {}, again.get("libraries") or {}
+    changed = [name for name in libraries if before_libraries.get(name) != libraries[name]]
+    found += [_row("environment", name, str(before_libraries.get(name)), libraries[name]) for name in changed]
     if again["numerics_class"] != result["numerics_class"]:
         found.append(_row("environment", "numerics", str(result["numerics_class"]), str(again["numerics_class"])))
     return found

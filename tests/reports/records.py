@@ -145,7 +145,7 @@ def run(kind: str = "classification", epochs: int = 20, **changes: Any) -> dict[
         "evaluation": confusion() if kind == "classification" else residuals(),
         "device": "cpu",
         "threads": 1,
-        "versions": {"torch": "2.13.0", "numpy": "2.4.6"},
+        "libraries": {"PyTorch": "2.13.0", "MKL": "2024.2"},
         "options": {},
     }
     return {**found, **changes}

@@ -12,6 +12,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
+from mltrainer.reproducibility.numerics import libraries
 from mltrainer.tools.training_orchestrator.evaluation import as_numbers, outputs
 from mltrainer.tools.training_orchestrator.loop import Outcome
 from mltrainer.tools.training_orchestrator.session import Session
@@ -71,7 +72,7 @@ def _identity(session: Session) -> dict[str, Any]:
         "device": config.device,
         "threads": config.threads,
         "numerics": config.numerics,
-        "versions": {"torch": str(torch.__version__)},
+        "libraries": libraries(),
         "rehearsal": session.rehearsal,
         "data": session.task.facts() if job["purpose"] == "probe" else None,
     }

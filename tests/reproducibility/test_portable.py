@@ -1,0 +1,42 @@
+"""Portable numerics: the tools' kernels are those that every CPU has, and planning says what that costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mltrainer.reproducibility.numerics import libraries
+from mltrainer.workspace import Project, read_json
+from tests.conftest import Cli
+from tests.projects import write_rings
+
+
+def evidence(project: Project) -> dict[str, object]:
+    return dict(read_json(project.phase_dir("planning") / "record.json")["evidence"])
+
+
+@pytest.mark.slow
+def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path: Path, cli: Cli) -> None:
+    native, portable = write_rings(tmp_path / "native"), write_rings(tmp_path / "portable")
+    for project, numerics in ((native, "native"), (portable, "portable")):
+        assert cli("phase", "run", "planning", "--set", f"numerics={numerics}", "--project", project.root).code == 0
+    assert evidence(native)["numerics_class"] != evidence(portable)["numerics_class"]
+    assert evidence(native)["estimate"]["portable_cost"] is None  # type: ignore[index]
+    assert evidence(portable)["estimate"]["portable_cost"] > 0  # type: ignore[index]
+    report = (portable.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+    assert "times the step of this CPU's own kernels, measured here" in report
+    assert "R3" in report
+
+
+@pytest.mark.parametrize("other", ["threads=2", "device=cuda"])
+def test_portable_numerics_need_one_thread_on_a_cpu(tmp_path: Path, cli: Cli, other: str) -> None:
+    project = write_rings(tmp_path)
+    said = cli("phase", "run", "planning", "--set", "numerics=portable", "--set", other, "--project", project.root)
+    assert (said.code, "portable needs threads: 1 and device: cpu" in said.err) == (1, True)
+
+
+def test_the_native_libraries_are_named_with_their_versions() -> None:
+    found = libraries()
+    assert {"PyTorch", "MKL", "oneDNN", "OpenMP", "BLAS", "CUDA", "cuDNN", "OpenMP runtimes loaded"} == set(found)
+    assert all(found.values())
