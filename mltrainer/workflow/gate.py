@@ -223,9 +223,12 @@ def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """The run in the evidence is what the run itself wrote, where that is here."""
+    """The run in the evidence is bound by digest, and is what the run itself wrote, where that is here."""
     told = look.record.evidence.get("run")
     path = look.project.runs_dir / str(run_of(look.record)) / RESULT_FILE
+    bound = {row["path"] for row in look.record.data["inputs"] if row["role"] == "run"}
+    if look.page.phase in TRAINING and look.project.relative(path) not in bound:
+        yield f"{RECORD_FILE} is not bound to the result of run {run_of(look.record)}; next: {look.rerun}"
     if told is None or not path.exists():
         return
     try:
@@ -236,6 +239,7 @@ def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
         yield f"{RECORD_FILE} tells of run {told['id']} what {look.project.relative(path)} does not; next: {look.rerun}"
 
 
+TRAINING = ("baseline", "finalization")  # the phases whose evidence is a run of their own
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy, _run)
 
 

@@ -360,3 +360,10 @@ def test_the_json_of_gate_check_has_the_promised_keys(digits: Project, cli: Cli)
     assert set(said.json) == {"holds", "phases"}
     assert set(first_item(said)) == {"id", "statement", "verdict", "evidence", "mend"}
     assert said.json["phases"][0]["holds"] is True
+
+
+def test_a_last_record_that_names_no_result_of_its_run_is_caught(digits: Project) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["inputs"] = [row for row in record["inputs"] if row["role"] != "run"]
+    write(digits, "finalization", seal(record))
+    assert "is not bound to the result of run" in stale_reasons(digits)
