@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, read_text, validate
+from mltrainer.configs.schedules import Cosine, Schedule
 
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -122,24 +123,6 @@ class AdamW(Strict):
 
 
 Optimizer = Annotated[Sgd | AdamW, Field(discriminator="name")]
-
-
-class Constant(Strict):
-    """The same learning rate throughout, after a linear warm-up."""
-
-    name: Literal["constant"] = "constant"
-    warmup_epochs: float = Field(0, ge=0, description="epochs of linear warm-up")
-
-
-class Cosine(Strict):
-    """Half a cosine from the learning rate to `final` times it (Loshchilov and Hutter, 2017, arXiv 1608.03983)."""
-
-    name: Literal["cosine"] = "cosine"
-    warmup_epochs: float = Field(0, ge=0, description="epochs of linear warm-up")
-    final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end")
-
-
-Schedule = Annotated[Constant | Cosine, Field(discriminator="name")]
 
 
 class Clip(Strict):

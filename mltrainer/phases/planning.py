@@ -20,6 +20,7 @@ from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.loading import assign, flatten, parse_assignment, read_text, validate, validate_values
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
+from mltrainer.configs.schedules import preview
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, baseline_template
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
@@ -82,6 +83,7 @@ def run(ctx: Context) -> Result:
         "probe": compare(ctx, config, probes),
         "numerics_class": probes[0]["numerics_class"],
         "libraries": probes[0]["libraries"],
+        "schedule": _schedule(config, probes[0]),
         "estimate": {
             **estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
             "portable_cost": portable,
@@ -89,6 +91,11 @@ def run(ctx: Context) -> Result:
     }
     inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
     return _result(ctx, evidence, _source(ctx, files), inputs)
+
+
+def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:
+    steps, per_epoch = probe["planned_steps"], probe["planned_steps"] // probe["planned_epochs"]
+    return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 
 def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], inputs: list[dict[str, Any]]) -> Result:

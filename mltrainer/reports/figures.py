@@ -38,6 +38,18 @@ class Figure:
         return f"{md.image(self.title, self.file)}\n\n*{self.caption}*"
 
 
+def schedule(points: Sequence[Sequence[float]]) -> Figure | None:
+    """The learning rate that a run will have, over its epochs."""
+    if not points:
+        return None
+    curve = [(float(epoch), float(rate)) for epoch, rate in points]
+    (_, first), (_, last), peak = curve[0], curve[-1], max(rate for _, rate in curve)
+    caption = f"The learning rate begins at {number(first)}, is {number(peak)} at its highest and ends at {number(last)}."
+    title = "Learning rate, planned"
+    chart = svg.line_chart(title, caption, [Series("planned", curve)], x_label="epoch", y_label="learning rate", include=[0.0])
+    return Figure("learning_rate.svg", title, md.text(caption), chart)
+
+
 def of_run(run: Run) -> list[Figure]:
     """Return the figures that a run's result has the numbers for."""
     return [figure for draw in _FIGURES if (figure := draw(run)) is not None]

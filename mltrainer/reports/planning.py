@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mltrainer.reports import figures, sections
 from mltrainer.reports import markdown as md
-from mltrainer.reports import sections
 from mltrainer.reports.values import at, counted, duration, given, megabytes, microseconds, number, share, short, size
 from mltrainer.reproducibility.causes import sentence as cause_sentence
 
@@ -15,10 +15,11 @@ SEVERITIES = {"error": "❌ error", "warning": "⚠️ warning", "info": "note"}
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
     """Return the report of planning."""
     evidence = record["evidence"]
+    drawn = figures.schedule(evidence.get("schedule") or [])
     page = sections.Page(
         title="Reproducibility manifest",
         verdict=_verdict(evidence),
-        done=[_estimate(evidence.get("estimate") or {}), *_config(evidence)],
+        done=[_estimate(evidence.get("estimate") or {}), *_config(evidence), *([drawn.markdown] if drawn else [])],
         result=[
             *_probe(evidence),
             *_switches(evidence),
@@ -31,7 +32,8 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
         commands=["mltrainer phase run planning"],
         after=[("Train the baseline:", "mltrainer phase run baseline")],
     )
-    return {"reproducibility_manifest.md": sections.assemble(page, record, waivers, gate)}
+    report = {"reproducibility_manifest.md": sections.assemble(page, record, waivers, gate)}
+    return report | ({drawn.file: drawn.content} if drawn else {})
 
 
 def _verdict(evidence: dict[str, Any]) -> str:

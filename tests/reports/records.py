@@ -266,6 +266,7 @@ def planning(**changes: Any) -> dict[str, Any]:
         "data": data(),
         "environment": environment(),
         "probe": {"steps": 8, "runs": probes, "identical": True, "first_difference": None},
+        "schedule": [[0.05, 5e-5], [1.0, 1e-3], [10.5, 5e-4], [20.0, 0.0]],
         "determinism": {"deterministic_algorithms": True, "PYTHONHASHSEED": "0", "cudnn_benchmark": False, "threads": 1},
         "seeds": {"seed": 42, "python": True, "numpy": True, "torch": True, "cuda": None, "loader_workers": True},
         "estimate": {

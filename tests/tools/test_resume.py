@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import subprocess
 import sys
@@ -117,22 +116,6 @@ def test_sigint_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     assert resumed["interruptions"] == [{"step": stopped["steps"], "cause": "SIGINT"}]
     fresh = finish(write_rings(tmp_path / "fresh").root, work)
     assert resumed["chain"] == fresh["chain"]
-
-
-@pytest.mark.slow
-def test_five_kills_at_random_moments_leave_the_same_run(tmp_path: Path) -> None:
-    slow = {"task": {"use": "my_task:Rings", "options": {"pause": 0.01}}, "epochs": 8}
-    root = write_rings(tmp_path).root
-    work = job(root, **slow)
-    draw = random.Random(5)
-    for _ in range(5):
-        interrupt(root, work, signal.SIGKILL, draw.uniform(0.0, 0.5))
-    resumed = finish(root, work)
-    fresh = finish(write_rings(tmp_path / "fresh").root, work)
-    assert resumed["chain"] == fresh["chain"]
-    assert same(resumed, fresh)
-    assert resumed["best"] == fresh["best"]
-    assert resumed["interruptions"]
 
 
 def test_a_changed_contract_is_refused_field_by_field(tmp_path: Path) -> None:

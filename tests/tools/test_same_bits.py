@@ -54,7 +54,7 @@ def test_random_draws_before_training_do_not_matter(tmp_path: Path, reference: d
     assert same(train(make(tmp_path)), reference)
 
 
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stops=st.lists(st.integers(1, STEPS - 1), max_size=2, unique=True).map(sorted),
     workers=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=3),

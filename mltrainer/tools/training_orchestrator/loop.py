@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.reproducibility import fingerprint, seeds
 from mltrainer.tasks.loading import OpenTask
 from mltrainer.tools.training_orchestrator.batches import Batch, Plan, Step, training_steps
 from mltrainer.tools.training_orchestrator.evaluation import measure
-from mltrainer.tools.training_orchestrator.optimization import build_optimizer, clip, gradient_norms, learning_rate
+from mltrainer.tools.training_orchestrator.optimization import build_optimizer, clip, gradient_norms
 from mltrainer.tools.training_orchestrator.recorder import Interval, NonFiniteError, Recorder
-from mltrainer.tools.training_orchestrator.stopping import best_row, patience_is_over
+from mltrainer.tools.training_orchestrator.stopping import best_row, patience_is_over, plateaus
 
 
 class State(enum.Enum):
@@ -92,7 +93,7 @@ class Trainer:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks = recorder, sinks
         self.optimizer = build_optimizer(config.optimizer, model)
-        self.rate = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
+        self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
@@ -109,6 +110,14 @@ class Trainer:
         self._samples_seen = 0
         self._waited = 0.0
         self._autocast = torch.autocast(config.device, torch.bfloat16, enabled=config.precision == "bf16")
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
+        schedule = self.config.schedule
+        if not isinstance(schedule, Plateau):
+            return self.scheduled(step)
+        reductions = plateaus(self.history, self.config.metric, schedule.patience, schedule.min_delta)
+        return self.scheduled(step) * schedule.reduced(reductions)
 
     # --- state that resuming needs ---
 

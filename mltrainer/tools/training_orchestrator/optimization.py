@@ -1,14 +1,11 @@
-"""Optimizer, learning rate and gradients of a step."""
+"""Optimizer and gradients of a step."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from mltrainer.configs.project import AdamW, Constant, Optimizer, Schedule, Sgd
+from mltrainer.configs.project import AdamW, Optimizer, Sgd
 
 
 def build_optimizer(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
@@ -21,25 +18,6 @@ def build_optimizer(config: Optimizer, model: nn.Module) -> torch.optim.Optimize
     assert isinstance(config, AdamW)
     betas = (config.betas[0], config.betas[1])
     return torch.optim.AdamW(parameters, config.lr, betas, config.eps, config.weight_decay, fused=True)
-
-
-def learning_rate(config: Schedule, base: float, steps: int, steps_per_epoch: int) -> Callable[[int], float]:
-    """Return the learning rate as a function of the step (from 1); it has no state to lose.
-
-    Linear warm-up reaches the base rate at its last step. The cosine then falls from it to `final` times it
-    at the last step (Loshchilov and Hutter, 2017, arXiv 1608.03983, without restarts).
-    """
-    warmup = min(round(config.warmup_epochs * steps_per_epoch), steps)
-
-    def rate(step: int) -> float:
-        if step <= warmup:
-            return base * step / warmup
-        if isinstance(config, Constant):
-            return base
-        progress = (step - warmup) / max(1, steps - warmup)
-        return base * (config.final + (1 - config.final) * (1 + math.cos(math.pi * progress)) / 2)
-
-    return rate
 
 
 def gradient_norms(gradients: list[Tensor]) -> tuple[Tensor, Tensor]:

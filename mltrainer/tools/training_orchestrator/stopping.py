@@ -21,6 +21,18 @@ def best_row(history: list[dict[str, Any]], metric: Metric) -> dict[str, Any] | 
     return max(history, key=lambda row: value_of(row, metric), default=None)
 
 
+def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_delta: float) -> int:
+    """Return how often the metric has not improved for `patience` evaluations; waiting begins anew each time."""
+    best, waited, found = -math.inf, 0, 0
+    for row in history:
+        value = value_of(row, metric)
+        waited = 0 if value > best + min_delta else waited + 1
+        best = value if waited == 0 else best
+        if waited == patience:
+            found, waited = found + 1, 0
+    return found
+
+
 def patience_is_over(history: list[dict[str, Any]], config: TrainingConfig) -> bool:
     """Return whether the metric has not improved for `patience` evaluations."""
     if config.early_stopping is None:

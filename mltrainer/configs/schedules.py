@@ -1,0 +1,203 @@
+"""Learning-rate schedules: each a pure function of the step, so that there is no state to save or to lose.
+
+A schedule gives a share of the base rate for a step after the warm-up; every schedule may have a warm-up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mltrainer.configs.loading import Strict
+
+
+class _Schedule(Strict):
+    """What every schedule has: a warm-up, which reaches the base rate at its last step."""
+
+    warmup_epochs: float = Field(0, ge=0, description="epochs of warm-up; may be a fraction")
+    warmup: Literal["linear", "cosine"] = Field("linear", description="shape of the warm-up")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return the share of the base rate.
+
+        Args:
+            step: The step since the end of the warm-up, from 1.
+            steps: How many there will be.
+            per_epoch: Steps of an epoch.
+        """
+        raise NotImplementedError
+
+
+class Constant(_Schedule):
+    """The same learning rate throughout."""
+
+    name: Literal["constant"] = "constant"
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+class Linear(_Schedule):
+    """A straight line from the learning rate to `final` times it."""
+
+    name: Literal["linear"] = "linear"
+    final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return 1 - (1 - final) * progress."""
+        return 1 - (1 - self.final) * step / steps
+
+
+class Cosine(_Schedule):
+    """Half a cosine from the learning rate to `final` times it (Loshchilov and Hutter, 2017, arXiv 1608.03983)."""
+
+    name: Literal["cosine"] = "cosine"
+    final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return the half cosine at step / steps."""
+        return _cosine(1.0, self.final, step / steps)
+
+
+class CosineRestarts(_Schedule):
+    """Half cosines of growing length, each from the full learning rate (Loshchilov and Hutter, 2017, arXiv 1608.03983)."""
+
+    name: Literal["cosine_restarts"] = "cosine_restarts"
+    first_epochs: float = Field(10, gt=0, description="length of the first cycle")
+    growth: float = Field(2.0, ge=1, description="each cycle is so many times as long as the one before")
+    final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end of a cycle")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return the half cosine at the place in the cycle that the step lies in."""
+        place, length = float(step - 1), self.first_epochs * per_epoch
+        while place >= length:
+            place, length = place - length, length * self.growth
+        return _cosine(1.0, self.final, place / length)
+
+
+class OneCycle(_Schedule):
+    """Up from a fraction of the learning rate and down to almost nothing, by half cosines (Smith, 2018, arXiv 1803.09820)."""
+
+    name: Literal["one_cycle"] = "one_cycle"
+    rise: float = Field(0.3, gt=0, lt=1, description="share of the steps in which it rises")
+    start: float = Field(0.04, gt=0, le=1, description="share of the learning rate at the start; PyTorch's default is 1/25")
+    final: float = Field(4.0e-6, ge=0, le=1, description="share at the end; PyTorch's default is 1/25 of 1e-4")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return the half cosine up to the peak, or the one down from it."""
+        progress = (step - 1) / max(1, steps - 1)
+        if progress < self.rise:
+            return _cosine(self.start, 1.0, progress / self.rise)
+        return _cosine(1.0, self.final, (progress - self.rise) / (1 - self.rise))
+
+
+class Polynomial(_Schedule):
+    """A power of the share of steps that is left, from the learning rate to `final` times it."""
+
+    name: Literal["polynomial"] = "polynomial"
+    power: float = Field(2.0, gt=0, description="1 is a straight line")
+    final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return final + (1 - final) * (1 - progress) ** power."""
+        return float(self.final + (1 - self.final) * (1 - step / steps) ** self.power)
+
+
+class Exponential(_Schedule):
+    """Multiplied by `gamma` after every epoch."""
+
+    name: Literal["exponential"] = "exponential"
+    gamma: float = Field(0.95, gt=0, le=1, description="factor of an epoch")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return gamma to the power of the epochs that are over."""
+        return self.gamma ** ((step - 1) // per_epoch)
+
+
+class StepDecay(_Schedule):
+    """Multiplied by `gamma` after every so many epochs."""
+
+    name: Literal["step"] = "step"
+    every_n_epochs: int = Field(30, ge=1, description="epochs between two reductions")
+    gamma: float = Field(0.1, gt=0, le=1, description="factor of a reduction")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return gamma to the power of the reductions so far."""
+        return self.gamma ** ((step - 1) // (self.every_n_epochs * per_epoch))
+
+
+class Cyclical(_Schedule):
+    """Triangles between `low` times the learning rate and the learning rate (Smith, 2017, arXiv 1506.01186)."""
+
+    name: Literal["cyclical"] = "cyclical"
+    period_epochs: float = Field(4, gt=0, description="epochs from one low to the next")
+    low: float = Field(0.1, ge=0, lt=1, description="share of the learning rate at the lowest point")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return the triangle's height."""
+        phase = ((step - 1) / (self.period_epochs * per_epoch)) % 1
+        return self.low + (1 - self.low) * (1 - abs(2 * phase - 1))
+
+
+class Plateau(_Schedule):
+    """Multiplied by `factor` whenever the metric has not improved for a while; the step alone does not decide it."""
+
+    name: Literal["plateau"] = "plateau"
+    factor: float = Field(0.1, gt=0, lt=1, description="factor of a reduction")
+    patience: int = Field(5, ge=1, description="evaluations without improvement before a reduction")
+    min_delta: float = Field(0.0, ge=0, description="smallest change that counts as improvement")
+    final: float = Field(0.0, ge=0, le=1, description="smallest share of the learning rate")
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return 1: reductions come from the history, by `reduced`."""
+        return 1.0
+
+    def reduced(self, reductions: int) -> float:
+        """Return the share after so many reductions."""
+        return max(self.final, self.factor**reductions)
+
+
+Schedule = Annotated[
+    Constant | Linear | Cosine | CosineRestarts | OneCycle | Polynomial | Exponential | StepDecay | Cyclical | Plateau,
+    Field(discriminator="name"),
+]
+
+
+def learning_rate(config: Schedule, base: float, steps: int, steps_per_epoch: int) -> Callable[[int], float]:
+    """Return the learning rate as a function of the step (from 1).
+
+    Args:
+        config: The schedule.
+        base: The learning rate that the shares are of.
+        steps: Steps of the whole run; the schedule is fitted to what the warm-up leaves of them.
+        steps_per_epoch: Steps of an epoch.
+    """
+    warmup = min(round(config.warmup_epochs * steps_per_epoch), steps)
+    left = max(1, steps - warmup)
+
+    def rate(step: int) -> float:
+        if step <= warmup:
+            risen = step / warmup
+            return base * (risen if config.warmup == "linear" else _cosine(0.0, 1.0, risen))
+        return base * config.share(step - warmup, left, steps_per_epoch)
+
+    return rate
+
+
+def preview(config: Schedule, base: float, steps: int, steps_per_epoch: int, points: int = 200) -> list[list[float]]:
+    """Return (epoch, learning rate) at evenly spaced steps of a run, to be looked at before it is trained.
+
+    A plateau's reductions are not in it: they depend on what is measured.
+    """
+    rate = learning_rate(config, base, steps, steps_per_epoch)
+    places = sorted({1 + round(number * (steps - 1) / max(1, points - 1)) for number in range(points)})
+    return [[step / steps_per_epoch, rate(step)] for step in places]
+
+
+def _cosine(first: float, last: float, progress: float) -> float:
+    """Return the value of half a cosine between two values."""
+    return last + (first - last) * (1 + math.cos(math.pi * progress)) / 2

@@ -1,0 +1,104 @@
+"""Schedules follow their closed forms, are fitted to the steps of the run, and never leave their bounds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from mltrainer.configs.project import Metric
+from mltrainer.configs.schedules import Plateau, Schedule, learning_rate, preview
+from mltrainer.tools.training_orchestrator.stopping import plateaus
+
+NAMES = (
+    "constant",
+    "linear",
+    "cosine",
+    "cosine_restarts",
+    "one_cycle",
+    "polynomial",
+    "exponential",
+    "step",
+    "cyclical",
+    "plateau",
+)
+
+
+def schedule(name: str, **options: object) -> Schedule:
+    found: Schedule = TypeAdapter(Schedule).validate_python({"name": name, **options})
+    return found
+
+
+# 100 steps of 10 epochs, base rate 2
+CLOSED_FORMS = {
+    "constant": (schedule("constant"), {1: 2.0, 100: 2.0}),
+    "linear": (schedule("linear", final=0.1), {50: 2 * 0.55, 100: 0.2}),
+    "cosine": (schedule("cosine", final=0.1), {50: 2 * (0.1 + 0.9 * (1 + math.cos(math.pi / 2)) / 2), 100: 0.2}),
+    "cosine with restarts": (
+        schedule("cosine_restarts", first_epochs=2, growth=2),
+        {1: 2.0, 11: 1.0, 20: 1 + math.cos(math.pi * 19 / 20), 21: 2.0, 41: 1.0, 61: 2.0},
+    ),
+    "one cycle": (schedule("one_cycle", rise=0.5, start=0.1, final=0.0), {1: 0.2, 100: 0.0}),
+    "polynomial": (schedule("polynomial", power=3, final=0.5), {50: 2 * (0.5 + 0.5 * 0.125), 100: 1.0}),
+    "exponential": (schedule("exponential", gamma=0.5), {10: 2.0, 11: 1.0, 21: 0.5, 100: 2 * 0.5**9}),
+    "step": (schedule("step", every_n_epochs=4, gamma=0.1), {40: 2.0, 41: 0.2, 81: 0.02}),
+    "cyclical": (schedule("cyclical", period_epochs=4, low=0.5), {1: 1.0, 11: 1.5, 21: 2.0, 31: 1.5, 41: 1.0}),
+    "linear warm-up": (schedule("constant", warmup_epochs=2), {1: 0.1, 10: 1.0, 20: 2.0, 21: 2.0}),
+    "cosine warm-up": (schedule("constant", warmup_epochs=2, warmup="cosine"), {10: 1.0, 20: 2.0}),
+    "what the warm-up leaves": (schedule("linear", warmup_epochs=5), {50: 2.0, 75: 1.0, 100: 0.0}),
+}
+
+
+@pytest.mark.parametrize("case", CLOSED_FORMS)
+def test_a_schedule_follows_its_closed_form(case: str) -> None:
+    config, expected = CLOSED_FORMS[case]
+    rate = learning_rate(config, 2.0, steps=100, steps_per_epoch=10)
+    assert {step: rate(step) for step in expected} == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_cycle_peaks_once_at_the_base_rate() -> None:
+    rate = learning_rate(schedule("one_cycle", rise=0.25), 1.0, steps=101, steps_per_epoch=10)
+    values = [rate(step) for step in range(1, 102)]
+    assert values[25] == max(values) == 1.0
+    assert values[:26] == sorted(values[:26])
+    assert values[25:] == sorted(values[25:], reverse=True)
+
+
+@given(st.sampled_from(NAMES), st.integers(1, 60), st.integers(1, 9), st.floats(0, 12))
+def test_every_rate_lies_between_zero_and_the_base_rate(name: str, steps: int, per_epoch: int, warmup: float) -> None:
+    rate = learning_rate(schedule(name, warmup_epochs=warmup), 0.1, steps, per_epoch)
+    assert all(0 <= rate(step) <= 0.1 * (1 + 1e-12) for step in range(1, steps + 1))
+
+
+def history(*values: float) -> list[dict[str, object]]:
+    return [{"validation": {"accuracy": value}} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("values", "reductions"),
+    [
+        ((), 0),
+        ((0.1, 0.2, 0.3), 0),
+        ((0.3, 0.2, 0.1), 1),
+        ((0.3, 0.2, 0.1, 0.2, 0.2), 2),
+        ((0.3, 0.2, 0.4, 0.2), 0),
+        ((0.3, math.nan, math.nan), 1),
+    ],
+)
+def test_a_plateau_is_counted_each_time_patience_is_over(values: tuple[float, ...], reductions: int) -> None:
+    found = plateaus(history(*values), Metric(name="accuracy", mode="max"), patience=2, min_delta=0.0)
+    assert found == reductions
+
+
+def test_reductions_stop_at_the_smallest_share() -> None:
+    plateau = Plateau(factor=0.1, final=0.05)
+    assert [plateau.reduced(count) for count in range(3)] == pytest.approx([1.0, 0.1, 0.05])
+
+
+def test_a_preview_runs_from_the_first_step_to_the_last() -> None:
+    points = preview(schedule("linear"), 1.0, steps=1000, steps_per_epoch=100, points=11)
+    assert (points[0], points[-1], len(points)) == ([0.01, 0.999], [10.0, 0.0], 11)
+    assert preview(schedule("constant"), 0.5, steps=1, steps_per_epoch=1) == [[1.0, 0.5]]
