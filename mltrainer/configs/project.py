@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, read_text, validate
+from mltrainer.configs.optimizers import AdamW, Optimizer
 from mltrainer.configs.schedules import Cosine, Schedule
 
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
@@ -98,31 +99,6 @@ class Budget(Strict):
     """What a run may cost."""
 
     minutes: float = Field(60, gt=0, description="wall-clock time of one training run")
-
-
-class Sgd(Strict):
-    """Stochastic gradient descent with momentum (defaults: the usual ones for image classifiers)."""
-
-    name: Literal["sgd"] = "sgd"
-    lr: float = Field(0.1, gt=0, description="learning rate")
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum")
-    nesterov: bool = Field(False, description="Nesterov's form of momentum")
-    weight_decay: float = Field(1.0e-4, ge=0, description="L2 penalty")
-
-
-class AdamW(Strict):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019, arXiv 1711.05101)."""
-
-    name: Literal["adamw"] = "adamw"
-    lr: float = Field(1.0e-3, gt=0, description="learning rate")
-    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
-        default_factory=lambda: [0.9, 0.999], min_length=2, max_length=2, description="decay of the two moments"
-    )
-    eps: float = Field(1.0e-8, gt=0, description="added to the denominator")
-    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
-
-
-Optimizer = Annotated[Sgd | AdamW, Field(discriminator="name")]
 
 
 class Clip(Strict):

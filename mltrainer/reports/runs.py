@@ -60,7 +60,8 @@ def nonfinite(run: Run) -> str:
 
 def done(run: Run) -> list[str]:
     """Return how a run was made and how it went."""
-    versions = ", ".join(f"{md.text(name)} {md.text(version)}" for name, version in sorted((run.get("libraries") or {}).items()))
+    libraries = run.get("libraries") or {}
+    versions = f"PyTorch {md.text(libraries.get('PyTorch', 'not known'))}"
     planned = f"{number(run.get('epochs'))} of {number(run.get('planned_epochs'))}"
     steps = f"{number(run.get('steps'))} of {number(run.get('planned_steps'))}"
     timing = at(run, "step_time_us", {})
@@ -82,7 +83,17 @@ def done(run: Run) -> list[str]:
             f"{md.text(run.get('device'))}, {counted(run.get('threads'), 'thread')} per operation, {versions}{_gpu(run)}",
         ),
     ]
-    return [md.facts(rows), *_interruptions(run)]
+    return [md.facts(rows), *_groups(run), *_interruptions(run)]
+
+
+def _groups(run: Run) -> list[str]:
+    """Return which parameter fell into which group, where there is more than one."""
+    groups = run.get("groups") or []
+    rows = [
+        (number(g.get("lr")), number(g.get("weight_decay")), ", ".join(map(md.code, g.get("parameters") or []))) for g in groups
+    ]
+    heads = ("share of the learning rate", "weight decay", "parameters")
+    return [md.details(f"Parameter groups ({number(len(rows))})", md.table(heads, rows, "rrl"))] if len(rows) > 1 else []
 
 
 def _parent(run: Run) -> str:

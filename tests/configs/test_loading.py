@@ -51,7 +51,7 @@ def test_an_unknown_key_with_no_near_name_lists_the_known_ones() -> None:
 
 
 def test_a_wrong_name_of_a_variant_gets_the_nearest_one() -> None:
-    assert "did you mean 'adamw'?" in refusal(MINIMAL + "optimizer: {name: adam}\n")
+    assert "did you mean 'adamw'?" in refusal(MINIMAL + "optimizer: {name: adanw}\n")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
 def test_keys_are_known_at_every_place() -> None:
     assert "acceptance" in known_keys(ProjectConfig, ())
     assert "epochs" not in known_keys(ProjectConfig, ())
-    assert known_keys(TrainingConfig, ("optimizer", "sgd")) == ["lr", "momentum", "name", "nesterov", "weight_decay"]
+    sgd = known_keys(TrainingConfig, ("optimizer", "sgd"))
+    assert {"lr", "momentum", "name", "nesterov", "weight_decay"} <= set(sgd)
+    assert "betas" not in sgd
 
 
 def test_an_assignment_is_read_as_yaml() -> None:

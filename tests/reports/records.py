@@ -121,6 +121,10 @@ def run(kind: str = "classification", epochs: int = 20, **changes: Any) -> dict[
         },
         "history": rows,
         "layers": LAYERS,
+        "groups": [
+            {"lr": 1.0, "weight_decay": 0.0125, "parameters": ["0.weight"]},
+            {"lr": 0.35, "weight_decay": 0.0, "parameters": ["0.bias", "1.weight"]},
+        ],
         "first_loss": 2.3071,
         "nonfinite": None,
         "parameters": 85002,

@@ -343,3 +343,16 @@ def test_the_model_card_needs_no_seal_and_no_digest_of_itself() -> None:
 
 def test_a_waiver_stands_in_the_model_card() -> None:
     assert "**WAIVED: `within_time_budget`**" in model_card(records.finalization(), [records.waiver()])
+
+
+def test_the_groups_of_parameters_are_listed_where_there_are_several() -> None:
+    shown = report(records.baseline())
+    assert "Parameter groups (2)" in shown
+    assert "| 0.3500 | 0 | `0.bias`, `1.weight` |" in shown
+    assert "Parameter groups" not in report(records.baseline(groups=[]))
+
+
+def test_the_planned_learning_rate_is_drawn() -> None:
+    files = render(records.planning(), [], records.gate())
+    assert files["learning_rate.svg"].startswith("<svg")
+    assert "begins at 5.000e-05, is 0.001000 at its highest and ends at 0" in files["reproducibility_manifest.md"]

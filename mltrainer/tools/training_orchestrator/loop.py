@@ -19,7 +19,7 @@ from mltrainer.reproducibility import fingerprint, seeds
 from mltrainer.tasks.loading import OpenTask
 from mltrainer.tools.training_orchestrator.batches import Batch, Plan, Step, training_steps
 from mltrainer.tools.training_orchestrator.evaluation import measure
-from mltrainer.tools.training_orchestrator.optimization import build_optimizer, clip, gradient_norms
+from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer, clip, gradient_norms
 from mltrainer.tools.training_orchestrator.recorder import Interval, NonFiniteError, Recorder
 from mltrainer.tools.training_orchestrator.stopping import best_row, patience_is_over, plateaus
 
@@ -209,8 +209,9 @@ class Trainer:
         loaded = time.perf_counter()
         self.step += 1
         seeds.seed_everything(seeds.key(self.config.seed, "step", self.step))
+        rate = self.rate(self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(self.step)
+            group["lr"] = rate * group[SHARE]
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._forward_backward(step)
         gradients = self._gradients()

@@ -15,6 +15,7 @@ from mltrainer.reproducibility.code import imported_files
 from mltrainer.reproducibility.numerics import libraries
 from mltrainer.tools.training_orchestrator.evaluation import as_numbers, outputs
 from mltrainer.tools.training_orchestrator.loop import Outcome
+from mltrainer.tools.training_orchestrator.optimization import parameter_groups
 from mltrainer.tools.training_orchestrator.session import Session
 from mltrainer.tools.training_orchestrator.stopping import best_row
 
@@ -110,6 +111,7 @@ def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
         "metrics": flat_metrics(best),
         "history": trainer.history,
         "layers": trainer.layers,
+        "groups": parameter_groups(config.optimizer, session.model),
         "first_loss": trainer.first_loss,
         "parameters": sum(p.numel() for p in session.model.parameters()),
     }
