@@ -46,10 +46,11 @@ def shipped_folder() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
-def page_paths() -> list[str]:
+@functools.cache
+def page_paths() -> tuple[str, ...]:
     """Return the path of every shipped file of the handbook, sorted."""
     root = shipped_folder()
-    return sorted(p.relative_to(root).as_posix() for folder in FOLDERS for p in _files(root / folder))
+    return tuple(sorted(p.relative_to(root).as_posix() for folder in FOLDERS for p in _files(root / folder)))
 
 
 def _files(folder: Path) -> Iterator[Path]:

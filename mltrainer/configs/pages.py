@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -87,9 +88,14 @@ def declared(path: str, project: Path | None) -> yaml.Document:
     """
     if path.endswith(".yaml"):
         file, overridden = handbook.locate(path, project)
-        return yaml.parse(file.read_bytes(), path if overridden else f"handbook {path}")
+        return _parsed(file.read_bytes(), path if overridden else f"handbook {path}", 1)
     page = handbook.read_page(path, project)
-    return yaml.parse(page.meta, page.name, first_line=2)
+    return _parsed(page.meta.encode(), page.name, 2)
+
+
+@functools.lru_cache(maxsize=128)  # a check reads the same pages for every phase; what is parsed is not changed
+def _parsed(raw: bytes, name: str, first_line: int) -> yaml.Document:
+    return yaml.parse(raw, name, first_line)
 
 
 def policy_digest(path: str, project: Path | None) -> str:

@@ -15,12 +15,11 @@ from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.phases.runs import ORCHESTRATOR
-from mltrainer.reproducibility.causes import KINDS, Trace, first_difference
+from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
 from mltrainer.tools.launcher import launch
 from mltrainer.workspace import Project, read_json
 
 TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
-HASH_SEEDS = ("0", "1")  # the tool's page sets the first one; sets of strings come in another order under the second
 Job = dict[str, Any]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+HASH_SEEDS = ("0", "1")  # the tool's page sets the first one; sets of strings come in another order under the second
 Trace = list[tuple[int, str, str, str]]  # step, what, name, digest
 KINDS = {
     "random draw": "a random draw that no seed decides",

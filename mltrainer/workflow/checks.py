@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config, meets
-from mltrainer.phases.localizing import HASH_SEEDS
 from mltrainer.phases.statistics import improvements, is_better, sign_flip_p_value
+from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.workspace import digest
 
 Evidence = Mapping[str, Any]
