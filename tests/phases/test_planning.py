@@ -140,6 +140,8 @@ def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
         "momentum": 0.9,
         "nesterov": False,
         "weight_decay": 1e-4,
+        "decay_norms_and_biases": True,
+        "groups": [],
     }
 
 
@@ -160,7 +162,7 @@ FAULTS = {
     "epochs=many": "key epochs: Input should be a valid integer; found 'many'",
     "epochs=0": "key epochs: Input should be greater than or equal to 1",
     "epochs.more=1": "epochs is 20, not a group of keys",
-    "optimizer.name=adam": "did you mean 'adamw'",
+    "optimizer.name=adan": "did you mean 'adam'",
     "epochs": "KEY=VALUE was expected",
     "epochs=[1": "not valid YAML",
 }
