@@ -137,6 +137,7 @@ def reproduce(
             "purpose": "reproduction",
             "folder": project.relative(folder),
             "compare": project.relative(project.runs_dir / run),
+            "start_of": project.relative(project.runs_dir / run),
             "max_steps": max_steps,
             "expected_numerics": result["numerics_class"],
             "to_the_end": to_the_end,

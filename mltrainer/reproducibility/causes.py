@@ -38,7 +38,10 @@ def first_difference(expected: Trace, found: Trace) -> dict[str, Any] | None:
 
 
 def sentence(cause: Mapping[str, Any]) -> str:
-    """Return a cause in words: what differed first, the kind, and the lines to look at."""
+    """Return a cause in words: what differed first, the kind, and the lines to look at.
+
+    Lines that were seen to use a clock, entropy or threads make a kind likely; a kind without them was shown by changing it.
+    """
     lines = [f"{call['where']} in {call['function']} calls {call['call']}" for call in cause["calls"]]
     shown = f" ({'; '.join(lines[:5])})" if lines else ""
-    return f"{cause['what']} first differs at step {cause['step']}: {KINDS[cause['kind']]}{shown}"
+    return f"{cause['what']} first differs at step {cause['step']}: {'likely ' if lines else ''}{KINDS[cause['kind']]}{shown}"

@@ -57,7 +57,7 @@ def replayed(project: Project, job: Row, divergence: Row | None, tell: Any) -> s
     """
     if divergence is None:
         return None
-    again = {**job, "max_steps": max(1, divergence["step"])}
+    again = {**job, "start_of": job["folder"], "max_steps": max(1, divergence["step"])}
     found = find_cause(project, again, [NOTHING], divergence["step"], tell)
     return sentence(found) if found else UNDETERMINED
 

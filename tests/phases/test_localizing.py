@@ -128,5 +128,5 @@ def test_a_cause_is_told_with_the_lines_to_look_at() -> None:
     call = {"kind": "clock", "call": "time.time", "where": "my_task.py:3", "function": "Noise.forward"}
     cause = {"kind": "clock", "what": "the forward pass of 0 (Noise)", "step": 1, "calls": [call]}
     assert sentence(cause) == (
-        "the forward pass of 0 (Noise) first differs at step 1: the clock (my_task.py:3 in Noise.forward calls time.time)"
+        "the forward pass of 0 (Noise) first differs at step 1: likely the clock (my_task.py:3 in Noise.forward calls time.time)"
     )

@@ -140,7 +140,7 @@ def test_what_nothing_recorded_explains_is_replayed(cli: Cli, tmp_path: Path, mo
     train_baseline(project.root)
     for value, cause in (
         ("1", "undetermined: two further processes agree"),
-        ("draw", "the loss of Rings first differs at step 1: a random"),
+        ("draw", "the loss of Rings first differs at step 1: likely a random"),
     ):
         monkeypatch.setenv("HIDDEN", value)
         said = cli("reproduce", "baseline", "--project", project.root)

@@ -174,7 +174,7 @@ class Session:
             InputError: The checkpoint does not fit the config.
             GateError: It is damaged.
         """
-        folder = self.root / (self.job.get("compare") or self.job["folder"]) / START_FOLDER
+        folder = self.root / self.job.get("start_of", self.job["folder"]) / START_FOLDER
         if not folder.is_dir():
             return
         (path,) = folders(folder)
