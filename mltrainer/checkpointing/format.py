@@ -76,7 +76,7 @@ def snapshot(tree: Any) -> Snapshot:
 
     Args:
         tree: Dicts, lists and tuples, nested, of tensors, None, bool, int, float and str. Dict keys are None, bool, int,
-            float or str. NumPy scalars become Python's. Tensors that share all their memory share their copy.
+            float or str, or tuples of them. NumPy scalars become Python's. Tensors that share all their memory share their copy.
 
     Raises:
         InputError: Something else is in it; its place and type are named.
@@ -104,6 +104,10 @@ def _place(value: Any, tree: Any, path: str) -> str | None:
     return next((found for key, item in items if (found := _place(value, item, f"{path}.{key}"))), None)
 
 
+def _is_plain_key(key: Any) -> bool:
+    return type(key) in _SCALARS or (type(key) is tuple and _SCALARS.issuperset(map(type, key)))
+
+
 class _Copier:
     """Copies one tree."""
 
@@ -116,7 +120,7 @@ class _Copier:
         if kind in _SCALARS:
             return value
         if isinstance(value, dict):
-            if not _SCALARS.issuperset(map(type, value)):
+            if not all(map(_is_plain_key, value)):
                 raise _RefusedError(value, f"a dict with keys other than plain values: {list(value)[:3]}")
             return {k: v if type(v) in _SCALARS else self.copy(v) for k, v in value.items()}
         if kind is list:

@@ -12,6 +12,12 @@ from torch import Tensor
 from mltrainer.errors import InputError
 
 
+def delivered(tree: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint that are measured and deployed: averaged ones where the run has some."""
+    found: dict[str, Tensor] = tree.get("delivered") or tree["model"]
+    return found
+
+
 def raw_bytes(tensor: Tensor) -> memoryview:
     """Return the bytes of a tensor's elements in row-major order, little-endian on every machine that torch runs on.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from mltrainer.configs.loading import Strict
 
@@ -29,11 +29,33 @@ class Group(Strict):
         return value
 
 
+class Sam(Strict):
+    """Sharpness-aware minimization: the gradient is taken at the worst point nearby; it costs a second forward and backward."""
+
+    rho: float = Field(0.05, gt=0, description="how far the point is away (Foret et al., 2021, arXiv 2010.01412)")
+    adaptive: bool = Field(False, description="distance relative to each weight's size (Kwon et al., 2021, arXiv 2102.11600)")
+
+
+class Lookahead(Strict):
+    """Slow weights that follow the optimizer's every few steps; they are what is measured and delivered."""
+
+    k: int = Field(5, ge=1, description="steps between two moves of the slow weights (Zhang et al., 2019, arXiv 1907.08610)")
+    alpha: float = Field(0.5, gt=0, le=1, description="how far the slow weights move towards the others")
+
+
 class _Optimizer(Strict):
     """What every optimizer has."""
 
+    sam: Sam | None = Field(None, description="sharpness-aware minimization over this optimizer, such as {rho: 0.05}")
+    lookahead: Lookahead | None = Field(None, description="slow weights over this optimizer, such as {k: 5, alpha: 0.5}")
     decay_norms_and_biases: bool = Field(True, description="false: no weight decay on parameters of one dimension or none")
     groups: list[Group] = Field(default_factory=list, description="parameters with a learning rate or decay of their own")
+
+    @model_validator(mode="after")
+    def _one_wrapper(self) -> _Optimizer:
+        if self.sam is not None and self.lookahead is not None:
+            raise ValueError("sam and lookahead do not go together: give one of them")
+        return self
 
 
 class _Adam(_Optimizer):
@@ -113,4 +135,83 @@ class Adagrad(_Optimizer):
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
 
 
-Optimizer = Annotated[Sgd | Adam | AdamW | NAdam | RAdam | Adamax | RmsProp | Adagrad, Field(discriminator="name")]
+class Lamb(_Adam):
+    """Adam with a trust ratio for each parameter, for large batches (You et al., 2020, arXiv 1904.00962)."""
+
+    name: Literal["lamb"] = "lamb"
+    lr: float = Field(2.0e-3, gt=0, description="learning rate")
+    eps: float = Field(1.0e-6, gt=0, description="added to the denominator")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+
+
+class Lars(_Optimizer):
+    """Momentum with a trust ratio for each matrix, for large batches (You, Gitman and Ginsburg, 2017, arXiv 1708.03888)."""
+
+    name: Literal["lars"] = "lars"
+    lr: float = Field(3.2, gt=0, description="learning rate; it is multiplied by the trust coefficient")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum")
+    nesterov: bool = Field(False, description="Nesterov's form of momentum")
+    trust_coefficient: float = Field(1.0e-3, gt=0, description="share of a weight's norm that an update may have")
+    weight_decay: float = Field(1.0e-4, ge=0, description="L2 penalty")
+
+
+class Lion(_Optimizer):
+    """The sign of an interpolated momentum (Chen et al., 2023, arXiv 2302.06675)."""
+
+    name: Literal["lion"] = "lion"
+    lr: float = Field(3.0e-4, gt=0, description="learning rate; a third to a tenth of AdamW's")
+    betas: list[Fraction] = Field(
+        default_factory=lambda: [0.9, 0.99], min_length=2, max_length=2, description="interpolation and decay of the momentum"
+    )
+    weight_decay: float = Field(0.1, ge=0, description="decoupled weight decay; three to ten times AdamW's")
+
+
+class Ranger(_Adam):
+    """RAdam with Lookahead and centralized gradients (Wright, 2019; Yong et al., 2020, arXiv 2004.01461)."""
+
+    name: Literal["ranger"] = "ranger"
+    betas: list[Fraction] = Field(
+        default_factory=lambda: [0.95, 0.999], min_length=2, max_length=2, description="decay of the two moments"
+    )
+    eps: float = Field(1.0e-5, gt=0, description="added to the denominator")
+    k: int = Field(6, ge=1, description="steps between two moves of the slow weights")
+    alpha: float = Field(0.5, gt=0, le=1, description="how far the slow weights move")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
+
+    @model_validator(mode="after")
+    def _has_its_own(self) -> Ranger:
+        if self.lookahead is not None:
+            raise ValueError("ranger has a lookahead of its own: set k and alpha")
+        return self
+
+
+class ScheduleFree(_Adam):
+    """AdamW whose averaged weights need no schedule (Defazio et al., 2024, arXiv 2405.15682).
+
+    The averaged weights are what is measured and delivered.
+    """
+
+    name: Literal["schedule_free"] = "schedule_free"
+    lr: float = Field(2.5e-3, gt=0, description="learning rate; the schedule should be constant, with a warm-up")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay")
+
+    @model_validator(mode="after")
+    def _averages_itself(self) -> ScheduleFree:
+        if self.lookahead is not None or self.sam is not None:
+            raise ValueError("schedule_free has weights of its own to measure: sam and lookahead do not go with it")
+        if self.betas[0] == 0:
+            raise ValueError("schedule_free needs a first beta above 0")
+        return self
+
+
+class AdamW8bit(_Adam):
+    """AdamW whose moments take 8 bits a number, where bitsandbytes is installed (Dettmers et al., 2022, arXiv 2110.02861)."""
+
+    name: Literal["adamw_8bit"] = "adamw_8bit"
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+
+
+Optimizer = Annotated[
+    Sgd | Adam | AdamW | NAdam | RAdam | Adamax | RmsProp | Adagrad | Lamb | Lars | Lion | Ranger | ScheduleFree | AdamW8bit,
+    Field(discriminator="name"),
+]

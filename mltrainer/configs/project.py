@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mltrainer.configs import yaml
+from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.loading import Strict, read_text, validate
 from mltrainer.configs.optimizers import AdamW, Optimizer
 from mltrainer.configs.schedules import Cosine, Schedule
@@ -102,9 +103,35 @@ class Budget(Strict):
 
 
 class Clip(Strict):
-    """Gradient clipping."""
+    """Gradient clipping, by one of three measures."""
 
-    norm: float = Field(gt=0, description="largest L2 norm of all gradients together")
+    norm: float | None = Field(None, gt=0, description="largest L2 norm of all gradients together")
+    value: float | None = Field(None, gt=0, description="largest size of a single gradient")
+    adaptive: float | None = Field(None, gt=0, description="largest norm of a unit's gradient, as a share of its weights' norm")
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Clip:
+        if sum(limit is not None for limit in (self.norm, self.value, self.adaptive)) != 1:
+            raise ValueError("give one of norm, value and adaptive, such as {norm: 1.0}; null for no clipping")
+        return self
+
+
+class Noise(Strict):
+    """Gaussian noise on gradients, of variance eta / step ** gamma (Neelakantan et al., 2015, arXiv 1511.06807)."""
+
+    eta: float = Field(0.01, gt=0, description="variance at the start")
+    gamma: float = Field(0.55, ge=0, description="how fast it fades")
+
+    def deviation(self, step: int) -> float:
+        """Return the standard deviation at a step (from 1)."""
+        return float((self.eta / step**self.gamma) ** 0.5)
+
+
+class Gradients(Strict):
+    """What is done to gradients beside clipping: normalized before it, made noisy after it."""
+
+    normalize: bool = Field(False, description="scale all gradients together to norm 1 (Hazan, Levy and Shalev-Shwartz, 2015)")
+    noise: Noise | None = Field(None, description="noise that is added, such as {eta: 0.01, gamma: 0.55}")
 
 
 class EarlyStopping(Strict):
@@ -184,7 +211,11 @@ class TrainingConfig(ProjectConfig):
     optimizer: Optimizer = Field(default_factory=lambda: AdamW())
     schedule: Schedule = Field(default_factory=lambda: Cosine())
     clip: Clip | None = Field(default_factory=lambda: Clip(norm=1.0))
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="arithmetic of forward and backward; weights stay fp32")
+    gradients: Gradients = Field(default_factory=lambda: Gradients())
+    averaging: Averaging | None = Field(None, description="averaged weights, which are measured and delivered; null: none")
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = Field(
+        "fp32", description="arithmetic of forward and backward, weights stay fp32; auto: the fastest that the device can do well"
+    )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the model is trained")
     threads: int = Field(1, ge=1, le=256, description="CPU threads of one operation; part of what decides the bits")
     numerics: Literal["native", "portable"] = Field(
@@ -199,6 +230,14 @@ class TrainingConfig(ProjectConfig):
     def _portable_means_one_thread(self) -> TrainingConfig:
         if self.numerics == "portable" and (self.threads != 1 or self.device != "cpu"):
             raise ValueError("numerics: portable needs threads: 1 and device: cpu")
+        return self
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> TrainingConfig:
+        if self.averaging is not None and (self.optimizer.lookahead is not None or self.optimizer.name == "schedule_free"):
+            raise ValueError("averaging does not go with lookahead or schedule_free, which average the weights themselves")
+        if self.precision == "fp16" and self.optimizer.sam is not None:
+            raise ValueError("precision: fp16 does not go with sam: take bf16")
         return self
 
     @property

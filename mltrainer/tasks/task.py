@@ -58,8 +58,16 @@ class Task:
         return model(*batch[:-1]), batch[-1]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss per sample, a scalar."""
+        """Return the mean loss, a scalar: over the samples, or over what `items` counts."""
         raise NotImplementedError("write loss(self, outputs, targets)")
+
+    def items(self, targets: Tensor) -> int | Tensor:
+        """Return how many items the loss of a batch is the mean of: the samples, unless you count something else.
+
+        A language model whose loss is the mean over tokens returns the number of those that count, such as
+        `(targets != -100).sum()`: batches of unequal numbers of tokens then weigh what they should.
+        """
+        return len(targets)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Return the metrics by name over a whole split; both tensors are on the CPU."""

@@ -47,7 +47,7 @@ def test_an_unknown_key_in_a_group_gets_a_name_of_that_group() -> None:
 
 
 def test_an_unknown_key_with_no_near_name_lists_the_known_ones() -> None:
-    assert "known keys: norm" in refusal(MINIMAL + "clip: {zzz: 1}\n")
+    assert "known keys: adaptive, norm, value" in refusal(MINIMAL + "clip: {zzz: 1}\n")
 
 
 def test_a_wrong_name_of_a_variant_gets_the_nearest_one() -> None:

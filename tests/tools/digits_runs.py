@@ -119,12 +119,17 @@ def make(root: Path) -> Path:
     return root
 
 
+def config(changes: dict[str, Any]) -> TrainingConfig:
+    """Return the config of a run."""
+    return TrainingConfig.model_validate({**CONFIG, **changes})
+
+
 def job(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the job of a run; the loader is not part of its contract."""
-    config = TrainingConfig.model_validate({**CONFIG, **changes}).model_dump()
-    contract = {"config_sha256": digest({key: value for key, value in config.items() if key != "loader"})}
+    values = config(changes).model_dump()
+    contract = {"config_sha256": digest({key: value for key, value in values.items() if key != "loader"})}
     base = {"run": "run", "phase": "test", "purpose": "train", "folder": ".mltrainer/runs/run", "threads": 1}
-    return {**base, "config": config, "contract": contract}
+    return {**base, "config": values, "contract": contract}
 
 
 def train(root: Path, stops: tuple[int, ...] = (), workers: tuple[int, ...] = (), **changes: Any) -> dict[str, Any]:

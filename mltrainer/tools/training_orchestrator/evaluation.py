@@ -15,6 +15,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.loading import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import evaluation_batches
+from mltrainer.tools.training_orchestrator.precision import autocast
 
 MEND = "return numbers from metrics(self, outputs, targets), such as tensor.item()"
 
@@ -59,15 +60,16 @@ def outputs(
     """Return outputs and targets on the host, and the mean loss; as `measure`."""
     positions = np.arange(len(samples)) if positions is None else positions
     model.eval()
-    found, targets, weighted = [], [], []
+    found, targets, weighted, items = [], [], [], []
     for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
         seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
-        with torch.autocast(config.device, torch.bfloat16, enabled=config.precision == "bf16"):
+        with autocast(config):
             output, target = task.forward(model, batch)
             loss = task.loss(output, target)
         found.append(output)
         targets.append(target)
-        weighted.append(loss.detach().double() * len(target))
+        items.append(task.items(target))
+        weighted.append(loss.detach().double() * items[-1])
     model.train()
-    mean = float(torch.stack(weighted).sum()) / len(positions)
+    mean = float(torch.stack(weighted).sum()) / float(sum(items))
     return torch.cat(found).float().cpu(), torch.cat(targets).cpu(), mean

@@ -10,21 +10,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
-from mltrainer.reproducibility import fingerprint, seeds
+from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.loading import OpenTask
-from mltrainer.tools.training_orchestrator.batches import Batch, Plan, Step, training_steps
+from mltrainer.tools.training_orchestrator.averages import Average, State, delivered_state, holding
+from mltrainer.tools.training_orchestrator.batches import Plan, Step, training_steps
 from mltrainer.tools.training_orchestrator.evaluation import measure
-from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer, clip, gradient_norms
 from mltrainer.tools.training_orchestrator.recorder import Interval, NonFiniteError, Recorder
+from mltrainer.tools.training_orchestrator.stepping import Stepper
 from mltrainer.tools.training_orchestrator.stopping import best_row, patience_is_over, plateaus
 
 
-class State(enum.Enum):
+class Stage(enum.Enum):
     """The stages of a run; each handler returns the next."""
 
     TRAIN = "train"
@@ -92,9 +93,10 @@ class Trainer:
     ) -> None:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks = recorder, sinks
-        self.optimizer = build_optimizer(config.optimizer, model)
+        self.stepper = Stepper(task.task, model, config)
+        self.average = Average(model, config, plan)
         self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.parameters = self.stepper.parameters
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
         self.layers = [named[place][0] for place in self.layer_places]
@@ -109,7 +111,7 @@ class Trainer:
         self._row_started = time.perf_counter()
         self._samples_seen = 0
         self._waited = 0.0
-        self._autocast = torch.autocast(config.device, torch.bfloat16, enabled=config.precision == "bf16")
+        self._delivered: State | None = None
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
@@ -125,7 +127,9 @@ class Trainer:
         """Return everything that resuming needs; draws need nothing, they follow from the position."""
         return {
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            **self.stepper.state_dict(),
+            "average": self.average.state_dict(),
+            "delivered": self._delivered,
             "step": self.step,
             "history": list(self.history),
             "first_loss": self.first_loss,
@@ -154,7 +158,8 @@ class Trainer:
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.model.load_state_dict(tree["model"], strict=True)
-        self.optimizer.load_state_dict(tree["optimizer"])
+        self.stepper.load_state_dict(tree)
+        self.average.load_state_dict(tree["average"])
         self.step = tree["step"]
 
     # --- the machine ---
@@ -165,10 +170,10 @@ class Trainer:
         if not self.recorder.head.entries and self._note_weights():
             return self.outcome
         self._steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
-        handlers = {State.TRAIN: self._train, State.EVALUATE: self._evaluate, State.CHECKPOINT: self._checkpoint}
-        state = State.TRAIN if self._more_to_do() else State.STOP
+        handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
+        state = Stage.TRAIN if self._more_to_do() else Stage.STOP
         try:
-            while state is not State.STOP:
+            while state is not Stage.STOP:
                 state = handlers[state]()
         except NonFiniteError as error:
             epoch, _ = self.plan.place(error.step)
@@ -183,13 +188,14 @@ class Trainer:
             return False
         return self.step < self.last_step
 
-    def _train(self) -> State:
+    def _train(self) -> Stage:
         """Train up to the next step at which something else is due."""
         started = time.perf_counter()
+        self._delivered = None
         boundary = self._next_boundary()
         while self.step < boundary:
             if self.recorder.full and self._fetch():
-                return State.STOP
+                return Stage.STOP
             if self.step + 1 == boundary and self._evaluation_due(boundary):
                 self._remember_weights()
             self._train_step()
@@ -200,54 +206,20 @@ class Trainer:
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
         if diverged:
-            return State.STOP
-        return State.EVALUATE if self._evaluation_due(self.step) else State.CHECKPOINT
+            return Stage.STOP
+        return Stage.EVALUATE if self._evaluation_due(self.step) else Stage.CHECKPOINT
 
     def _train_step(self) -> None:
         begun = time.perf_counter()
         step = next(self._steps)
         loaded = time.perf_counter()
         self.step += 1
-        seeds.seed_everything(seeds.key(self.config.seed, "step", self.step))
-        rate = self.rate(self.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group[SHARE]
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self._forward_backward(step)
-        gradients = self._gradients()
-        norms, total = gradient_norms(gradients)
-        self.recorder.note(self.step, step.ids, loss, norms, total)
-        if self.config.clip is not None:
-            clip(gradients, total, self.config.clip.norm)
-        self.optimizer.step()
+        measured = self.stepper.take(self.step, self.rate(self.step), step)
+        self.average.update(self.step)
+        self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
         self.recorder.timings.step_s.append(time.perf_counter() - begun)
-
-    def _forward_backward(self, step: Step) -> Tensor:
-        """Return the step's mean loss; micro-batches weigh by their samples, so that a small last one counts little."""
-        if len(step.micro_batches) == 1:
-            loss = self._loss(step.micro_batches[0])
-            loss.backward()
-            return loss.detach()
-        total = torch.zeros((), device=self.config.device)
-        for micro in step.micro_batches:
-            share = self._loss(micro) * (len(micro[-1]) / len(step.ids))
-            share.backward()
-            total += share.detach()
-        return total
-
-    def _loss(self, batch: Batch) -> Tensor:
-        with self._autocast:
-            outputs, targets = self.task.task.forward(self.model, batch)
-            return self.task.task.loss(outputs, targets)
-
-    def _gradients(self) -> list[Tensor]:
-        """Return every parameter's gradient; one that the loss did not reach has gradient zero."""
-        for p in self.parameters:
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        return [p.grad for p in self.parameters if p.grad is not None]
 
     def _next_boundary(self) -> int:
         """Return the next step after which to evaluate or to save."""
@@ -268,7 +240,7 @@ class Trainer:
 
     def _fetch(self) -> bool:
         """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
-        lines = self.recorder.fetch()
+        lines = self.recorder.fetch(self.stepper.may_overflow())
         losses = self.recorder.interval.losses
         if losses:
             self.first_loss = losses[0] if self.first_loss is None else self.first_loss
@@ -300,17 +272,21 @@ class Trainer:
         weights = torch.stack(torch._foreach_norm(self._before))
         return [float(v) for v in (updates / (weights + 1e-12)).tolist()]
 
-    def _evaluate(self) -> State:
+    def _evaluate(self) -> Stage:
         started = time.perf_counter()
         ratios = self._update_ratios()
-        row = self._row(started, ratios)
+        self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.optimizer)
+        with holding(self.model, self._delivered):
+            row = self._row(started, ratios)
+        if self._delivered is not None:
+            row["trained"] = self._measure("validation")
         self.history.append(row)
         self.recorder.interval = Interval()
         self.sinks.row(row)
         diverged = self._note_weights()
         self.outcome.evaluate_s += time.perf_counter() - started
         self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0
-        return State.STOP if diverged else State.CHECKPOINT
+        return Stage.STOP if diverged else Stage.CHECKPOINT
 
     def _row(self, now: float, ratios: list[float]) -> dict[str, Any]:
         clip_norm = self.config.clip.norm if self.config.clip else None
@@ -334,15 +310,15 @@ class Trainer:
 
     # --- checkpoints ---
 
-    def _checkpoint(self) -> State:
+    def _checkpoint(self) -> Stage:
         started = time.perf_counter()
         must_stay = self._must_be_kept()
         if must_stay or self._is_best():
             self.sinks.checkpoint(self.state_tree(), self.step, must_stay)
         self.outcome.checkpoint_s += time.perf_counter() - started
         if self.outcome.reason == "signal" or not self._more_to_do():
-            return State.STOP
-        return State.TRAIN
+            return Stage.STOP
+        return Stage.TRAIN
 
     def _must_be_kept(self) -> bool:
         """Return whether a checkpoint is due by the calendar, or because the run ends or stops here."""

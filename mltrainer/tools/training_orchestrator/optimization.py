@@ -1,41 +1,107 @@
-"""Optimizer, parameter groups and gradients of a step."""
+"""A model's optimizer: PyTorch's own kinds and pytorch_optimizer's, in groups, and what is wrapped around them."""
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mltrainer.configs.optimizers import Optimizer
+from mltrainer.configs.optimizers import Lookahead, Optimizer, Sam
+from mltrainer.errors import InputError
 
-# The kernels that pass over memory once, where PyTorch has them for the CPU; else those that take all parameters together.
-KINDS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
-    "sgd": (torch.optim.SGD, {"fused": True}),
-    "adam": (torch.optim.Adam, {"fused": True}),
-    "adamw": (torch.optim.AdamW, {"fused": True}),
-    "adagrad": (torch.optim.Adagrad, {"fused": True}),
-    "nadam": (torch.optim.NAdam, {"foreach": True}),
-    "radam": (torch.optim.RAdam, {"foreach": True}),
-    "adamax": (torch.optim.Adamax, {"foreach": True}),
-    "rmsprop": (torch.optim.RMSprop, {"foreach": True}),
+# Where each kind is, and the kernels that are asked for: those that pass over memory once, where there are some for the CPU;
+# else those that take all parameters together.
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sgd": ("torch.optim", "SGD", {"fused": True}),
+    "adam": ("torch.optim", "Adam", {"fused": True}),
+    "adamw": ("torch.optim", "AdamW", {"fused": True}),
+    "adagrad": ("torch.optim", "Adagrad", {"fused": True}),
+    "nadam": ("torch.optim", "NAdam", {"foreach": True}),
+    "radam": ("torch.optim", "RAdam", {"foreach": True}),
+    "adamax": ("torch.optim", "Adamax", {"foreach": True}),
+    "rmsprop": ("torch.optim", "RMSprop", {"foreach": True}),
+    "lamb": ("pytorch_optimizer", "Lamb", {"foreach": True}),
+    "lars": ("pytorch_optimizer", "LARS", {"foreach": True}),
+    "lion": ("pytorch_optimizer", "Lion", {"foreach": True}),
+    "ranger": ("pytorch_optimizer", "Ranger", {"foreach": True}),
+    "schedule_free": ("pytorch_optimizer", "ScheduleFreeAdamW", {"foreach": True}),
+    "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
 }
 SHARE = "share"  # a group's entry beside the optimizer's own: its share of the scheduled learning rate
+NOT_OPTIONS = ("name", "groups", "decay_norms_and_biases", "sam", "lookahead")
 
 
-def build_optimizer(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer over a model's trainable parameters, in groups; a group's learning rate is its share of the step's."""
-    kind, kernels = KINDS[config.name]
-    options = config.model_dump(exclude={"name", "groups", "decay_norms_and_biases"})
-    if "betas" in options:
-        options["betas"] = tuple(options["betas"])
+def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
+    """Return the optimizer over a model's trainable parameters, in groups; a group's learning rate is its share of the step's.
+
+    Raises:
+        InputError: It belongs to a package that is not installed.
+    """
+    make = _maker(config)
     own = dict(model.named_parameters())
     groups = [
         {"params": [own[name] for name in group["parameters"]], "weight_decay": group["weight_decay"], SHARE: group["lr"]}
         for group in parameter_groups(config, model)
     ]
-    return kind(groups, **options, **kernels)
+    if config.sam is not None:
+        return _sharpness_aware(groups, make, config.sam, config.lr)
+    return make(groups) if config.lookahead is None else _looking_ahead(make(groups), config.lookahead)
+
+
+def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
+    """Return what makes the optimizer of a config from groups."""
+    module, name, kernels = KINDS[config.name]
+    options = config.model_dump(exclude=set(NOT_OPTIONS))
+    if "betas" in options:
+        options["betas"] = tuple(options["betas"])
+    kind = getattr(_import(module, config.name), name)
+    return lambda groups, **_: kind(groups, **options, **kernels)
+
+
+def _import(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        mend = 'pip install "mltrainer[eightbit]", or choose another optimizer.name'
+        raise InputError(
+            f"the optimizer {name} needs {module.partition('.')[0]}: {error}", where="optimizer.name", mend=mend
+        ) from error
+
+
+def _sharpness_aware(groups: list[dict[str, Any]], make: Any, sam: Sam, lr: float) -> Any:
+    from pytorch_optimizer import SAM
+
+    return SAM(groups, make, rho=sam.rho, adaptive=sam.adaptive, lr=lr)
+
+
+def _looking_ahead(base: torch.optim.Optimizer, lookahead: Lookahead) -> Any:
+    from pytorch_optimizer import Lookahead as Wrapper
+
+    return Wrapper(base, k=lookahead.k, alpha=lookahead.alpha)
+
+
+def own_average(optimizer: Any) -> dict[Tensor, Tensor] | None:
+    """Return the weights that an optimizer wants to be measured by, by parameter; None where they are those being trained.
+
+    The parameters keep their bits: what an optimizer does to show its average is undone by copying.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if hasattr(optimizer, "clear_and_load_backup"):
+        return {p: optimizer.state[p]["slow_params"] for p in parameters}
+    if not hasattr(optimizer, "eval"):
+        return None
+    trained = [p.detach().clone() for p in parameters]
+    optimizer.eval()
+    average = {p: p.detach().clone() for p in parameters}
+    optimizer.train()
+    with torch.no_grad():
+        for p, kept in zip(parameters, trained, strict=True):
+            p.copy_(kept)
+    return average
 
 
 def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]]:
@@ -55,14 +121,3 @@ def _settings(config: Optimizer, name: str, parameter: Tensor) -> tuple[float, f
     if group is None:
         return 1.0, decay
     return group.lr, decay if group.weight_decay is None else group.weight_decay
-
-
-def gradient_norms(gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the L2 norm of each gradient and of all together, from one fused computation, without waiting."""
-    norms = torch.stack(torch._foreach_norm(gradients))
-    return norms, torch.linalg.vector_norm(norms)
-
-
-def clip(gradients: list[Tensor], total: Tensor, limit: float) -> None:
-    """Scale gradients in place so that their common norm is at most `limit` (Pascanu et al., 2013, arXiv 1211.5063)."""
-    torch._foreach_mul_(gradients, (limit / (total + 1e-6)).clamp_(max=1.0))

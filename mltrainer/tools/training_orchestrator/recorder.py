@@ -31,29 +31,42 @@ class Interval:
     losses: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+    skipped: int = 0
     parameter_norms: list[Tensor] = field(default_factory=list)
 
     def tree(self) -> dict[str, Any]:
         """Return what a checkpoint holds of it."""
         blocks = torch.cat(self.parameter_norms) if self.parameter_norms else torch.zeros(0, 0)
-        return {"losses": list(self.losses), "sizes": list(self.sizes), "norms": list(self.norms), "parameters": blocks}
+        kept = {"losses": list(self.losses), "sizes": list(self.sizes), "norms": list(self.norms), "skipped": self.skipped}
+        return {**kept, "parameters": blocks}
 
     @classmethod
     def from_tree(cls, tree: dict[str, Any]) -> Interval:
         """Return the interval that a checkpoint holds."""
         blocks = [tree["parameters"]] if len(tree["parameters"]) else []
-        return cls(list(tree["losses"]), list(tree["sizes"]), list(tree["norms"]), blocks)
+        return cls(list(tree["losses"]), list(tree["sizes"]), list(tree["norms"]), tree["skipped"], blocks)
+
+    def extend(self, losses: list[float], sizes: list[int], norms: list[float], parameter_norms: Tensor) -> None:
+        """Take in steps; of one that was skipped, because its gradients overflowed, there are no norms."""
+        finite = [math.isfinite(norm) for norm in norms]
+        self.losses += losses
+        self.sizes += sizes
+        self.norms += [norm for norm in norms if math.isfinite(norm)]
+        self.skipped += finite.count(False)
+        self.parameter_norms.append(parameter_norms[torch.tensor(finite)].float())
 
     def row(self, clip_norm: float | None, layer_places: list[int]) -> dict[str, Any]:
         """Return the interval's part of a history row: losses and gradient norms before clipping."""
         total = sum(self.sizes)
-        columns = torch.cat(self.parameter_norms)[:, layer_places].numpy()
-        clipped = sum(norm > clip_norm for norm in self.norms) if clip_norm is not None else 0
+        norms = self.norms or [0.0]  # every step was skipped
+        columns = torch.cat(self.parameter_norms)[:, layer_places].numpy() if self.norms else np.zeros((1, len(layer_places)))
+        clipped = sum(norm > clip_norm for norm in norms) if clip_norm is not None else 0
         return {
             "train_loss": math.fsum(loss * size for loss, size in zip(self.losses, self.sizes, strict=True)) / max(1, total),
-            "grad_norm": {"median": statistics.median(self.norms), "max": max(self.norms), "min": min(self.norms)},
+            "grad_norm": {"median": statistics.median(norms), "max": max(norms), "min": min(norms)},
             "layer_norms": [float(v) for v in np.median(columns, axis=0)],
-            "clipped": clipped / len(self.norms),
+            "clipped": clipped / len(norms),
+            "skipped": self.skipped / len(self.sizes),
         }
 
 
@@ -129,8 +142,11 @@ class Recorder:
         self._norms[place] = norms
         self._ids.append(ids)
 
-    def fetch(self) -> list[str]:
+    def fetch(self, overflows: bool = False) -> list[str]:
         """Bring the noted steps to the host, extend the chain and return its new lines.
+
+        Args:
+            overflows: Whether gradients may overflow, because the loss is scaled and such a step is skipped.
 
         Raises:
             NonFiniteError: A loss or a gradient norm is NaN or infinite; the lines up to that step are written.
@@ -140,7 +156,8 @@ class Recorder:
             return []
         losses, totals = self._losses[:count].tolist(), self._totals[:count].tolist()
         norms = self._norms[:count].cpu()
-        bad = next((i for i in range(count) if not (math.isfinite(losses[i]) and math.isfinite(totals[i]))), None)
+        good = [math.isfinite(loss) and (overflows or math.isfinite(total)) for loss, total in zip(losses, totals, strict=True)]
+        bad = good.index(False) if False in good else None
         kept = count if bad is None else bad + 1
         entries = [
             fingerprint.step_entry(self._first_step + i, fingerprint.ids_digest(self._ids[i].tobytes()), losses[i], totals[i])
@@ -157,10 +174,7 @@ class Recorder:
                 "norms": (self.interval.norms + totals[:kept])[-RECENT_STEPS:],
             }
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), recent)
-        self.interval.losses += losses
-        self.interval.norms += totals
-        self.interval.sizes += [len(i) for i in ids]
-        self.interval.parameter_norms.append(norms.float())
+        self.interval.extend(losses, [len(i) for i in ids], totals, norms)
         return lines
 
     def note_weights(self, step: int, sha256: str) -> list[str]:

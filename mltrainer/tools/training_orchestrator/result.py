@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import time
 from typing import Any
 
 import torch
 
-from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
@@ -16,6 +17,7 @@ from mltrainer.reproducibility.numerics import libraries
 from mltrainer.tools.training_orchestrator.evaluation import as_numbers, outputs
 from mltrainer.tools.training_orchestrator.loop import Outcome
 from mltrainer.tools.training_orchestrator.optimization import parameter_groups
+from mltrainer.tools.training_orchestrator.precision import choose
 from mltrainer.tools.training_orchestrator.session import Session
 from mltrainer.tools.training_orchestrator.stopping import best_row
 
@@ -73,6 +75,7 @@ def _identity(session: Session) -> dict[str, Any]:
         "device": config.device,
         "threads": config.threads,
         "numerics": config.numerics,
+        "precision": dataclasses.asdict(choose(config.precision, config.device)),
         "libraries": libraries(),
         "rehearsal": session.rehearsal,
         "data": session.task.facts() if job["purpose"] == "probe" else None,
@@ -165,7 +168,7 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
 
 def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
     trainer, task = session.trainer, session.task
-    session.model.load_state_dict(tree["model"], strict=True)
+    session.model.load_state_dict(delivered(tree), strict=True)
     found, targets, loss = outputs(task.task, session.model, session.config, task.split("validation"), "validation")
     measured = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
     recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]

@@ -1,0 +1,127 @@
+"""Weights that a run is measured by and delivers in place of those it trains: EMA, SWA, or the optimizer's own average."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.loading import OpenTask
+from mltrainer.tasks.task import Task
+from mltrainer.tools.training_orchestrator.batches import Batch, Plan, evaluation_batches
+from mltrainer.tools.training_orchestrator.optimization import own_average
+from mltrainer.tools.training_orchestrator.precision import autocast
+
+State = dict[str, Tensor]
+
+
+class Average:
+    """A running average of a model's floating-point state, batch-norm statistics included.
+
+    Args:
+        model: On its device.
+        config: `averaging`; with none there is no average.
+        plan: Which steps enter it.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainingConfig, plan: Plan) -> None:
+        self.config, self.plan = config.averaging, plan
+        self._current = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        self.tensors: State = {}
+        self.count = 0
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take the weights after a step into the average, where the step is one of those that enter it."""
+        if self.config is None or not self.config.is_due(step, self.plan.steps, self.plan.steps_per_epoch):
+            return
+        if not self.count:
+            self.tensors = {name: tensor.clone() for name, tensor in self._current.items()}
+        else:
+            share = self.config.share(self.count)
+            torch._foreach_lerp_(list(self.tensors.values()), list(self._current.values()), share)
+        self.count += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the average and how many steps it is over."""
+        return {"tensors": dict(self.tensors), "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with an average; where none is configured, another run's is left behind."""
+        if self.config is not None:
+            self.count = state["count"]
+            self.tensors = {name: tensor.to(self._current[name].device) for name, tensor in state["tensors"].items()}
+
+
+def delivered_state(task: OpenTask, model: nn.Module, config: TrainingConfig, average: Average, optimizer: Any) -> State | None:
+    """Return the whole state of the model that is measured and delivered; None where it is the trained one."""
+    state = _averaged_state(model, average, optimizer)
+    if state is None or not _needs_statistics(model, config):
+        return state
+    with holding(model, state):
+        _measure_statistics(task, model, config)
+        return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def _averaged_state(model: nn.Module, average: Average, optimizer: Any) -> State | None:
+    if average.count:
+        return {**model.state_dict(), **average.tensors}
+    own = own_average(optimizer)
+    if own is None:
+        return None
+    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
+    return {**model.state_dict(), **{names[p]: tensor for p, tensor in own.items()}}
+
+
+@contextlib.contextmanager
+def holding(model: nn.Module, state: State | None) -> Iterator[None]:
+    """Put a state into a model for the time of a block; afterwards it has its own again, bit for bit."""
+    if state is None:
+        yield
+        return
+    own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.load_state_dict(state)
+    try:
+        yield
+    finally:
+        model.load_state_dict(own)
+
+
+def _needs_statistics(model: nn.Module, config: TrainingConfig) -> bool:
+    """Return whether batch-norm statistics must be measured for averaged weights: those of an EMA are averaged with them."""
+    averages_weights_alone = config.optimizer.name == "schedule_free" or (config.averaging and config.averaging.name == "swa")
+    return bool(averages_weights_alone) and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+
+
+def _measure_statistics(task: OpenTask, model: nn.Module, config: TrainingConfig) -> None:
+    """Measure the batch-norm statistics of the weights that a model holds, over the training samples."""
+    samples = task.split("train")
+    seeds.seed_everything(seeds.key(config.seed, "statistics"))
+    with autocast(config):
+        batches = evaluation_batches(samples, np.arange(len(samples)), config, "train")
+        update_bn(_alone(batches), _Forward(task.task, model))
+
+
+def _alone(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """Yield each batch as the first of a list, which is what `update_bn` hands to a model."""
+    for batch in batches:
+        yield [batch]
+
+
+class _Forward(nn.Module):
+    """A task's forward pass as a module."""
+
+    def __init__(self, task: Task, model: nn.Module) -> None:
+        super().__init__()
+        self.task, self.model = task, model
+
+    def forward(self, batch: Batch) -> Tensor:
+        outputs, _ = self.task.forward(self.model, batch)
+        return outputs

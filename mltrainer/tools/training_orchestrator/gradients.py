@@ -1,0 +1,70 @@
+"""What is done to a step's gradients between the backward pass and the optimizer; nothing here waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mltrainer.configs.project import Clip, Noise, TrainingConfig
+
+SMALLEST_NORM = 1e-6  # added to a norm that is divided by
+SMALLEST_UNIT = 1e-3  # weights that begin as zeros may grow (Brock et al., 2021, arXiv 2102.06171)
+
+
+def gradient_norms(gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the L2 norm of each gradient and of all together, from one fused computation."""
+    norms = torch.stack(torch._foreach_norm(gradients))
+    return norms, torch.linalg.vector_norm(norms)
+
+
+def shape(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, config: TrainingConfig, step: int) -> None:
+    """Normalize, clip and make noisy, in this order and in place, as the config says.
+
+    Args:
+        gradients: One per parameter.
+        parameters: What they are the gradients of.
+        total: The norm of all gradients together.
+        config: `gradients` and `clip`.
+        step: The step, from 1, by which noise fades.
+    """
+    if config.gradients.normalize:
+        torch._foreach_div_(gradients, total + SMALLEST_NORM)
+        total = torch.ones_like(total)
+    if config.clip is not None:
+        clip(gradients, parameters, total, config.clip)
+    if config.gradients.noise is not None:
+        _add_noise(gradients, config.gradients.noise, step)
+
+
+def clip(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, limit: Clip) -> None:
+    """Limit gradients in place by their common norm, by value, or by the norm of the weights of each unit.
+
+    Sources: Pascanu et al., 2013, arXiv 1211.5063 (norm); Brock et al., 2021, arXiv 2102.06171 (adaptive).
+    """
+    if limit.norm is not None:
+        torch._foreach_mul_(gradients, (limit.norm / (total + SMALLEST_NORM)).clamp_(max=1.0))
+    elif limit.value is not None:
+        torch._foreach_clamp_max_(gradients, limit.value)
+        torch._foreach_clamp_min_(gradients, -limit.value)
+    elif limit.adaptive is not None:
+        for gradient, parameter in zip(gradients, parameters, strict=True):
+            allowed = unit_norms(parameter.detach()).clamp_(min=SMALLEST_UNIT).mul_(limit.adaptive)
+            gradient.mul_((allowed / (unit_norms(gradient) + SMALLEST_NORM)).clamp_(max=1.0))
+
+
+def unit_norms(tensor: Tensor) -> Tensor:
+    """Return the norm of the weights of each output unit, shaped to multiply them; of all where there is one dimension."""
+    found: Tensor = (
+        torch.linalg.vector_norm(tensor)
+        if tensor.dim() < 2
+        else torch.linalg.vector_norm(tensor, dim=tuple(range(1, tensor.dim())), keepdim=True)
+    )
+    return found
+
+
+def _add_noise(gradients: list[Tensor], noise: Noise, step: int) -> None:
+    deviation = noise.deviation(step)
+    for gradient in gradients:
+        gradient.add_(torch.randn_like(gradient), alpha=deviation)

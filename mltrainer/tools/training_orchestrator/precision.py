@@ -1,0 +1,53 @@
+"""The arithmetic of forward and backward: what `auto` chooses, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from mltrainer.configs.project import TrainingConfig
+
+BF16_CAPABILITY = (8, 0)  # NVIDIA Ampere: the first whose tensor cores compute bfloat16
+FP16_CAPABILITY = (7, 0)  # NVIDIA Volta: the first with tensor cores, for float16
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What was asked for, what is used, and why.
+
+    Attributes:
+        asked: `fp32`, `bf16`, `fp16` or `auto`.
+        chosen: `fp32`, `bf16` or `fp16`.
+        reason: One sentence.
+    """
+
+    asked: str
+    chosen: str
+    reason: str
+
+
+def choose(asked: str, device: str) -> Precision:
+    """Return the precision of a run on this machine."""
+    return decide(asked, torch.cuda.get_device_capability() if device == "cuda" else None)
+
+
+def autocast(config: TrainingConfig) -> torch.autocast:
+    """Return the context in which forward and loss of a run are computed; losses and norms stay fp32."""
+    chosen = choose(config.precision, config.device).chosen
+    return torch.autocast(config.device, DTYPES.get(chosen), enabled=chosen in DTYPES)
+
+
+def decide(asked: str, capability: tuple[int, int] | None) -> Precision:
+    """Return the precision for a GPU's compute capability, or for the CPU (None)."""
+    if asked != "auto":
+        return Precision(asked, asked, "the config says so")
+    if capability is None:
+        return Precision(asked, "fp32", "on a CPU the lower precisions save little or are emulated")
+    name = f"compute capability {capability[0]}.{capability[1]}"
+    if capability >= BF16_CAPABILITY:
+        return Precision(asked, "bf16", f"the GPU ({name}) computes it, and its range is fp32's: no loss scaling is needed")
+    if capability >= FP16_CAPABILITY:
+        return Precision(asked, "fp16", f"the GPU ({name}) computes it, but not bf16; the loss is scaled")
+    return Precision(asked, "fp32", f"the GPU ({name}) has no units for lower precisions")

@@ -1,0 +1,134 @@
+"""One optimizer step: forward, backward, gradients, update. It knows of no epoch, file or evaluation, and waits for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.task import Task
+from mltrainer.tools.training_orchestrator.batches import Batch, Step
+from mltrainer.tools.training_orchestrator.gradients import gradient_norms, shape
+from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer
+from mltrainer.tools.training_orchestrator.precision import autocast, choose
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A step's numbers, on the device.
+
+    Attributes:
+        loss: The mean loss over the step's items.
+        norms: The L2 norm of each parameter's gradient, before anything is done to it.
+        total: The norm of all together.
+    """
+
+    loss: Tensor
+    norms: Tensor
+    total: Tensor
+
+
+class Stepper:
+    """Takes steps.
+
+    Args:
+        task: Forward and loss.
+        model: On its device.
+        config: Optimizer, gradients, precision, seed.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, config: TrainingConfig) -> None:
+        self.task, self.model, self.config = task, model, config
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = build_optimizer(config.optimizer, model)
+        self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
+        self._autocast = autocast(config)
+        self._update = self._step if config.optimizer.sam is None else self._sharp_step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of optimizer and loss scale."""
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state.
+
+        Raises:
+            ValueError: It is another optimizer's.
+        """
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+
+    def take(self, number: int, rate: float, step: Step) -> Measured:
+        """Take the step of a number (from 1) at a learning rate."""
+        self._seed(number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group[SHARE]
+        loss = self._backward(step)
+        self.scaler.unscale_(self.optimizer)
+        gradients = self._gradients()
+        measured = Measured(loss, *gradient_norms(gradients))
+        self._update(number, step, gradients, measured.total)
+        return measured
+
+    def may_overflow(self) -> bool:
+        """Return whether gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
+        return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
+
+    def _seed(self, number: int) -> None:
+        seeds.seed_everything(seeds.key(self.config.seed, "step", number))
+
+    def _step(self, number: int, _step: Step, gradients: list[Tensor], total: Tensor) -> None:
+        shape(gradients, self.parameters, total, self.config, number)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def _sharp_step(self, number: int, step: Step, _gradients: list[Tensor], _total: Tensor) -> None:
+        """Climb to the worst point nearby, take the gradient there under the same draws, come back and step with it."""
+        from pytorch_optimizer.optimizer.utils.model import disable_running_stats, enable_running_stats
+
+        self.optimizer.first_step()
+        disable_running_stats(self.model)
+        self._seed(number)
+        self._backward(step)
+        enable_running_stats(self.model)
+        gradients = self._gradients()
+        shape(gradients, self.parameters, gradient_norms(gradients)[1], self.config, number)
+        self.optimizer.second_step()
+
+    def _backward(self, step: Step) -> Tensor:
+        """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if len(step.micro_batches) > 1:
+            return self._accumulate(step.micro_batches)
+        loss, _ = self._loss(step.micro_batches[0])
+        self.scaler.scale(loss).backward()
+        return loss.detach()
+
+    def _accumulate(self, micro_batches: list[Batch]) -> Tensor:
+        """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
+        total, weight = torch.zeros((), device=self.config.device), torch.zeros((), device=self.config.device)
+        for micro in micro_batches:
+            loss, items = self._loss(micro)
+            share = items / self.config.batch_size  # near 1, for the range of fp16
+            self.scaler.scale(loss * share).backward()
+            total += loss.detach() * share
+            weight += share
+        torch._foreach_div_(self._gradients(), weight)
+        return total / weight
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
+        """Return a batch's mean loss, and how many items it is the mean of."""
+        with self._autocast:
+            outputs, targets = self.task.forward(self.model, batch)
+            return self.task.loss(outputs, targets), self.task.items(targets)
+
+    def _gradients(self) -> list[Tensor]:
+        """Return every parameter's gradient; one that the loss did not reach has gradient zero."""
+        for p in self.parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        return [p.grad for p in self.parameters if p.grad is not None]
