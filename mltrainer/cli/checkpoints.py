@@ -71,16 +71,17 @@ def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
     type=click.Choice(["safetensors", "onnx", "torch_export", "torchscript"]),
     help="May be given more than once; default: all.",
 )
+@click.option("--trained", is_flag=True, help="The trained weights, where averaged ones are delivered.")
 @click.option("--to", "out", type=PATH, default=Path("exported"), help="The folder to write.")
 @project_option
-def export(run: str | None, formats: tuple[str, ...], out: Path, folder: Path | None) -> int:
+def export(run: str | None, formats: tuple[str, ...], trained: bool, out: Path, folder: Path | None) -> int:
     """Export a run's best checkpoint, each format compared with the trained model; exit 4 when one disagrees."""
     from mltrainer.workflow.exports import export_run
 
     project = open_project(folder)
     progress = Progress()
     try:
-        rows = export_run(project, find_run(project, run), formats, out, progress)
+        rows = export_run(project, find_run(project, run), formats, out, progress, trained=trained)
     finally:
         progress.close()
     shown = [[r["format"], r["state"], number(r["max_difference"]), r["file"] or "", r["reason"] or ""] for r in rows]

@@ -24,7 +24,8 @@ def run_manager(
         result: The run's result.
         config: The run's config.
         out: The folder to write.
-        export: `formats`, `samples` and `tolerance` of the production template.
+        export: `formats`, `samples` and `tolerance` of the production template, and `trained` for the trained weights in
+            place of averaged ones.
         test: Whether the sealed test split is opened and measured.
         tell: Shows events.
 
@@ -46,6 +47,7 @@ def run_manager(
         "formats": export["formats"],
         "samples": export["samples"],
         "tolerance": export["tolerance"],
+        "trained": export.get("trained", False),
         "test": test,
         "threads": config.threads,
     }

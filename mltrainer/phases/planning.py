@@ -83,6 +83,7 @@ def run(ctx: Context) -> Result:
         "probe": compare(ctx, config, probes),
         "numerics_class": probes[0]["numerics_class"],
         "libraries": probes[0]["libraries"],
+        "precision": probes[0]["precision"],
         "schedule": _schedule(config, probes[0]),
         "estimate": {
             **estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),

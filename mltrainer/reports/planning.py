@@ -19,7 +19,12 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
     page = sections.Page(
         title="Reproducibility manifest",
         verdict=_verdict(evidence),
-        done=[_estimate(evidence.get("estimate") or {}), *_config(evidence), *([drawn.markdown] if drawn else [])],
+        done=[
+            _estimate(evidence.get("estimate") or {}),
+            *_precision(evidence.get("precision")),
+            *_config(evidence),
+            *([drawn.markdown] if drawn else []),
+        ],
         result=[
             *_probe(evidence),
             *_switches(evidence),
@@ -58,6 +63,13 @@ def _estimate(estimate: dict[str, Any]) -> str:
         ("free on the disk", megabytes(estimate.get("disk_free_mb"))),
     ]
     return md.facts(rows)
+
+
+def _precision(found: Any) -> list[str]:
+    """Return what `precision: auto` chose, and why."""
+    if not isinstance(found, dict) or found.get("asked") == found.get("chosen"):
+        return []
+    return [f"Precision {md.code(found.get('asked'))} is {md.code(found.get('chosen'))} here: {md.text(found.get('reason'))}."]
 
 
 def _portable_cost(estimate: dict[str, Any]) -> list[tuple[str, str]]:

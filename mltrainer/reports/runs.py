@@ -78,12 +78,18 @@ def done(run: Run) -> list[str]:
             "memory",
             f"{megabytes(at(run, 'memory.peak_rss_mb'))} peak, on the device {megabytes(at(run, 'memory.device_peak_mb'))}",
         ),
+        *_precision(run),
         (
             "machine",
             f"{md.text(run.get('device'))}, {counted(run.get('threads'), 'thread')} per operation, {versions}{_gpu(run)}",
         ),
     ]
     return [md.facts(rows), *_groups(run), *_interruptions(run)]
+
+
+def _precision(run: Run) -> list[tuple[str, str]]:
+    found = run.get("precision")
+    return [("precision", f"{md.text(found.get('chosen'))}: {md.text(found.get('reason'))}")] if isinstance(found, dict) else []
 
 
 def _groups(run: Run) -> list[str]:
@@ -138,7 +144,17 @@ def states(run: Run) -> str:
             rows.append((place, md.text(name), number(train, 5), number(validation, 5), gap))
     extra = md.plain_value(run.get("metrics") or {})
     first = f"First loss {number(run.get('first_loss'), 5)}. Metrics of the best checkpoint: {extra}."
-    return f"{md.table(('evaluation', 'metric', 'training', 'validation', 'difference'), rows, 'llrrr')}\n\n{first}"
+    table = md.table(("evaluation", "metric", "training", "validation", "difference"), rows, "llrrr")
+    return "\n\n".join([table, first, *_averaged(run)])
+
+
+def _averaged(run: Run) -> list[str]:
+    """Return what the trained weights reach, where averaged ones are measured and delivered."""
+    trained = at(run, "best.trained")
+    if not isinstance(trained, dict):
+        return []
+    shown = ", ".join(f"{md.text(name)} {number(value, 5)}" for name, value in trained.items())
+    return [f"Averaged weights are measured and delivered; the trained ones they average reach, on validation: {shown}."]
 
 
 def _mistakes(run: Run) -> list[str]:
@@ -253,6 +269,10 @@ def findings(run: Run) -> list[str]:
     unverified = [kept for kept in run.get("checkpoints") or [] if kept.get("verified") is not True]
     if unverified:
         found.append(f"{number(len(unverified))} checkpoints did not verify.")
+    skipped = [as_float(row.get("skipped", 0.0)) for row in history(run)]
+    if any(skipped):
+        most = share(max(skipped))
+        found.append(f"Steps were skipped because gradients overflowed under the loss scale: at most {most} of an interval's.")
     best, last = at(run, "best.epoch"), at(run, "final.epoch")
     if finite(best) and best == last and run.get("stop_reason") == "epochs":
         found.append(f"The last epoch ({number(last)}) was the best: training longer may still help.")

@@ -12,8 +12,18 @@ from mltrainer.workflow.machine import LOCK_FILE
 from mltrainer.workspace import Project, locked, read_json
 
 
-def export_run(project: Project, run: str, formats: tuple[str, ...], out: Path, tell: Any) -> list[dict[str, Any]]:
+def export_run(
+    project: Project, run: str, formats: tuple[str, ...], out: Path, tell: Any, *, trained: bool = False
+) -> list[dict[str, Any]]:
     """Export a run's best checkpoint and return one row per format.
+
+    Args:
+        project: The project.
+        run: The run's id.
+        formats: What to write; all of the production template where it is empty.
+        out: The folder to write.
+        tell: Shows progress.
+        trained: Export the trained weights also where averaged ones are delivered.
 
     Raises:
         InputError: There is no such finished run here.
@@ -25,4 +35,4 @@ def export_run(project: Project, run: str, formats: tuple[str, ...], out: Path, 
     export = production_template(project.root)["export"]
     chosen = {**export, "formats": list(formats) or export["formats"]}
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        return list(run_manager(project, result, config, out, chosen, False, tell)["exports"])
+        return list(run_manager(project, result, config, out, {**chosen, "trained": trained}, False, tell)["exports"])

@@ -67,11 +67,25 @@ def test_a_pattern_that_is_none_is_refused() -> None:
         optimizer("sgd", groups=[{"match": "("}])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_optimizer_repeats_and_resumes_in_mid_epoch(tmp_path: Path, name: str) -> None:
-    chosen = {"optimizer": {"name": name, "lr": 0.01, "groups": [{"match": "bias", "lr": 0.5}]}, "epochs": 2}
+WHOLE_RUNS: dict[str, dict[str, object]] = {
+    "groups": {"optimizer": {"name": "sgd", "groups": [{"match": "bias", "lr": 0.5}]}},
+    "lion": {"optimizer": {"name": "lion"}},
+    "schedule-free": {"optimizer": {"name": "schedule_free"}},
+    "lookahead": {"optimizer": {"name": "adamw", "lr": 0.01, "lookahead": {"k": 3}}},
+    "sam": {"optimizer": {"name": "sgd", "lr": 0.05, "sam": {}}},
+    "ema": {"averaging": {"name": "ema", "decay": 0.9}},
+    "swa": {"averaging": {"name": "swa", "start": 0.0}},
+    "fp16": {"precision": "fp16"},
+}
+
+
+@pytest.mark.parametrize("case", WHOLE_RUNS)
+def test_whole_runs_resume_in_mid_epoch_and_measure_their_best_again(tmp_path: Path, case: str) -> None:
+    chosen = {**WHOLE_RUNS[case], "epochs": 2}
     whole = train(make(tmp_path / "whole"), **chosen)
     assert same(train(make(tmp_path / "halves"), (8,), **chosen), whole)
+    assert all(checkpoint["verified"] for checkpoint in whole["checkpoints"])
+    assert ("trained" in whole["history"][-1]) == (case in ("schedule-free", "lookahead", "ema", "swa"))
 
 
 def test_a_schedule_that_waits_for_a_plateau_resumes_too(tmp_path: Path) -> None:

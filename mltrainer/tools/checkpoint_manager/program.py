@@ -14,7 +14,7 @@ import mltrainer
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, write_deployment
 from mltrainer.checkpointing.export import Inputs, export
 from mltrainer.checkpointing.format import load
-from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import determinism, seeds
@@ -42,8 +42,9 @@ def export_run(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: `run`; `run_folder`; `checkpoint` (the folder of one); `config`; `out`, where the model goes; `formats`,
-            `samples` and `tolerance` as in the production template; `test`, whether the test split is measured; `folder`, where
-            `result.json` goes. Paths are relative to the project, which is the current folder.
+            `samples` and `tolerance` as in the production template; `test`, whether the test split is measured; `trained`,
+            whether the trained weights go out where averaged ones are delivered; `folder`, where `result.json` goes. Paths
+            are relative to the project, which is the current folder.
 
     Returns:
         exports (rows of `export.export`), inference (what the task says of its inputs and outputs), test (samples, metrics) and
@@ -65,7 +66,8 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     tree, manifest = load(root / job["checkpoint"], recorded_files(root, job))
     task, model = _open(config, root)
     _check_data(task, manifest)
-    model.load_state_dict(tree["model"], strict=True)
+    state = tree["model"] if job.get("trained") else delivered(tree)
+    model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
     test = measure_test(job, root, task, model, config)
     inputs = model_inputs(task, model, config, job["samples"])
@@ -74,7 +76,7 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     with machine_faults(str(out)):
         (out / CHECKSUMS_FILE).unlink(missing_ok=True)  # while files change, no checksums claim that they are complete
     exports = export(model, inputs, job["formats"], out, job["tolerance"], inputs)
-    weights = weights_sha256(tree["model"])
+    weights = weights_sha256(state)
     inference = task.task.inference()
     write_deployment(out, exports, inference, job["config"], _origin(job, manifest, weights))
     return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}

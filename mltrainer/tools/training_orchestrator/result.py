@@ -121,7 +121,7 @@ def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
 
 
 def _summary(row: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if row is None else {key: row[key] for key in ("epoch", "step", "validation", "train")}
+    return None if row is None else {key: row[key] for key in ("epoch", "step", "validation", "train", "trained") if key in row}
 
 
 def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
