@@ -45,24 +45,36 @@ def original_run(project: Project, run: str) -> tuple[dict[str, Any], dict[str, 
         InputError: The run is not here, or has not ended.
         GateError: One of its files is not what the run wrote.
     """
-    folder = project.runs_dir / run
-    if not (folder / JOB_FILE).exists():
-        raise InputError(
-            f"run {run} is not here: {project.relative(folder)} stays where it was trained", mend=_train_again(folder)
-        )
+    folder, job = project.runs_dir / run, original_job(project, run)
     if not (folder / RESULT_FILE).exists():
         raise InputError(f"run {run} has not ended", mend=_train_again(folder))
-    result, job = (_own_file(project, folder / name, keys) for name, keys in ((RESULT_FILE, RESULT_KEYS), (JOB_FILE, JOB_KEYS)))
+    result = _own_file(project, folder / RESULT_FILE, RESULT_KEYS)
     if result["state"] not in ("finished", "failed"):
         raise InputError(f"run {run} is {result['state']}, not finished", mend=_train_again(folder))
-    if not _is_job_of(run, job):
-        raise _damaged(project, folder / JOB_FILE, f"it is not the job that run {run} is named by")
     if not is_sealed(result):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
     if result["id"] != run or any(result.get(key) != value for key, value in job["contract"].items()):
         raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {result['id']}")
     _verify_chain(project, folder / fingerprint.CHAIN_FILE, result["chain"])
     return result, job
+
+
+def original_job(project: Project, run: str) -> dict[str, Any]:
+    """Return the job of a run, verified to be the one that it is named by.
+
+    Raises:
+        InputError: The run is not here.
+        GateError: The job is not what was written.
+    """
+    folder = project.runs_dir / run
+    if not (folder / JOB_FILE).exists():
+        raise InputError(
+            f"run {run} is not here: {project.relative(folder)} stays where it was trained", mend=_train_again(folder)
+        )
+    job = _own_file(project, folder / JOB_FILE, JOB_KEYS)
+    if not _is_job_of(run, job):
+        raise _damaged(project, folder / JOB_FILE, f"it is not the job that run {run} is named by")
+    return job
 
 
 def _is_job_of(run: str, job: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ def switch_on(threads: int, *, fill_memory: bool = False) -> None:
     """
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=False)
-    torch.utils.deterministic.fill_uninitialized_memory = fill_memory  # type: ignore[attr-defined]
+    torch.utils.deterministic.fill_uninitialized_memory = fill_memory  # type: ignore[attr-defined]  # torch declares no attributes of its own module
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = False

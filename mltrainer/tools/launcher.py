@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
-from mltrainer.configs.pages import tool_page
+from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, MltrainerError, StoppedError, error_for_exit
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import Project, machine_faults, write_atomic, write_json
@@ -54,14 +54,8 @@ def launch(
     read_end, write_end = os.pipe()
     with machine_faults(str(folder / LOG_FILE)):
         log = open(folder / LOG_FILE, "ab")  # noqa: SIM115 - closed below, once the child has it
-    # -P: a file of the project named like a library must not take its place before the project's own code is imported
-    command = [sys.executable, "-P", "-m", page.entry_point, str(folder / "job.json"), str(write_end)]
-    kernels = PORTABLE if job.get("config", {}).get("numerics") == "portable" else {}
-    environment = {**os.environ, **_environment(page.environment, job["threads"]), **kernels, **(variables or {})}
     with _Signals() as signals:
-        process = subprocess.Popen(
-            command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
-        )
+        process = _start(project, page, job, write_end, log, variables or {})
         signals.pass_on_to(process)
         os.close(write_end)
         log.close()
@@ -70,16 +64,25 @@ def launch(
     _raise_for(process.returncode, end, signals.asked, project.relative(folder / LOG_FILE))
 
 
+def _start(
+    project: Project, page: ToolPage, job: Mapping[str, Any], write_end: int, log: IO[bytes], variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a tool on the job that lies in its folder, with what it needs set before its interpreter starts."""
+    # -P: a file of the project named like a library must not take its place before the project's own code is imported
+    command = [sys.executable, "-P", "-m", page.entry_point, str(project.root / job["folder"] / "job.json"), str(write_end)]
+    own = {name: value.format(threads=job["threads"]) for name, value in page.environment.items()}
+    kernels = PORTABLE if job.get("config", {}).get("numerics") == "portable" else {}
+    environment = {**os.environ, **own, **kernels, **variables}
+    return subprocess.Popen(
+        command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
+    )
+
+
 def _redact(log: Path) -> None:
     """Remove secrets that a user's code printed from the log."""
     text = log.read_text("utf-8", errors="replace")
     if (clean := redact(text)) != text:
         write_atomic(log, clean.encode())
-
-
-def _environment(variables: dict[str, str], threads: int) -> dict[str, str]:
-    """Return what is set before the tool's interpreter starts."""
-    return {name: value.format(threads=threads) for name, value in variables.items()}
 
 
 class _Signals:

@@ -16,10 +16,12 @@ from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.phases.planning import apply
-from mltrainer.phases.runs import JOB_FILE, ORCHESTRATOR, RESULT_FILE, contract_changes, contract_of, existing_result, run_id
+from mltrainer.phases.reproducing import original_job
+from mltrainer.phases.runs import ORCHESTRATOR, RESULT_FILE, contract_changes, contract_of, existing_result, run_id
 from mltrainer.tools.launcher import launch
 from mltrainer.workflow.engine import gates_before
 from mltrainer.workflow.machine import LOCK_FILE
+from mltrainer.workflow.records import Record
 from mltrainer.workspace import Project, digest, locked, read_json
 
 START_FOLDER = "start"
@@ -47,7 +49,7 @@ def fork(
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         (planning,) = gates_before(project, "baseline")
         assert planning.record is not None
-        job = read_json(project.runs_dir / parent / JOB_FILE)
+        job = original_job(project, parent)
         config = validate_values(TrainingConfig, *apply(job["config"], assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
         origin = {"run": parent, "manifest_sha256": digest(read_manifest(start))}
@@ -55,13 +57,17 @@ def fork(
         run = run_id(contract)
         changes = contract_changes(job, contract, config)
         if existing_result(project, run, contract) is None:
-            own = {**job, "run": run, "folder": project.relative(project.runs_dir / run), "purpose": "train"}
-            own |= {"config": config.model_dump(), "contract": contract, "parent": parent, "threads": config.threads}
-            own |= {"code_files": planning.record.data["source"]["files"], "gate": planning.record.sha256}
             _copy(start, project.runs_dir / run / START_FOLDER)
-            launch(project, ORCHESTRATOR, own, tell)
+            own = {"run": run, "parent": parent, "config": config.model_dump(), "contract": contract, "threads": config.threads}
+            launch(project, ORCHESTRATOR, {**job, **own, **_place(project, run, planning.record)}, tell)
         result = read_json(project.runs_dir / run / RESULT_FILE)
     return {"run": run, "parent": parent, "step": read_manifest(start)["step"], "changes": changes, "result": result}
+
+
+def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
+    """Return where a fork trains, and under which planning."""
+    folder = project.relative(project.runs_dir / run)
+    return {"folder": folder, "purpose": "train", "code_files": planning.data["source"]["files"], "gate": planning.sha256}
 
 
 def _checkpoint(project: Project, run: str, step: int | None) -> Path:

@@ -87,6 +87,21 @@ def test_a_damaged_checkpoint_is_not_forked(rings: Project, fork: Any) -> None:
     assert (said.code, "no intact checkpoint" in said.err) == (4, True)
 
 
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"config": 1}'])
+def test_a_damaged_job_is_named_and_not_forked(rings: Project, fork: Any, content: str) -> None:
+    (rings.runs_dir / find_run(rings, "baseline") / "job.json").write_text(content)
+    said = fork()
+    assert said.code == 4
+    assert "job.json: damaged" in said.err
+
+
+def test_a_run_that_is_not_here_is_told_with_what_trains_it_again(rings: Project, fork: Any) -> None:
+    (rings.runs_dir / find_run(rings, "baseline") / "job.json").unlink()
+    said = fork()
+    assert said.code == 1
+    assert "mltrainer phase run baseline" in said.err
+
+
 def test_an_interrupted_run_of_another_contract_is_named_with_what_differs(rings: Project, cli: Cli, tools_here: None) -> None:
     parent = find_run(rings, "baseline")
     (rings.runs_dir / parent / "result.json").unlink()

@@ -67,7 +67,7 @@ class Tracer:
                 self._tensors("loss", type(task).__name__, found)
             return found
 
-        task.forward, task.loss = traced_forward, traced_loss  # type: ignore[method-assign]
+        task.forward, task.loss = traced_forward, traced_loss  # type: ignore[method-assign]  # this one task alone
         for name, module in model.named_modules():
             module.register_forward_hook(self._module_hook(f"{name or 'the model'} ({type(module).__name__})"))
         for name, parameter in model.named_parameters():
