@@ -37,15 +37,16 @@ class Average:
         self.tensors: State = {}
         self.count = 0
 
-    @torch.no_grad()
     def update(self, step: int) -> None:
         """Take the weights after a step into the average, where the step is one of those that enter it."""
-        if self.config is None or not self.config.is_due(step, self.plan.steps, self.plan.steps_per_epoch):
-            return
+        if self.config is not None and self.config.is_due(step, self.plan.steps, self.plan.steps_per_epoch):
+            self._take_in(self.config.share(self.count))
+
+    @torch.no_grad()
+    def _take_in(self, share: float) -> None:
         if not self.count:
             self.tensors = {name: tensor.clone() for name, tensor in self._current.items()}
         else:
-            share = self.config.share(self.count)
             torch._foreach_lerp_(list(self.tensors.values()), list(self._current.values()), share)
         self.count += 1
 
