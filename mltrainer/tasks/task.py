@@ -58,10 +58,10 @@ class Task:
         return model(*batch[:-1]), batch[-1]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss, a scalar: over the samples, or over what `items` counts."""
+        """Return the mean loss, a scalar: over the samples, or over what `loss_items` counts."""
         raise NotImplementedError("write loss(self, outputs, targets)")
 
-    def items(self, targets: Tensor) -> int | Tensor:
+    def loss_items(self, targets: Tensor) -> int | Tensor:
         """Return how many items the loss of a batch is the mean of: the samples, unless you count something else.
 
         A language model whose loss is the mean over tokens returns the number of those that count, such as

@@ -56,7 +56,7 @@ class Rows(mltrainer.Task):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
-    def items(self, targets: Tensor) -> Tensor:
+    def loss_items(self, targets: Tensor) -> Tensor:
         return (targets != -100).sum()
 
 

@@ -68,7 +68,7 @@ def outputs(
             loss = task.loss(output, target)
         found.append(output)
         targets.append(target)
-        items.append(task.items(target))
+        items.append(task.loss_items(target))
         weighted.append(loss.detach().double() * items[-1])
     model.train()
     mean = float(torch.stack(weighted).sum()) / float(sum(items))

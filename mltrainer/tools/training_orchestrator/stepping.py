@@ -124,7 +124,7 @@ class Stepper:
         """Return a batch's mean loss, and how many items it is the mean of."""
         with self._autocast:
             outputs, targets = self.task.forward(self.model, batch)
-            return self.task.loss(outputs, targets), self.task.items(targets)
+            return self.task.loss(outputs, targets), self.task.loss_items(targets)
 
     def _gradients(self) -> list[Tensor]:
         """Return every parameter's gradient; one that the loss did not reach has gradient zero."""
