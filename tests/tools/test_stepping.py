@@ -184,7 +184,26 @@ def test_both_passes_of_a_sharp_step_draw_the_same_and_count_once_for_batch_norm
     assert model[0].momentum == 0.1
 
 
-# --- loss scaling ---------------------------------------------------------------------------------
+# --- precision ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_weights_gradients_and_losses_are_fp32_whatever_the_model_computes_in(precision: str) -> None:
+    computed: list[torch.dtype] = []
+
+    class Squares(Rows):
+        def forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+            outputs, targets = super().forward(model, batch)
+            computed.append(outputs.dtype)
+            return outputs, targets
+
+        def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return (outputs * outputs).mean()
+
+    model = Squares().model()
+    measured = Stepper(Squares(), model, config({"precision": precision})).take(1, 0.1, data(1, 1)[0])
+    assert computed == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]]
+    assert {measured.loss.dtype, measured.norms.dtype, *(p.dtype for p in model.parameters())} == {torch.float32}
 
 
 def test_a_step_whose_gradients_overflow_is_skipped_and_the_scale_falls() -> None:

@@ -15,7 +15,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.loading import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import evaluation_batches
-from mltrainer.tools.training_orchestrator.precision import autocast
+from mltrainer.tools.training_orchestrator.precision import autocast, full
 
 MEND = "return numbers from metrics(self, outputs, targets), such as tensor.item()"
 
@@ -65,7 +65,7 @@ def outputs(
         seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
         with autocast(config):
             output, target = task.forward(model, batch)
-            loss = task.loss(output, target)
+            loss = task.loss(full(output), target)
         found.append(output)
         targets.append(target)
         items.append(task.loss_items(target))

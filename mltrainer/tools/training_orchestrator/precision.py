@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
 
@@ -37,6 +38,11 @@ def autocast(config: TrainingConfig) -> torch.autocast:
     """Return the context in which forward and loss of a run are computed; losses and norms stay fp32."""
     chosen = choose(config.precision, config.device).chosen
     return torch.autocast(config.device, DTYPES.get(chosen), enabled=chosen in DTYPES)
+
+
+def full(outputs: Tensor) -> Tensor:
+    """Return a model's outputs in fp32, in which a loss is computed whatever the model computed in."""
+    return outputs.float() if outputs.dtype in DTYPES.values() else outputs
 
 
 def decide(asked: str, capability: tuple[int, int] | None) -> Precision:

@@ -14,7 +14,7 @@ from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import Batch, Step
 from mltrainer.tools.training_orchestrator.gradients import gradient_norms, shape
 from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer
-from mltrainer.tools.training_orchestrator.precision import autocast, choose
+from mltrainer.tools.training_orchestrator.precision import autocast, choose, full
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Stepper:
         """Return a batch's mean loss, and how many items it is the mean of."""
         with self._autocast:
             outputs, targets = self.task.forward(self.model, batch)
-            return self.task.loss(outputs, targets), self.task.loss_items(targets)
+            return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
 
     def _gradients(self) -> list[Tensor]:
         """Return every parameter's gradient; one that the loss did not reach has gradient zero."""
