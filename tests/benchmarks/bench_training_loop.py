@@ -1,144 +1,88 @@
-"""The training loop, side by side in one run: ours with everything on, the plain PyTorch loop, a hand-optimized one.
+"""The training loop side by side in one run: ours with everything on, a plain PyTorch loop, a hand-optimized one, and others.
 
-The work is the same for all: digits, an MLP 64-256-256-10, batch 32, AdamW, clipping to norm 1, one thread; every
-epoch the validation set is measured and the best and the last state are saved. Ours also keeps fingerprints, gradient
-norms per layer and an event log, and seeds every step.
+Each round trains every work once through every trainer, one after another, on one thread; the first round warms up.
+Figures are medians over the rounds of a round's own ratios, with the smallest and the largest, since machines are noisy.
+The other trainers take part where they are installed (`make bench-peers`).
 
-    python tests/benchmarks/bench_training_loop.py [EPOCHS] [ROUNDS]
+    python tests/benchmarks/bench_training_loop.py [--work digits|images|text ...] [--rounds 5] [--json]
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
-import os
 import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from mltrainer.configs.project import TrainingConfig
-from mltrainer.tools.program import Events
-from mltrainer.tools.training_orchestrator.session import Session
+from tests.benchmarks.loops import by_hand, ours
+from tests.benchmarks.loops.peers import PEERS
+from tests.benchmarks.loops.work import WORKS
 
-BATCH = 32
+MODULES = {"pytorch-ignite": "ignite"}
 
 
-def config(epochs: int) -> TrainingConfig:
-    return TrainingConfig.model_validate(
-        {
-            "name": "bench",
-            "task": {"kind": "image_classification"},
-            "data": {"source": "sklearn:digits"},
-            "split": {"validation": 0.2, "test": 0.0},
-            "model": {"name": "mlp", "hidden": [256, 256]},
-            "metric": {"name": "accuracy", "mode": "max"},
-            "epochs": epochs,
-            "batch_size": BATCH,
-            "schedule": {"name": "constant"},
-            "early_stopping": None,
-            "checkpoint": {"every_n_epochs": 1, "keep": 1},
+def trainers() -> dict[str, Callable[[str], float]]:
+    """Return every trainer that is installed: each takes a work's name and returns the seconds of its training."""
+    own: dict[str, Callable[[str], float]] = {
+        "plain PyTorch loop": by_hand.plain,
+        "hand-optimized loop": by_hand.optimized,
+        "mltrainer": ours.seconds,
+    }
+    installed = {
+        name: train
+        for name, (package, train) in PEERS.items()
+        if importlib.util.find_spec(MODULES.get(package, package)) is not None
+    }
+    return {**own, **installed}
+
+
+def measure(work: str, rounds: int) -> dict[str, dict[str, Any]]:
+    """Return microseconds a step and the ratios to both loops written by hand, for each trainer."""
+    times: dict[str, list[float]] = {name: [] for name in trainers()}
+    for _ in range(rounds + 1):
+        for name, train in trainers().items():
+            times[name].append(train(work))
+    counted = {name: values[1:] for name, values in times.items()}
+    return {
+        name: {
+            "us_per_step": statistics.median(values) / WORKS[work].steps * 1e6,
+            "to_plain": spread(values, counted["plain PyTorch loop"]),
+            "to_optimized": spread(values, counted["hand-optimized loop"]),
         }
-    )
+        for name, values in counted.items()
+    }
 
 
-def open_session(epochs: int, folder: Path) -> Session:
-    chosen = config(epochs)
-    job = {"run": "bench", "phase": "none", "purpose": "train", "folder": ".", "config": chosen.model_dump(), "contract": {}}
-    session = Session(job, folder, Events(os.open(os.devnull, os.O_WRONLY)), lambda: None)
-    session.prepare()
-    return session
+def spread(values: list[float], reference: list[float]) -> dict[str, float]:
+    """Return median, smallest and largest of the rounds' ratios."""
+    ratios = [value / other for value, other in zip(values, reference, strict=True)]
+    return {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
 
 
-def ours(session: Session) -> float:
-    started = time.perf_counter()
-    session.train()
-    return time.perf_counter() - started
-
-
-def model() -> nn.Sequential:
-    torch.manual_seed(42)
-    layers = [nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)]
-    return nn.Sequential(*layers)
-
-
-Sets = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
-
-
-def epochs_of(sets: Sets, epochs: int, batches: Callable[[], Any], fused: bool) -> float:
-    net, loss_of = model(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.AdamW(net.parameters(), 1e-3, fused=fused or None)
-    best = -1.0
-    with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        for epoch in range(epochs):
-            for x, y in batches():
-                optimizer.zero_grad(set_to_none=True)
-                loss_of(net(x), y).backward()
-                nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-                optimizer.step()
-            best = save(net, optimizer, epoch, accuracy(net, sets[1], batched=not fused), best, folder)
-        return time.perf_counter() - started
-
-
-def accuracy(net: nn.Module, validation: tuple[Tensor, ...], batched: bool) -> float:
-    net.eval()
-    loader = DataLoader(TensorDataset(*validation), 256) if batched else [validation]
-    with torch.no_grad():
-        right = sum(int((net(x).argmax(1) == y).sum()) for x, y in loader)
-    net.train()
-    return right / len(validation[1])
-
-
-def save(net: nn.Module, optimizer: torch.optim.Optimizer, epoch: int, found: float, best: float, folder: str) -> float:
-    state = {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
-    torch.save(state, f"{folder}/last.pt")
-    if found > best:
-        torch.save(state, f"{folder}/best.pt")
-    return max(best, found)
-
-
-def plain(sets: Sets, epochs: int) -> float:
-    generator = torch.Generator().manual_seed(42)
-    loader = DataLoader(TensorDataset(*sets[0]), BATCH, shuffle=True, generator=generator)
-    return epochs_of(sets, epochs, lambda: loader, fused=False)
-
-
-def optimized(sets: Sets, epochs: int) -> float:
-    x, y = sets[0]
-    return epochs_of(sets, epochs, lambda: ((x[i], y[i]) for i in torch.randperm(len(x)).split(BATCH)), fused=True)
+def table(work: str, rows: dict[str, dict[str, Any]]) -> str:
+    """Return a work's figures as a table in Markdown."""
+    lines = [f"\n**{WORKS[work].title}**, batch {WORKS[work].batch}, {WORKS[work].steps} steps\n"]
+    lines += ["| trainer | µs a step | of the plain loop | of the hand-optimized loop |", "|---|---:|---:|---:|"]
+    for name, row in sorted(rows.items(), key=lambda item: item[1]["to_plain"]["median"]):
+        ratios = [f"{r['median']:.2f} ({r['min']:.2f}-{r['max']:.2f})" for r in (row["to_plain"], row["to_optimized"])]
+        lines.append(f"| {name} | {row['us_per_step']:.0f} | {ratios[0]} | {ratios[1]} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    epochs, rounds = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 20), (2, 5)))
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", nargs="+", choices=list(WORKS), default=list(WORKS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    times: dict[str, list[float]] = {"plain": [], "optimized": [], "ours": []}
-    for _ in range(rounds + 1):  # the first round warms up
-        with tempfile.TemporaryDirectory() as folder:
-            session = open_session(epochs, Path(folder))
-            sets = tuple(session.task.split(name).tensors for name in ("train", "validation"))
-            torch.use_deterministic_algorithms(False)
-            times["plain"].append(plain(sets, epochs))  # type: ignore[arg-type]
-            times["optimized"].append(optimized(sets, epochs))  # type: ignore[arg-type]
-            torch.use_deterministic_algorithms(True)
-            times["ours"].append(ours(session))
-            steps = session.plan.steps
-    report(times, steps)
-
-
-def report(times: dict[str, list[float]], steps: int) -> None:
-    ratios = {name: statistics.median(a / b for a, b in zip(times[name][1:], times["plain"][1:], strict=True)) for name in times}
-    rows = {
-        name: {"us_per_step": round(statistics.median(v[1:]) / steps * 1e6, 1), "to_plain": round(ratios[name], 3)}
-        for name, v in times.items()
-    }
-    print(json.dumps(rows))
+    found = {work: measure(work, arguments.rounds) for work in arguments.work}
+    print(json.dumps(found) if arguments.json else "\n".join(table(work, rows) for work, rows in found.items()))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ STATE: dict[str, Callable[[dict[str, Any]], None]] = {
     "step": lambda tree: tree.update(step=tree["step"] - 1),
     "history": _drop("history", []),
     "first loss": _drop("first_loss", 0.0),
-    "interval": lambda tree: tree["interval"].update(losses=[], sizes=[], norms=[], parameters=torch.zeros(0, 0)),
+    "interval": lambda tree: tree["interval"].update(loss_sum=0.0, steps=0, kept=torch.zeros(0, 0)),
     "head of the chain": _drop("chain", {"entries": 0, "value": "0" * 32}),
 }
 

@@ -20,7 +20,8 @@ from mltrainer.tasks.loading import OpenTask
 from mltrainer.tools.training_orchestrator.averages import Average, State, delivered_state, holding
 from mltrainer.tools.training_orchestrator.batches import Plan, Step, training_steps
 from mltrainer.tools.training_orchestrator.evaluation import measure
-from mltrainer.tools.training_orchestrator.recorder import Interval, NonFiniteError, Recorder
+from mltrainer.tools.training_orchestrator.interval import Interval
+from mltrainer.tools.training_orchestrator.recorder import NonFiniteError, Recorder
 from mltrainer.tools.training_orchestrator.stepping import Stepper
 from mltrainer.tools.training_orchestrator.stopping import best_row, patience_is_over, plateaus
 
@@ -102,7 +103,6 @@ class Trainer:
         self.layers = [named[place][0] for place in self.layer_places]
         self.parameter_names = [name for name, _ in named]
         self.history: list[dict[str, Any]] = []
-        self.first_loss: float | None = None
         self.step = 0
         self.last_step = min(plan.steps, max_steps or plan.steps)
         self.stops_at_difference = stops_at_difference
@@ -132,7 +132,7 @@ class Trainer:
             "delivered": self._delivered,
             "step": self.step,
             "history": list(self.history),
-            "first_loss": self.first_loss,
+            "first_loss": self.recorder.first_loss,
             "interval": self.recorder.interval.tree(),
             "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
             "gradients": self.recorder.gradients_sha256,
@@ -151,10 +151,10 @@ class Trainer:
         """Continue from a checkpoint's tree, in the middle of an epoch too."""
         self._load(tree)
         self.history = list(tree["history"])
-        self.first_loss = tree["first_loss"]
+        self.recorder.first_loss = tree["first_loss"]
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
         size = self.step * len(self.parameters) * 4
-        self.recorder.rewind(head, Interval.from_tree(tree["interval"]), tree["gradients"], size)
+        self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.model.load_state_dict(tree["model"], strict=True)
@@ -241,9 +241,7 @@ class Trainer:
     def _fetch(self) -> bool:
         """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
         lines = self.recorder.fetch(self.stepper.may_overflow())
-        losses = self.recorder.interval.losses
-        if losses:
-            self.first_loss = losses[0] if self.first_loss is None else self.first_loss
+        if losses := self.recorder.interval.recent["losses"]:
             self.sinks.progress(self.step, losses[-1])
         return self._differs(lines)
 
@@ -289,14 +287,13 @@ class Trainer:
         return Stage.STOP if diverged else Stage.CHECKPOINT
 
     def _row(self, now: float, ratios: list[float]) -> dict[str, Any]:
-        clip_norm = self.config.clip.norm if self.config.clip else None
         seconds = now - self._row_started
         train, validation = self.task.split("train"), self.task.split("validation")
         return {
             "epoch": self.plan.place(self.step)[0] + 1,
             "step": self.step,
             "lr": self.rate(self.step),
-            **self.recorder.interval.row(clip_norm, self.layer_places),
+            **self.recorder.interval.row(self.layer_places),
             "update_ratios": ratios,
             "train": self._measure("train", sample_positions(len(train), len(validation))),
             "validation": self._measure("validation"),

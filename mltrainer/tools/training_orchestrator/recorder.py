@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import statistics
-from dataclasses import dataclass, field
+from collections import deque
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,66 +16,20 @@ from torch import Tensor
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
+from mltrainer.tools.training_orchestrator.interval import Interval
 from mltrainer.workspace import machine_faults
 
 FETCH_STEPS = 64  # numbers are fetched from the device together, every so many steps
-RECENT_STEPS = 8  # how many steps before a number that is not finite are shown with it
+RECENT_TIMES = 10_000  # over so many steps the step time is summed up
 GRADIENTS_FILE = "gradients.f32"
 GRADIENTS_BYTES = 256 * 2**20  # beyond this, norms per parameter and step are not kept; the chain still is
 
 
-@dataclass
-class Interval:
-    """The steps since the last row of the history: part of a checkpoint, so that a resumed row is the same row."""
-
-    losses: list[float] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    skipped: int = 0
-    parameter_norms: list[Tensor] = field(default_factory=list)
-
-    def tree(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it."""
-        blocks = torch.cat(self.parameter_norms) if self.parameter_norms else torch.zeros(0, 0)
-        kept = {"losses": list(self.losses), "sizes": list(self.sizes), "norms": list(self.norms), "skipped": self.skipped}
-        return {**kept, "parameters": blocks}
-
-    @classmethod
-    def from_tree(cls, tree: dict[str, Any]) -> Interval:
-        """Return the interval that a checkpoint holds."""
-        blocks = [tree["parameters"]] if len(tree["parameters"]) else []
-        return cls(list(tree["losses"]), list(tree["sizes"]), list(tree["norms"]), tree["skipped"], blocks)
-
-    def extend(self, losses: list[float], sizes: list[int], norms: list[float], parameter_norms: Tensor) -> None:
-        """Take in steps; of one that was skipped, because its gradients overflowed, there are no norms."""
-        finite = [math.isfinite(norm) for norm in norms]
-        self.losses += losses
-        self.sizes += sizes
-        self.norms += [norm for norm in norms if math.isfinite(norm)]
-        self.skipped += finite.count(False)
-        self.parameter_norms.append(parameter_norms[torch.tensor(finite)].float())
-
-    def row(self, clip_norm: float | None, layer_places: list[int]) -> dict[str, Any]:
-        """Return the interval's part of a history row: losses and gradient norms before clipping."""
-        total = sum(self.sizes)
-        norms = self.norms or [0.0]  # every step was skipped
-        columns = torch.cat(self.parameter_norms)[:, layer_places].numpy() if self.norms else np.zeros((1, len(layer_places)))
-        clipped = sum(norm > clip_norm for norm in norms) if clip_norm is not None else 0
-        return {
-            "train_loss": math.fsum(loss * size for loss, size in zip(self.losses, self.sizes, strict=True)) / max(1, total),
-            "grad_norm": {"median": statistics.median(norms), "max": max(norms), "min": min(norms)},
-            "layer_norms": [float(v) for v in np.median(columns, axis=0)],
-            "clipped": clipped / len(norms),
-            "skipped": self.skipped / len(self.sizes),
-        }
-
-
-@dataclass
 class Timings:
-    """Durations of this process; they are not part of what is reproduced."""
+    """Step times of this process; they are not part of what is reproduced. The last `RECENT_TIMES` are kept."""
 
-    step_s: list[float] = field(default_factory=list)
-    wait_s: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
 
     def summary(self) -> dict[str, float]:
         """Return median and 95th percentile of the step time, in microseconds."""
@@ -87,6 +41,11 @@ class Timings:
     def shortest_us(self) -> float:
         """Return the shortest step time in microseconds, which other work on the machine disturbs least."""
         return min(self.step_s, default=0.0) * 1e6
+
+    def rate(self) -> float:
+        """Return steps per second over the last 200 steps."""
+        last = list(itertools.islice(reversed(self.step_s), 200))
+        return len(last) / sum(last) if last else 0.0
 
 
 class NonFiniteError(Exception):
@@ -112,12 +71,17 @@ class Recorder:
         parameters: How many trainable parameter tensors the model has.
         device: Where the numbers are collected.
         planned_steps: Steps of the whole run, which bounds the size of the gradients' file.
+        clip_norm: The norm above which a step's gradients are clipped, to count those steps.
     """
 
-    def __init__(self, folder: Path, parameters: int, device: torch.device, planned_steps: int) -> None:
+    def __init__(
+        self, folder: Path, parameters: int, device: torch.device, planned_steps: int, clip_norm: float | None = None
+    ) -> None:
         self.folder = folder
         self.head = Head()
         self.interval = Interval()
+        self.first_loss: float | None = None
+        self._clip_norm = clip_norm
         self.timings = Timings()
         self._losses = torch.zeros(FETCH_STEPS, device=device)
         self._totals = torch.zeros(FETCH_STEPS, device=device)
@@ -169,12 +133,11 @@ class Recorder:
         self._keep_gradients(norms[:kept])
         if bad is not None:
             what = "gradient" if math.isfinite(losses[bad]) else "loss"
-            recent = {
-                "losses": (self.interval.losses + losses[:kept])[-RECENT_STEPS:],
-                "norms": (self.interval.norms + totals[:kept])[-RECENT_STEPS:],
-            }
-            raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), recent)
-        self.interval.extend(losses, [len(i) for i in ids], totals, norms)
+            self.interval.note(losses[:kept], totals[:kept])
+            raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
+        self.first_loss = losses[0] if self.first_loss is None else self.first_loss
+        both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
+        self.interval.extend(losses, [len(i) for i in ids], both, self._clip_norm)
         return lines
 
     def note_weights(self, step: int, sha256: str) -> list[str]:

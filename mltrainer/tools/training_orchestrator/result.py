@@ -115,7 +115,7 @@ def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
         "history": trainer.history,
         "layers": trainer.layers,
         "groups": parameter_groups(config.optimizer, session.model),
-        "first_loss": trainer.first_loss,
+        "first_loss": trainer.recorder.first_loss,
         "parameters": sum(p.numel() for p in session.model.parameters()),
     }
 

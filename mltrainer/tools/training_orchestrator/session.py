@@ -72,9 +72,9 @@ class Session:
         self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device)}
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
-        recorder = Recorder(
-            self.folder, sum(p.requires_grad for p in self.model.parameters()), torch.device(config.device), self.plan.steps
-        )
+        trainable = sum(p.requires_grad for p in self.model.parameters())
+        clip_norm = config.clip.norm if config.clip else None
+        recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clip_norm)
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, max_steps, stops)
@@ -228,8 +228,7 @@ class Session:
         now = time.perf_counter()
         if now - self._progress_at >= PROGRESS_S:
             self._progress_at = now
-            times = self.trainer.recorder.timings.step_s[-200:]
-            rate = len(times) / sum(times) if times else 0.0
+            rate = self.trainer.recorder.timings.rate()
             self.events.send("progress", step=step, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
 
     def _compare(self, lines: list[str]) -> dict[str, Any] | None:

@@ -1,0 +1,92 @@
+"""What a row of the history says of the steps before it, in bounded memory however many they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+KEPT_STEPS = 4096  # medians are over at most so many steps of an interval, evenly spaced
+RECENT_STEPS = 8  # how many steps before a number that is not finite are shown with it
+
+
+@dataclass
+class Interval:
+    """The steps since the last row of the history: part of a checkpoint, so that a resumed row is the same row.
+
+    Attributes:
+        steps: How many.
+        skipped: How many of them were skipped, because their gradients overflowed; they have no norms.
+        samples: The samples of all.
+        loss_sum: The losses, each times its samples.
+        clipped: How many norms were above the clip norm.
+        smallest: The smallest norm.
+        largest: The largest norm.
+        recent: The last losses and the last norms.
+        stride: Every so manieth step's norms are kept.
+        kept: Those norms: of all gradients together, then of each parameter; float32 of shape (steps, 1 + parameters).
+    """
+
+    steps: int = 0
+    skipped: int = 0
+    samples: int = 0
+    loss_sum: float = 0.0
+    clipped: int = 0
+    smallest: float = math.inf
+    largest: float = 0.0
+    recent: dict[str, list[float]] = field(default_factory=lambda: {"losses": [], "norms": []})
+    stride: int = 1
+    kept: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+
+    def tree(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it."""
+        return {**vars(self), "recent": {name: list(values) for name, values in self.recent.items()}}
+
+    def extend(self, losses: list[float], sizes: list[int], norms: Tensor, clip_norm: float | None) -> None:
+        """Take in the next steps.
+
+        Args:
+            losses: One a step.
+            sizes: Its samples.
+            norms: As in `kept`.
+            clip_norm: The limit above which a norm counts as clipped.
+        """
+        totals = norms[:, 0].tolist()
+        finite = [norm for norm in totals if math.isfinite(norm)]
+        self.note(losses, totals)
+        self._keep(norms)
+        self.steps += len(losses)
+        self.skipped += len(totals) - len(finite)
+        self.samples += sum(sizes)
+        self.loss_sum += math.fsum(loss * size for loss, size in zip(losses, sizes, strict=True))
+        self.clipped += sum(norm > clip_norm for norm in finite) if clip_norm is not None else 0
+        self.smallest, self.largest = min([self.smallest, *finite]), max([self.largest, *finite])
+
+    def note(self, losses: list[float], norms: list[float]) -> None:
+        """Remember the last losses and norms."""
+        for name, values in (("losses", losses), ("norms", norms)):
+            self.recent[name] = (self.recent[name] + values)[-RECENT_STEPS:]
+
+    def _keep(self, norms: Tensor) -> None:
+        """Keep the norms of every `stride`-th step; when they are too many, every second of them, and half as often then."""
+        chosen = norms[-self.steps % self.stride :: self.stride].float()
+        self.kept = torch.cat([self.kept, chosen]) if len(self.kept) else chosen
+        if len(self.kept) > KEPT_STEPS:
+            self.kept, self.stride = self.kept[::2].clone(), self.stride * 2
+
+    def row(self, layer_places: list[int]) -> dict[str, Any]:
+        """Return the interval's part of a history row: losses and gradient norms before clipping."""
+        finite = self.kept[torch.isfinite(self.kept[:, 0])].numpy()
+        medians = np.median(finite, axis=0) if len(finite) else np.zeros(self.kept.shape[1])
+        stepped = max(1, self.steps - self.skipped)
+        return {
+            "train_loss": self.loss_sum / max(1, self.samples),
+            "grad_norm": {"median": float(medians[0]), "max": self.largest, "min": min(self.smallest, self.largest)},
+            "layer_norms": [float(medians[1 + place]) for place in layer_places],
+            "clipped": self.clipped / stepped,
+            "skipped": self.skipped / max(1, self.steps),
+        }

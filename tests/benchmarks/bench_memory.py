@@ -1,0 +1,103 @@
+"""Memory: the peak of our loop beside the hand-optimized one's, and whether anything grows over 10 000 steps.
+
+Each peak is that of a process of its own, which imports the same modules and opens the same data first.
+
+    python tests/benchmarks/bench_memory.py [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from tests.benchmarks.loops import by_hand, ours
+from tests.benchmarks.loops.work import WORKS
+
+GROWTH_STEPS = (1_000, 10_000)
+
+
+def peak_mb() -> float:
+    """Return this process's largest resident memory so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def train(trainer: str, work: str) -> None:
+    """Train in this process and print its peak."""
+    torch.set_num_threads(1)
+    WORKS[work].data()
+    {"ours": ours.seconds, "optimized": by_hand.optimized}[trainer](work)
+    print(json.dumps({"peak_mb": peak_mb()}))
+
+
+def grow() -> None:
+    """Train 10 000 steps and print the resident memory on the way."""
+    torch.set_num_threads(1)
+    epochs = -(-GROWTH_STEPS[1] // (WORKS["digits"].steps // WORKS["digits"].epochs))
+    seen: dict[int, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        session = ours.open_session("digits", Path(folder), epochs)
+        stepper = session.trainer.stepper
+        take = stepper.take
+
+        def watched(number: int, *rest: object) -> object:
+            if number in GROWTH_STEPS:
+                seen[number] = resident_mb()
+            return take(number, *rest)  # type: ignore[arg-type]
+
+        stepper.take = watched  # type: ignore[method-assign, assignment]
+        session.train()
+    print(json.dumps(seen))
+
+
+def resident_mb() -> float:
+    """Return this process's resident memory now, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def child(*arguments: str) -> dict[str, float]:
+    """Return what this program prints in a process of its own."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_memory", *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(said.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--train", nargs=2, metavar=("TRAINER", "WORK"), help=argparse.SUPPRESS)
+    parser.add_argument("--grow", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.train:
+        train(*arguments.train)
+    elif arguments.grow:
+        grow()
+    else:
+        compare(arguments.rounds)
+
+
+def compare(rounds: int) -> None:
+    """Print the peaks side by side, and the growth."""
+    for work in WORKS:
+        peaks = {
+            trainer: statistics.median(child("--train", trainer, work)["peak_mb"] for _ in range(rounds))
+            for trainer in ("optimized", "ours")
+        }
+        ratio = peaks["ours"] / peaks["optimized"]
+        print(f"{work}: hand-optimized {peaks['optimized']:.0f} MB, mltrainer {peaks['ours']:.0f} MB, ratio {ratio:.3f}")
+    before, after = child("--grow").values()
+    print(f"after {GROWTH_STEPS[0]} steps {before:.1f} MB, after {GROWTH_STEPS[1]} steps {after:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
