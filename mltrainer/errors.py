@@ -64,6 +64,10 @@ class MachineError(MltrainerError):
     exit_code = 7
 
 
+class KilledError(MltrainerError):
+    """The system killed a tool, most often because memory ran out."""
+
+
 class StoppedError(MltrainerError):
     """The user or the system asked the program to stop; ``exit_code`` is 130 or 143."""
 

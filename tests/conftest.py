@@ -108,7 +108,8 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
     return Project(folder)
 
 
-LAUNCHING = tuple(f"mltrainer.{name}" for name in ("phases.localizing", "phases.planning", "phases.runs", "workflow.forking"))
+LAUNCHERS = ("phases.localizing", "phases.planning", "phases.runs", "workflow.exploring", "workflow.forking")
+LAUNCHING = tuple(f"mltrainer.{name}" for name in LAUNCHERS)
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ class ToolPage(Strict):
     )
     inputs: list[str]
     outputs: list[str]
+    settings: dict[str, Number] = Field(default_factory=dict, description="the numbers that the tool decides by")
 
 
 class GuidePage(Strict):

@@ -47,6 +47,7 @@ def line_chart(
     *,
     x_label: str,
     y_label: str,
+    log_x: bool = False,
     log_y: bool = False,
     marks: Sequence[Mark] = (),
     include: Sequence[float] = (),
@@ -60,6 +61,7 @@ def line_chart(
         series: The lines; values that are not finite leave gaps, marked by crosses at the top.
         x_label: Name and unit of the horizontal axis.
         y_label: Name and unit of the vertical axis.
+        log_x: Use a log axis along the bottom; every x is positive then.
         log_y: Use a log axis; values that are not positive are gaps then, too.
         marks: Places on the horizontal axis to point at.
         include: Values that the vertical axis must reach, such as 0.
@@ -77,7 +79,7 @@ def line_chart(
     )
     left = 44 + max(width_of(name) for _, name in y_scale.ticks)
     top = legend_end + (16 + 15 * len(marks) if marks else 22 if gaps else 16)
-    box = Box(left, top, WIDTH - 22, height - 48, _x_scale(x_values), y_scale)
+    box = Box(left, top, WIDTH - 22, height - 48, logarithmic(x_values) if log_x else _x_scale(x_values), y_scale)
     lines = [part for nr, s in enumerate(series) for part in _drawn(box, s, colour_of(nr))]
     crosses = [_gap(box, x) for x in thin([(x, 0.0) for x in gaps], 40)]
     return picture(title, description, height, [*legend, *grid(box, x_label, y_label), *_marks(box, marks), *lines, *crosses])

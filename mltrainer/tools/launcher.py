@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from mltrainer.configs.pages import ToolPage, tool_page
-from mltrainer.errors import InputError, MltrainerError, StoppedError, error_for_exit
+from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, error_for_exit
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import Project, machine_faults, write_atomic, write_json
 
@@ -153,7 +153,7 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
     if stopped in (signal.SIGINT, signal.SIGTERM):
         raise StoppedError("interrupted", exit_code=128 + stopped, mend="type the same command again to go on")
     if code == -signal.SIGKILL:
-        raise MltrainerError(
+        raise KilledError(
             "the tool was killed (signal 9); out of memory is the usual cause",
             where=log,
             mend="type the same command again to go on from the last checkpoint, or lower batch_size",

@@ -118,7 +118,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         where, mend = str(error.filename or folder.name), "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=where, mend=mend)
-    if _is_memory(error):
+    if is_out_of_memory(error):
         return MachineError(f"out of memory: {error}"[:500], mend="lower batch_size or the model's size, then plan again")
     text = redact("".join(traceback.format_exception(error)))
     with contextlib.suppress(MltrainerError):
@@ -135,7 +135,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), mend="report this fault with that file")
 
 
-def _is_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Return whether memory ran out: Python's, a GPU's, or the CPU's, for which torch has no type of its own."""
     signs = ("not enough memory", "can't allocate memory")
     return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or any(sign in str(error) for sign in signs)

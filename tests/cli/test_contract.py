@@ -25,7 +25,7 @@ from tests.conftest import Cli
 
 PROMISED = {  # every command of the contract that there is
     *("init", "run", "phase run", "status", "gate check", "gate waive", "reproduce", "runs list", "runs show", "runs compare"),
-    *("checkpoints list", "checkpoints verify", "checkpoints export", "diagnose", "doctor", "guide"),
+    *("checkpoints list", "checkpoints verify", "checkpoints export", "diagnose", "doctor", "guide", "lr-find"),
 }
 HEAVY = ("torch", "numpy", "sklearn", "scipy", "pandas", "matplotlib")
 
@@ -122,7 +122,7 @@ def test_json_is_one_object_and_nothing_else(project: Project, cli: Cli, line: s
 def test_every_command_with_json_is_tried_here() -> None:
     with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
     tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
-    assert with_json == tried | {"reproduce", "fork"}  # tested where runs are trained
+    assert with_json == tried | {"reproduce", "fork", "lr-find", "batch-size", "profile"}  # tested where runs are trained
 
 
 def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:
@@ -236,6 +236,7 @@ def test_two_runs_are_compared_to_the_step_at_which_they_part(project: Project, 
 USAGE = [
     *("nonsense", "--nonsense", "runs", "gate", "phase run", "phase run nonsense", "gate check nonsense", "run --until nonsense"),
     *("gate waive", "gate waive baseline", "gate waive baseline finished", "runs show", "runs compare baseline", "status extra"),
+    *("lr-find --from 0", "lr-find --steps 1", "batch-size --from 0", "profile --steps many"),
     *("reproduce --steps 0", "reproduce --steps many", "checkpoints export --format nonsense", "phase run planning --set"),
     *("init one --project two",),
 ]

@@ -171,6 +171,7 @@ def test_a_wrong_list_of_formats_is_refused(formats: str) -> None:
         ("hyperparameter_tuner", TuningTemplate),
         ("checkpoint_manager", ProductionTemplate),
         ("training_monitor", TrainingChanges),
+        ("training_explorer", TrainingChanges),
     ],
 )
 def test_the_example_config_of_each_tool_is_valid(tool: str, model: Any) -> None:

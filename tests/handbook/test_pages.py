@@ -50,6 +50,7 @@ REQUIRED = [
     "tools/hyperparameter_tuner/README.md",
     "tools/checkpoint_manager/README.md",
     "tools/training_monitor/README.md",
+    "tools/training_explorer/README.md",
 ]
 
 

@@ -1,0 +1,166 @@
+"""What the measured numbers suggest: pure functions of plain values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+
+Row = dict[str, Any]
+ROUNDING = 1e-6  # a loss that changes by less than this share of itself changed by rounding
+LINEAR = ("sgd", "lars")  # their update is as large as the gradient, or held to a share of the weights
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A value to try, or None, and why."""
+
+    value: float | None
+    reason: str
+
+
+# --- the learning rate ----------------------------------------------------------------------------
+
+
+def log_spaced(low: float, high: float, count: int) -> list[float]:
+    """Return `count` values (at least 2) from `low` to `high`, each the same multiple of the one before."""
+    return [low * (high / low) ** (place / (count - 1)) for place in range(count)]
+
+
+class Smoothing:
+    """An exponential mean without the bias to its start (Kingma and Ba, 2015, arXiv 1412.6980, section 3).
+
+    Args:
+        beta: Share of the mean so far in the next one; it looks back over about 1 / (1 - beta) values.
+    """
+
+    def __init__(self, beta: float) -> None:
+        self._beta, self._mean, self._count = beta, 0.0, 0
+
+    def add(self, value: float) -> float:
+        """Take one more value in, and return the mean."""
+        self._count += 1
+        self._mean = self._beta * self._mean + (1 - self._beta) * value
+        return self._mean / (1 - self._beta**self._count)
+
+
+def diverged(smoothed: Sequence[float], factor: float) -> bool:
+    """Return whether the last smoothed loss is `factor` times the best, or not a number; a best below 0 counts by its size."""
+    best = min(smoothed)
+    return not smoothed[-1] <= best + (factor - 1) * abs(best)
+
+
+def suggest_rate(
+    rates: Sequence[float], losses: Sequence[float], smoothed: Sequence[float], margin: float, clear_fall: float
+) -> Suggestion:
+    """Return the learning rate at which the smoothed loss falls steepest over the rate's logarithm.
+
+    The range test is Smith's (2017, arXiv 1506.01186, section 3.3). The steepest place may lie close to where the loss
+    turns, so the rate of the lowest loss, divided by `margin`, is the most that is suggested.
+
+    Args:
+        rates: Rising, one per step.
+        losses: Of each step; only the last may be not finite.
+        smoothed: The same, smoothed.
+        margin: How many times smaller than the rate of the lowest loss.
+        clear_fall: How many times the noise of a single loss the fall must be.
+    """
+    count = sum(map(math.isfinite, smoothed))
+    start = max(3, count // 10)  # the first tenth shows the loss, and its noise, before anything is learned
+    if count <= start:
+        return Suggestion(None, f"the loss left the finite numbers or diverged within {count} steps: begin lower, with --from")
+    lowest = min(range(count), key=smoothed.__getitem__)
+    before, noise = statistics.fmean(losses[:start]), _noise(losses[: max(lowest, start)])
+    fall = before - smoothed[lowest]
+    if lowest < start or fall <= clear_fall * noise + ROUNDING * abs(before):
+        return Suggestion(
+            None, f"the loss never fell clearly: {before:.4g} at the start, at best {smoothed[lowest]:.4g} (noise {noise:.2g})"
+        )
+    steepest = min(range(start, lowest + 1), key=lambda place: _slope(rates, smoothed, place))
+    bound = rates[lowest] / margin
+    told = f"the loss falls steepest at {rates[steepest]:.2g} and is lowest at {rates[lowest]:.2g}"
+    if bound < rates[steepest]:
+        return Suggestion(_rounded(bound), f"{told}, which divided by {margin:g} keeps away from where it turns")
+    return Suggestion(_rounded(rates[steepest]), told)
+
+
+def _noise(losses: Sequence[float]) -> float:
+    """Return the standard deviation of single losses around a slow trend, from the median change of one to the next."""
+    changes = [abs(after - before) for before, after in itertools.pairwise(losses)]
+    return statistics.median(changes) / 0.954  # of two normal numbers, the median distance is 0.954 standard deviations
+
+
+def _slope(rates: Sequence[float], smoothed: Sequence[float], place: int) -> float:
+    """Return the change of the loss per factor e of the rate, over the step before and the one after."""
+    after = place + 1 if place + 1 < len(smoothed) and math.isfinite(smoothed[place + 1]) else place
+    return (smoothed[after] - smoothed[place - 1]) / math.log(rates[after] / rates[place - 1])
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.2g}")
+
+
+# --- the batch size -------------------------------------------------------------------------------
+
+
+def doubled(first: int, samples: int) -> Iterator[int]:
+    """Yield `first`, twice it and so on, up to the number of samples; at least one size."""
+    size = min(first, samples)
+    while size <= samples:
+        yield size
+        size *= 2
+
+
+def needed_mb(rows: Sequence[Row]) -> float:
+    """Return the peak to expect of twice the last batch: what grew with the last doubling grows twice as much."""
+    peaks = [row["peak_mb"] for row in rows[-2:]]
+    return float(peaks[-1] + 2 * max(0.0, peaks[-1] - peaks[0]))
+
+
+def suggest_size(rows: Sequence[Row], near_best: float) -> Suggestion:
+    """Return the smallest batch whose throughput is within a share of the best.
+
+    Args:
+        rows: `batch_size` and `samples_per_s` of each size that fits, rising.
+        near_best: The share.
+    """
+    if not rows:
+        return Suggestion(None, "not one batch size fits: begin with a smaller one, with --from")
+    best = max(rows, key=lambda row: float(row["samples_per_s"]))
+    chosen = next(row for row in rows if row["samples_per_s"] >= (1 - near_best) * best["samples_per_s"])
+    rate = f"{chosen['samples_per_s']:,.0f} samples/s"
+    if chosen is best:
+        return Suggestion(chosen["batch_size"], f"{rate}, the most of all")
+    more = best["samples_per_s"] / chosen["samples_per_s"] - 1
+    return Suggestion(chosen["batch_size"], f"{rate}; {best['batch_size']} would bring only {more:.1%} more")
+
+
+def adaptations(size: int, config: TrainingConfig) -> list[Row]:
+    """Return the ways to train with micro-batches of another size, as config changes (`set`), each with what it means (`why`).
+
+    With more samples in a step the learning rate grows: with SGD as they do (Goyal et al., 2017, arXiv 1706.02677), with
+    optimizers that divide by the gradients' size as their root does (Malladi et al., 2022, arXiv 2205.10287).
+    """
+    samples, lr = config.batch_size * config.accumulate, config.optimizer.lr
+    found: list[Row] = []
+    if size != config.batch_size and samples % size == 0:
+        found.append(
+            {
+                "set": {"batch_size": size, "accumulate": samples // size},
+                "why": f"{samples} samples in a step, as now: the rate fits",
+            }
+        )
+    if size != samples:
+        linear = config.optimizer.name in LINEAR
+        rate = _rounded(lr * (size / samples if linear else math.sqrt(size / samples)))
+        law = "as the samples do" if linear else "as their root does"
+        change = {"batch_size": size, "accumulate": 1, "optimizer.lr": rate}
+        found.append(
+            {"set": change, "why": f"{size} samples in a step instead of {samples}; the rate changes {law}, a start only"}
+        )
+    return found
