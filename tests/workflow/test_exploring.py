@@ -168,6 +168,21 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
     assert found["state"]["changed"] == []
 
 
+def test_more_steps_than_the_config_has_are_profiled(new: Project, cli: Cli) -> None:
+    short = (
+        "--set",
+        "epochs=1",
+        "--set",
+        "schedule.name=polynomial",
+        "--set",
+        "accumulate=2",
+        "--set",
+        "optimizer.sam={rho: 0.05}",
+    )
+    found = cli("profile", "--json", "--steps", "3", "--project", new.root, *short).json
+    assert (found["steps"], min(row["us"] for row in found["sections"]) > 0) == (3, True)
+
+
 def test_the_trace_can_be_read_by_viewers(new: Project, cli: Cli) -> None:
     said = cli("profile", "--steps", "2", "--project", new.root)
     assert "operator" in said.out

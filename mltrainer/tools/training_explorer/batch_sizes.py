@@ -16,7 +16,7 @@ from mltrainer.tools.training_explorer.decisions import doubled, needed_mb
 from mltrainer.tools.training_explorer.stepping import first_steps
 from mltrainer.tools.training_orchestrator.session import Session
 
-WARM_UP, LEAST, MOST = 2, 3, 30  # steps of a size that are not timed, and that are timed
+WARM_UP, LEAST, MOST = 1, 2, 30  # steps of a size that are not timed, and that are timed
 SECONDS = 1.0  # timed at least for the least steps, then until so much time has gone by
 
 

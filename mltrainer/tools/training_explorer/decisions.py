@@ -134,8 +134,9 @@ def suggest_size(rows: Sequence[Row], near_best: float) -> Suggestion:
     best = max(rows, key=lambda row: float(row["samples_per_s"]))
     chosen = next(row for row in rows if row["samples_per_s"] >= (1 - near_best) * best["samples_per_s"])
     rate = f"{chosen['samples_per_s']:,.0f} samples/s"
+    rate += "; smaller ones were not tried" if chosen is rows[0] else ""
     if chosen is best:
-        return Suggestion(chosen["batch_size"], f"{rate}, the most of all")
+        return Suggestion(chosen["batch_size"], f"the most of all, {rate}")
     more = best["samples_per_s"] / chosen["samples_per_s"] - 1
     return Suggestion(chosen["batch_size"], f"{rate}; {best['batch_size']} would bring only {more:.1%} more")
 
@@ -161,6 +162,6 @@ def adaptations(size: int, config: TrainingConfig) -> list[Row]:
         law = "as the samples do" if linear else "as their root does"
         change = {"batch_size": size, "accumulate": 1, "optimizer.lr": rate}
         found.append(
-            {"set": change, "why": f"{size} samples in a step instead of {samples}; the rate changes {law}, a start only"}
+            {"set": change, "why": f"{size} samples in a step instead of {samples}; the rate changes {law}: try it with lr-find"}
         )
     return found

