@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +15,7 @@ import pytest
 
 import mltrainer.tools.training_explorer.batch_sizes as batch_sizes
 import mltrainer.workflow.exploring as exploring
+from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
 from mltrainer.tools.program import Events
 from mltrainer.workspace import Project, locked
@@ -235,3 +239,18 @@ def test_a_file_that_changes_meanwhile_is_told(new: Project, cli: Cli) -> None:
     said = cli("profile", "--steps", "1", "--project", new.root)
     assert said.code == 0
     assert "these files changed meanwhile, by somebody else or by your code: notes.txt" in said.out
+
+
+# --- policy and weight ----------------------------------------------------------------------------
+
+
+def test_every_number_of_the_tools_page_is_read() -> None:
+    folder = Path(exploring.__file__).parents[1]
+    paths = [Path(exploring.__file__), *(folder / "tools/training_explorer").glob("*.py")]
+    source = "".join(path.read_text() for path in paths)
+    assert set(re.findall(r'settings(?:"\])?\["(\w+)"\]', source)) == set(tool_page("training_explorer", None).settings)
+
+
+def test_the_commands_own_process_does_not_import_torch() -> None:
+    code = "import sys, mltrainer.workflow.exploring, mltrainer.cli.exploring\nassert not {'torch', 'numpy'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
