@@ -152,13 +152,21 @@ def test_numpy_scalars_become_plain_values() -> None:
     assert [type(v) for v in (found["a"], found["b"], found["c"][0])] == [float, int, bool]
 
 
+def test_keys_may_be_tuples_as_in_the_state_of_some_optimizers(tmp_path: Path) -> None:
+    tree = {"state": {(0, 1): torch.ones(2), (0, 2): "x"}}
+    save(tmp_path / STEP, snapshot(tree), {})
+    found = load(tmp_path / STEP)[0]
+    assert list(found["state"]) == [(0, 1), (0, 2)]
+    assert torch.equal(found["state"][0, 1], torch.ones(2))
+
+
 @pytest.mark.parametrize(
     ("value", "named"),
     [
         (np.ones(2), "numpy.ndarray"),
         ({1, 2}, "builtins.set"),
         (b"bytes", "builtins.bytes"),
-        ({(1, 2): 3}, "keys"),
+        ({frozenset((1, 2)): 3}, "keys"),
         (torch.ones(2).to_sparse(), "torch.sparse_coo"),
         (torch.ones(2, device="meta"), "meta"),
     ],

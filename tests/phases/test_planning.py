@@ -142,6 +142,8 @@ def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
         "weight_decay": 1e-4,
         "decay_norms_and_biases": True,
         "groups": [],
+        "sam": None,
+        "lookahead": None,
     }
 
 
