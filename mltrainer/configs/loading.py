@@ -13,7 +13,10 @@ from mltrainer.configs import yaml
 from mltrainer.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
-EXCLUSIVE = frozenset(("evaluate",))  # groups of which one key at a time is given: every n epochs, or every n steps
+EXCLUSIVE = {  # of these keys of a group one at a time is given: so many epochs, or so many steps
+    "evaluate": ("every_n_epochs", "every_n_steps"),
+    "schedule": ("warmup_epochs", "warmup_steps"),
+}
 
 
 class Strict(BaseModel):
@@ -170,13 +173,18 @@ def assign(values: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[s
     result = values
     for key, item in sorted(changes, key=lambda change: not change[0].endswith(".name")):
         group, _, last = key.rpartition(".")
-        alone = _is_renamed(result.get(group), last, item) or (group in EXCLUSIVE and item is not None)
-        result = {**result, group: {last: item}} if alone else _set(result, key.split("."), item, key)
+        held = result.get(group)
+        if isinstance(held, dict):
+            renamed = last == "name" and held.get("name") != item
+            result = {**result, group: {} if renamed else yielding(group, held, {last: item})}
+        result = _set(result, key.split("."), item, key)
     return result
 
 
-def _is_renamed(group: Any, key: str, item: Any) -> bool:
-    return key == "name" and isinstance(group, dict) and group.get("name") != item
+def yielding(group: str, old: dict[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a group's old values without those that give way to a new one, because one at a time is given."""
+    rivals = EXCLUSIVE.get(group, ())
+    return {key: value for key, value in old.items() if key not in rivals} if any(map(new.get, rivals)) else old
 
 
 def _set(value: dict[str, Any], keys: list[str], item: Any, key: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mltrainer.configs.loading import Strict
 
@@ -18,7 +18,18 @@ class _Schedule(Strict):
     """What every schedule has: a warm-up, which reaches the base rate at its last step."""
 
     warmup_epochs: float = Field(0, ge=0, description="epochs of warm-up; may be a fraction")
+    warmup_steps: int = Field(0, ge=0, description="steps of warm-up, in place of epochs")
     warmup: Literal["linear", "cosine"] = Field("linear", description="shape of the warm-up")
+
+    @model_validator(mode="after")
+    def _one_warmup(self) -> _Schedule:
+        if self.warmup_epochs and self.warmup_steps:
+            raise ValueError("give either warmup_epochs or warmup_steps, and leave the other 0")
+        return self
+
+    def warmed_up(self, per_epoch: int) -> int:
+        """Return the last step of the warm-up; 0 for none."""
+        return self.warmup_steps or round(self.warmup_epochs * per_epoch)
 
     def share(self, step: int, steps: int, per_epoch: int) -> float:
         """Return the share of the base rate.
@@ -161,8 +172,66 @@ class Plateau(_Schedule):
         return max(self.final, self.factor**reductions)
 
 
+class Part(Strict):
+    """A schedule that holds for a while, fitted to the steps of that while."""
+
+    schedule: Annotated[
+        Constant | Linear | Cosine | CosineRestarts | OneCycle | Polynomial | Exponential | StepDecay | Cyclical,
+        Field(discriminator="name"),
+    ]
+    epochs: float | None = Field(None, gt=0, description="how long it holds; may be a fraction")
+    steps: int | None = Field(None, ge=1, description="how long it holds, in place of epochs")
+    factor: float = Field(1.0, gt=0, le=1, description="share of the learning rate that it works with")
+
+    @model_validator(mode="after")
+    def _fits_in(self) -> Part:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give either epochs or steps")
+        if self.schedule.warmup_epochs or self.schedule.warmup_steps:
+            raise ValueError("a part has no warm-up of its own: give warmup_epochs or warmup_steps beside parts")
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lasts as long as the run."""
+        return self.epochs is None and self.steps is None
+
+    def length(self, per_epoch: int) -> int:
+        """Return for how many steps it holds, at least one; 0 for one that lasts as long as the run."""
+        return 0 if self.is_open else self.steps or max(1, round((self.epochs or 0) * per_epoch))
+
+
+class Sequence(_Schedule):
+    """Schedules one after another; the last one takes what is left of the run. None can be `plateau`, which has no length."""
+
+    name: Literal["sequence"] = "sequence"
+    parts: list[Part] = Field(min_length=1, description="schedules with the epochs or steps for which each holds")
+
+    @model_validator(mode="after")
+    def _only_the_last_is_open(self) -> Sequence:
+        for number, part in enumerate(self.parts, 1):
+            if part.is_open and number < len(self.parts):
+                raise ValueError(f"part {number} needs epochs or steps: only the last part takes what is left")
+        if not self.parts[-1].is_open:
+            raise ValueError("the last part takes what is left of the run: give it neither epochs nor steps")
+        return self
+
+    def closed(self, per_epoch: int) -> int:
+        """Return the steps of all parts but the last."""
+        return sum(part.length(per_epoch) for part in self.parts)
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return the share of the part that the step lies in."""
+        for part in self.parts[:-1]:
+            length = part.length(per_epoch)
+            if step <= length:
+                return part.factor * part.schedule.share(step, length, per_epoch)
+            step, steps = step - length, steps - length
+        return self.parts[-1].factor * self.parts[-1].schedule.share(step, steps, per_epoch)
+
+
 Schedule = Annotated[
-    Constant | Linear | Cosine | CosineRestarts | OneCycle | Polynomial | Exponential | StepDecay | Cyclical | Plateau,
+    Constant | Linear | Cosine | CosineRestarts | OneCycle | Polynomial | Exponential | StepDecay | Cyclical | Plateau | Sequence,
     Field(discriminator="name"),
 ]
 
@@ -176,7 +245,7 @@ def learning_rate(config: Schedule, base: float, steps: int, steps_per_epoch: in
         steps: Steps of the whole run; the schedule is fitted to what the warm-up leaves of them.
         steps_per_epoch: Steps of an epoch.
     """
-    warmup = min(round(config.warmup_epochs * steps_per_epoch), steps)
+    warmup = min(config.warmed_up(steps_per_epoch), steps)
     left = max(1, steps - warmup)
 
     def rate(step: int) -> float:
@@ -186,6 +255,14 @@ def learning_rate(config: Schedule, base: float, steps: int, steps_per_epoch: in
         return base * config.share(step - warmup, left, steps_per_epoch)
 
     return rate
+
+
+def unreached(config: Schedule, steps: int, steps_per_epoch: int) -> str | None:
+    """Return what is wrong with a sequence whose last part a run of so many steps would not reach; None if it would."""
+    if not isinstance(config, Sequence):
+        return None
+    before = config.warmed_up(steps_per_epoch) + config.closed(steps_per_epoch)
+    return None if before < steps else f"warm-up and parts before the last take {before} steps; the run has {steps}"
 
 
 def preview(config: Schedule, base: float, steps: int, steps_per_epoch: int, points: int = 200) -> list[list[float]]:

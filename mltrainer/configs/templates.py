@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from mltrainer.configs.loading import EXCLUSIVE, Strict, flatten, known_keys, validate
+from mltrainer.configs.loading import Strict, flatten, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 
@@ -168,7 +168,7 @@ def production_template(project: Path | None) -> dict[str, Any]:
 
 
 def overlay(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return a config with some keys changed; a group that changes its `name`, or whose keys exclude one another, whole.
+    """Return a config with some keys changed; a group that changes its `name` whole; of keys that exclude one another, the new.
 
     Args:
         config: Nested values, such as a full training config.
@@ -178,10 +178,10 @@ def overlay(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _joined(key: str, old: Any, new: Any) -> Any:
-    if key in EXCLUSIVE or not isinstance(old, dict) or not isinstance(new, dict):
+    if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     is_renamed = old.get("name") != new.get("name", old.get("name"))
-    return new if is_renamed else overlay(old, new)
+    return new if is_renamed else overlay(yielding(key, old, new), new)
 
 
 def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

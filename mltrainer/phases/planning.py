@@ -20,9 +20,10 @@ from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.loading import assign, flatten, parse_assignment, read_text, validate, validate_values
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
-from mltrainer.configs.schedules import preview
+from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, baseline_template
+from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.localizing import HASH_SEED, MEMORY, NOTHING, Change, find_cause
 from mltrainer.phases.runs import ORCHESTRATOR, RESULT_FILE
@@ -75,6 +76,7 @@ def run(ctx: Context) -> Result:
     free_mb = available_mb()
     probes = probe(ctx, config)
     portable = _portable_cost(ctx, config, probes[0]) if config.numerics == "portable" else None
+    schedule = _schedule(config, probes[0])
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
     files = probes[0]["code_files"]
@@ -84,7 +86,7 @@ def run(ctx: Context) -> Result:
         "numerics_class": probes[0]["numerics_class"],
         "libraries": probes[0]["libraries"],
         "precision": probes[0]["precision"],
-        "schedule": _schedule(config, probes[0]),
+        "schedule": schedule,
         "estimate": {
             **estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
             "portable_cost": portable,
@@ -95,7 +97,14 @@ def run(ctx: Context) -> Result:
 
 
 def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:
+    """Return the schedule's preview.
+
+    Raises:
+        InputError: The run ends before the last part of a sequence begins.
+    """
     steps, per_epoch = probe["planned_steps"], probe["planned_steps"] // probe["planned_epochs"]
+    if (fault := unreached(config.schedule, steps, per_epoch)) is not None:
+        raise InputError(fault, where="schedule.parts", mend="shorten the parts, or raise epochs, then plan again")
     return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 

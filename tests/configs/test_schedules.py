@@ -7,12 +7,19 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from mltrainer.configs.loading import assign, parse_assignment
 from mltrainer.configs.project import Metric
-from mltrainer.configs.schedules import Plateau, Schedule, learning_rate, preview
+from mltrainer.configs.schedules import Plateau, Schedule, learning_rate, preview, unreached
+from mltrainer.configs.templates import overlay
 from mltrainer.tools.training_orchestrator.stopping import plateaus
 
+PARTS = [
+    {"epochs": 2, "schedule": {"name": "linear", "final": 0.5}},
+    {"steps": 30, "factor": 0.5, "schedule": {"name": "step", "every_n_epochs": 1, "gamma": 0.5}},
+    {"schedule": {"name": "cosine", "final": 0.1}},
+]
 NAMES = (
     "constant",
     "linear",
@@ -24,12 +31,17 @@ NAMES = (
     "step",
     "cyclical",
     "plateau",
+    "sequence",
 )
 
 
 def schedule(name: str, **options: object) -> Schedule:
     found: Schedule = TypeAdapter(Schedule).validate_python({"name": name, **options})
     return found
+
+
+def cosine(progress: float) -> float:
+    return 0.1 + 0.9 * (1 + math.cos(math.pi * progress)) / 2
 
 
 # 100 steps of 10 epochs, base rate 2
@@ -48,6 +60,15 @@ CLOSED_FORMS = {
     "cyclical": (schedule("cyclical", period_epochs=4, low=0.5), {1: 1.0, 11: 1.5, 21: 2.0, 31: 1.5, 41: 1.0}),
     "linear warm-up": (schedule("constant", warmup_epochs=2), {1: 0.1, 10: 1.0, 20: 2.0, 21: 2.0}),
     "cosine warm-up": (schedule("constant", warmup_epochs=2, warmup="cosine"), {10: 1.0, 20: 2.0}),
+    "warm-up in steps": (schedule("linear", warmup_steps=50, final=0.5), {25: 1.0, 50: 2.0, 51: 2 * 0.99, 100: 1.0}),
+    "sequence": (
+        schedule("sequence", parts=PARTS),
+        {1: 2 * 0.975, 20: 1.0, 21: 1.0, 30: 1.0, 31: 0.5, 50: 0.25, 51: 2 * cosine(1 / 50), 75: 2 * cosine(0.5), 100: 0.2},
+    ),
+    "sequence after a warm-up": (
+        schedule("sequence", parts=PARTS, warmup_steps=10),
+        {10: 2.0, 11: 2 * 0.975, 30: 1.0, 31: 1.0, 61: 2 * cosine(1 / 40), 80: 2 * cosine(0.5), 100: 0.2},
+    ),
     "what the warm-up leaves": (schedule("linear", warmup_epochs=5), {50: 2.0, 75: 1.0, 100: 0.0}),
 }
 
@@ -69,8 +90,52 @@ def test_one_cycle_peaks_once_at_the_base_rate() -> None:
 
 @given(st.sampled_from(NAMES), st.integers(1, 60), st.integers(1, 9), st.floats(0, 12))
 def test_every_rate_lies_between_zero_and_the_base_rate(name: str, steps: int, per_epoch: int, warmup: float) -> None:
-    rate = learning_rate(schedule(name, warmup_epochs=warmup), 0.1, steps, per_epoch)
+    options = {"parts": PARTS} if name == "sequence" else {}
+    rate = learning_rate(schedule(name, warmup_epochs=warmup, **options), 0.1, steps, per_epoch)
     assert all(0 <= rate(step) <= 0.1 * (1 + 1e-12) for step in range(1, steps + 1))
+
+
+def part(name: str = "constant", **options: object) -> dict[str, object]:
+    return {"schedule": {"name": name}, **options}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], "at least 1"),
+        ([part(), part()], "part 1 needs epochs or steps"),
+        ([part(epochs=1), part(epochs=1)], "the last part takes what is left"),
+        ([part(epochs=1, steps=1), part()], "either epochs or steps"),
+        ([part(epochs=0), part()], "greater than 0"),
+        ([part("plateau", epochs=1), part()], "'plateau' found using 'name' does not match"),
+        ([part("sequence", epochs=1), part()], "'sequence' found using 'name' does not match"),
+        ([{"epochs": 1, "schedule": {"name": "linear", "warmup_epochs": 1}}, part()], "no warm-up of its own"),
+    ],
+)
+def test_a_sequence_that_makes_no_sense_is_refused(parts: list[dict[str, object]], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        schedule("sequence", parts=parts)
+
+
+def test_a_warm_up_is_given_in_epochs_or_in_steps() -> None:
+    with pytest.raises(ValidationError, match="either warmup_epochs or warmup_steps"):
+        schedule("linear", warmup_epochs=1, warmup_steps=5)
+    warm = {"schedule": {"name": "linear", "warmup_epochs": 1, "final": 0.1}}
+    changed = assign(warm, [("schedule.warmup_steps", 50)])
+    assert changed == {"schedule": {"name": "linear", "warmup_steps": 50, "final": 0.1}}
+    assert overlay(changed, warm) == warm
+
+
+def test_a_sequence_is_set_on_the_command_line() -> None:
+    given = ["schedule.parts=[{epochs: 2, schedule: {name: linear}}, {schedule: {name: cosine}}]", "schedule.name=sequence"]
+    changed = assign({"schedule": {"name": "cosine", "final": 0.1}}, map(parse_assignment, given))
+    rate = learning_rate(schedule(**changed["schedule"]), 1.0, steps=100, steps_per_epoch=10)
+    assert [rate(10), rate(20), rate(60)] == pytest.approx([0.5, 0.0, 0.5])
+
+
+@pytest.mark.parametrize(("steps", "reaches"), [(51, True), (50, False)])
+def test_a_run_that_ends_before_the_last_part_is_known(steps: int, reaches: bool) -> None:
+    assert (unreached(schedule("sequence", parts=PARTS), steps, 10) is None) is reaches
 
 
 def history(*values: float) -> list[dict[str, object]]:
