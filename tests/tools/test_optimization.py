@@ -13,7 +13,8 @@ from torch import nn
 from mltrainer.configs.optimizers import AdamW, Lamb, Lion, Optimizer, Sam, Sgd
 from mltrainer.errors import InputError
 from mltrainer.tools.training_orchestrator import optimization
-from mltrainer.tools.training_orchestrator.optimization import KINDS, build_optimizer, own_average, parameter_groups
+from mltrainer.tools.training_orchestrator.groups import block, layer_shares, parameter_groups
+from mltrainer.tools.training_orchestrator.optimization import KINDS, build_optimizer, own_average
 from tests.tools.digits_runs import make, same, train
 
 HAS_BITSANDBYTES = importlib.util.find_spec("bitsandbytes") is not None
@@ -60,6 +61,49 @@ def test_of_several_groups_the_first_that_matches_counts() -> None:
         (0.0, 1e-4): ["0.bias", "1.bias"],
         (0.1, 0.5): ["2.weight", "2.bias"],
     }
+
+
+class Encoder(nn.Module):
+    """Parameters of its own, an embedding, two numbered blocks, a norm and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = nn.Parameter(torch.zeros(1, 4))
+        self.embed = nn.Linear(4, 4)
+        self.blocks = nn.ModuleList(nn.ModuleDict({"attend": nn.Linear(4, 4), "norm": nn.LayerNorm(4)}) for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(4), nn.Linear(4, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("blocks.3.attn.2.weight", "blocks.3"), ("head.weight", "head"), ("place", ""), ("0.1.weight", "0"), ("a.b.bias", "a.b")],
+)
+def test_a_block_is_an_entry_of_a_numbered_container_or_a_module(name: str, expected: str) -> None:
+    assert block(name) == expected
+
+
+def test_each_block_below_the_head_learns_at_less() -> None:
+    shares = layer_shares(dict(Encoder().named_parameters()), 0.5)
+    assert (shares["place"], shares["embed.bias"]) == (0.5**4, 0.5**3)
+    assert (shares["blocks.0.attend.weight"], shares["blocks.1.norm.bias"], shares["norm.weight"]) == (0.25, 0.5, 0.5)
+    assert (shares["head.weight"], shares["head.bias"]) == (1.0, 1.0)
+
+
+def test_layer_decay_multiplies_with_a_group_and_shows_as_groups() -> None:
+    model = two_layers()
+    model[1].requires_grad_(False)
+    found = parameter_groups(optimizer("sgd", layer_decay=0.5, groups=[{"match": "bias$", "lr": 0.1}]), model)
+    assert [(group["lr"], group["parameters"]) for group in found] == [
+        (0.5, ["0.weight"]),
+        (0.05, ["0.bias"]),
+        (1.0, ["2.weight"]),
+        (0.1, ["2.bias"]),
+    ]
+
+
+def test_layer_decay_sets_the_rate_of_a_step(tmp_path: Path) -> None:
+    chosen = {"optimizer": {"name": "adamw", "lr": 0.01, "layer_decay": 0.5}, "epochs": 1}
+    assert [group["lr"] for group in train(make(tmp_path / "a"), **chosen)["groups"]] == [0.5, 1.0]
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from mltrainer.configs.optimizers import Lookahead, Optimizer, Sam
 from mltrainer.errors import InputError
+from mltrainer.tools.training_orchestrator.groups import parameter_groups
 
 # Where each kind is, and the kernels that are asked for: those that pass over memory once, where there are some for the CPU;
 # else those that take all parameters together.
@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
 }
 SHARE = "share"  # a group's entry beside the optimizer's own: its share of the scheduled learning rate
-NOT_OPTIONS = ("name", "groups", "decay_norms_and_biases", "sam", "lookahead")
+NOT_OPTIONS = ("name", "groups", "layer_decay", "decay_norms_and_biases", "sam", "lookahead")
 
 
 def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
@@ -102,22 +102,3 @@ def own_average(optimizer: Any) -> dict[Tensor, Tensor] | None:
         for p, kept in zip(parameters, trained, strict=True):
             p.copy_(kept)
     return average
-
-
-def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the groups in the order of their first parameter: share of the learning rate, weight decay, parameters' names."""
-    groups: dict[tuple[float, float], list[str]] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            groups.setdefault(_settings(config, name, parameter), []).append(name)
-    return [{"lr": lr, "weight_decay": decay, "parameters": names} for (lr, decay), names in groups.items()]
-
-
-def _settings(config: Optimizer, name: str, parameter: Tensor) -> tuple[float, float]:
-    """Return a parameter's share of the learning rate and its weight decay."""
-    group = next((group for group in config.groups if re.search(group.match, name)), None)
-    decays = config.decay_norms_and_biases or parameter.dim() >= 2
-    decay = config.weight_decay if decays else 0.0
-    if group is None:
-        return 1.0, decay
-    return group.lr, decay if group.weight_decay is None else group.weight_decay

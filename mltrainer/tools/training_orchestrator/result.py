@@ -15,8 +15,8 @@ from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.reproducibility.numerics import libraries
 from mltrainer.tools.training_orchestrator.evaluation import as_numbers, outputs
+from mltrainer.tools.training_orchestrator.groups import parameter_groups
 from mltrainer.tools.training_orchestrator.loop import Outcome
-from mltrainer.tools.training_orchestrator.optimization import parameter_groups
 from mltrainer.tools.training_orchestrator.precision import choose
 from mltrainer.tools.training_orchestrator.session import Session
 from mltrainer.tools.training_orchestrator.stopping import best_row
