@@ -21,9 +21,21 @@ FLOORS = [
     {"configs"},
     {"handbook"},
     {"workspace"},
-    {"errors", "__init__"},
+    {"errors", "callbacks", "__init__"},
 ]
-TORCH_FREE = ["cli", "workflow", "phases", "reports", "diagnostics", "configs", "handbook", "workspace", "errors", "doctor"]
+TORCH_FREE = [
+    "cli",
+    "workflow",
+    "phases",
+    "reports",
+    "diagnostics",
+    "configs",
+    "handbook",
+    "workspace",
+    "errors",
+    "doctor",
+    "callbacks",
+]
 
 
 def modules() -> dict[str, Path]:

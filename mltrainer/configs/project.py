@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mltrainer.configs import yaml
 from mltrainer.configs.averaging import Averaging
@@ -169,6 +169,17 @@ class Loader(Strict):
     workers: int = Field(0, ge=0, le=64, description="loader processes for data sets that are not in memory")
 
 
+class Callback(Strict):
+    """A class of the user's own that watches a run, or takes part in it: see `mltrainer.callbacks`."""
+
+    use: str = Field(description='the class: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the class")
+
+
+def _spelled_out(given: Any) -> Any:
+    return {"use": given} if isinstance(given, str) else given
+
+
 class ProjectConfig(Strict):
     """`mltrainer.yaml`: the one file a user must write."""
 
@@ -225,6 +236,9 @@ class TrainingConfig(ProjectConfig):
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
     loader: Loader = Field(default_factory=lambda: Loader())
+    callbacks: list[Annotated[Callback, BeforeValidator(_spelled_out, json_schema_input_type=str | Callback)]] = Field(
+        default_factory=list, description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
+    )
 
     @model_validator(mode="after")
     def _portable_means_one_thread(self) -> TrainingConfig:

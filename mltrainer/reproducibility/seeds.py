@@ -7,8 +7,10 @@ needs no saved generator state: the position is the state.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -46,6 +48,22 @@ def seed_everything(value: int) -> None:
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
     seed_torch(value)
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Put the generators of Python, NumPy and torch back after a block, however it ends."""
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    python, numpy, states = random.getstate(), np.random.get_state(), [each.get_state() for each in generators]
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        for each, state in zip(generators, states, strict=True):
+            each.set_state(state)
 
 
 def epoch_order(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:

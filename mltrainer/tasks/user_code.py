@@ -78,13 +78,13 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
     found = getattr(import_module(use, root), class_name, None)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise _no_such_task(sys.modules[module_name], class_name, found)
-    _check_options(found, options)
+    check_options(found, options, "task.options")
     with user_code(root, f"making {class_name}"):
         return found(**options)
 
 
-def import_module(use: str, root: Path) -> ModuleType:
-    """Return the module of `task.use`, imported from the project.
+def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
+    """Return the module of a "module.path:ClassName", imported from the project; `where` names the config's key.
 
     Raises:
         InputError: There is none, or it fails; with the nearest name, or the line.
@@ -99,7 +99,7 @@ def import_module(use: str, root: Path) -> ModuleType:
     except InputError as error:
         cause = error.__cause__
         if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
-            raise InputError(f"there is no module {name!r} in {root.name}{_near_module(name, root)}", where="task.use") from cause
+            raise InputError(f"there is no module {name!r} in {root.name}{_near_module(name, root)}", where=where) from cause
         raise
 
 
@@ -115,7 +115,12 @@ def _no_such_task(module: ModuleType, name: str, found: Any) -> InputError:
     return InputError(f"{module.__name__} {what}; its tasks are: {', '.join(tasks) or 'none'}", where="task.use")
 
 
-def _check_options(kind: type[Task], options: dict[str, Any]) -> None:
+def check_options(kind: type, options: dict[str, Any], where: str) -> None:
+    """Refuse options that a class does not take, and the lack of one that it needs; `where` names the config's key.
+
+    Raises:
+        InputError: With the nearest name.
+    """
     parameters = inspect.signature(kind).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
@@ -124,7 +129,7 @@ def _check_options(kind: type[Task], options: dict[str, Any]) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
-            raise InputError(f"{kind.__name__} takes no option {name!r}; {hint}", where="task.options")
+            raise InputError(f"{kind.__name__} takes no option {name!r}; {hint}", where=where)
     lacking = [name for name in known if parameters[name].default is inspect.Parameter.empty and name not in options]
     if lacking:
-        raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where="task.options")
+        raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where=where)

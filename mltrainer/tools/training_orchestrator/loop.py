@@ -19,6 +19,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.loading import OpenTask
 from mltrainer.tools.training_orchestrator.averages import Average, State, delivered_state, holding
 from mltrainer.tools.training_orchestrator.batches import Plan, Step, training_steps
+from mltrainer.tools.training_orchestrator.callbacks import Callbacks
 from mltrainer.tools.training_orchestrator.evaluation import measure
 from mltrainer.tools.training_orchestrator.interval import Interval
 from mltrainer.tools.training_orchestrator.recorder import NonFiniteError, Recorder
@@ -77,6 +78,7 @@ class Trainer:
         plan: Where each step lies.
         recorder: What writes the chain.
         sinks: Where events go.
+        callbacks: The user's own, of which some take part in each step.
         max_steps: Stop after this step, for a probe or a short reproduction.
         stops_at_difference: Whether the first difference from another run ends this one.
     """
@@ -89,12 +91,14 @@ class Trainer:
         plan: Plan,
         recorder: Recorder,
         sinks: Sinks,
+        callbacks: Callbacks,
         max_steps: int | None = None,
         stops_at_difference: bool = True,
     ) -> None:
         self.task, self.model, self.config, self.plan = task, model, config, plan
-        self.recorder, self.sinks = recorder, sinks
+        self.recorder, self.sinks, self.callbacks = recorder, sinks, callbacks
         self.stepper = Stepper(task.task, model, config)
+        callbacks.attach(self.stepper)
         self.average = Average(model, config, plan)
         self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
         self.parameters = self.stepper.parameters
@@ -129,6 +133,7 @@ class Trainer:
             "model": self.model.state_dict(),
             **self.stepper.state_dict(),
             "average": self.average.state_dict(),
+            "callbacks": self.callbacks.state_dict(),
             "delivered": self._delivered,
             "step": self.step,
             "history": list(self.history),
@@ -160,6 +165,7 @@ class Trainer:
         self.model.load_state_dict(tree["model"], strict=True)
         self.stepper.load_state_dict(tree)
         self.average.load_state_dict(tree["average"])
+        self.callbacks.load_state_dict(tree["callbacks"])
         self.step = tree["step"]
 
     # --- the machine ---

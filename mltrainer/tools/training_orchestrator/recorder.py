@@ -83,6 +83,7 @@ class Recorder:
         self.first_loss: float | None = None
         self._clip_norm = clip_norm
         self.timings = Timings()
+        self.fetched: list[tuple[int, float, float]] = []  # step, loss and gradient norm of what was fetched last
         self._losses = torch.zeros(FETCH_STEPS, device=device)
         self._totals = torch.zeros(FETCH_STEPS, device=device)
         self._norms = torch.zeros(FETCH_STEPS, parameters, device=device)
@@ -116,9 +117,10 @@ class Recorder:
             NonFiniteError: A loss or a gradient norm is NaN or infinite; the lines up to that step are written.
         """
         count = len(self._ids)
+        losses, totals = self._losses[:count].tolist(), self._totals[:count].tolist()
+        self.fetched = list(zip(range(self._first_step, self._first_step + count), losses, totals, strict=True))
         if count == 0:
             return []
-        losses, totals = self._losses[:count].tolist(), self._totals[:count].tolist()
         norms = self._norms[:count].cpu()
         good = [math.isfinite(loss) and (overflows or math.isfinite(total)) for loss, total in zip(losses, totals, strict=True)]
         bad = good.index(False) if False in good else None

@@ -24,6 +24,7 @@ from mltrainer.reproducibility.numerics import numerics_class
 from mltrainer.tasks.loading import OpenTask, check_model, open_task
 from mltrainer.tools.program import Events
 from mltrainer.tools.training_orchestrator.batches import Plan, plan_for
+from mltrainer.tools.training_orchestrator.callbacks import Callbacks
 from mltrainer.tools.training_orchestrator.evaluation import measure
 from mltrainer.tools.training_orchestrator.gpu import GpuWatch
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
@@ -63,6 +64,7 @@ class Session:
         self._tracer = self._begin_trace()
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = open_task(config, self.root)
+        self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = self.task.task.model()
@@ -77,7 +79,7 @@ class Session:
         recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clip_norm)
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
-        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, max_steps, stops)
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, max_steps, stops)
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, self.job["run"])
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
@@ -210,9 +212,11 @@ class Session:
     def _save(self, tree: dict[str, Any], step: int, must_stay: bool) -> None:
         if self._keeps_checkpoints:
             self.checkpoints.submit(tree, step, self.trainer.history, must_stay)
+            self.callbacks.checkpoint(step)
 
     def _row(self, row: dict[str, Any]) -> None:
         self._log("row", **row)
+        self.callbacks.evaluation(row)
         shown = {f"validation_{name}": value for name, value in row["validation"].items()}
         self.events.send(
             "row",
@@ -225,6 +229,7 @@ class Session:
         )
 
     def _progress(self, step: int, loss: float) -> None:
+        self.callbacks.steps(self.trainer.recorder.fetched)
         now = time.perf_counter()
         if now - self._progress_at >= PROGRESS_S:
             self._progress_at = now
@@ -262,11 +267,18 @@ class Session:
         self.events.send(
             "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
         )
+        self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
         for interruption in outcome.interruptions:
             self._log("stopped", **interruption)
+        self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
         return outcome
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what a callback is told of the run when it begins or goes on."""
+        of_job = {key: self.job[key] for key in ("run", "phase", "purpose", "config")}
+        return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
 
 
 def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,7 @@ class Stepper:
         self.optimizer = build_optimizer(config.optimizer, model)
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
         self._autocast = autocast(config)
+        self.before_step: Callable[[int], None] = lambda _number: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
 
     def state_dict(self) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class Stepper:
         self._seed(number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group[SHARE]
+        self.before_step(number)
         loss = self._backward(step)
         self.scaler.unscale_(self.optimizer)
         gradients = self._gradients()
