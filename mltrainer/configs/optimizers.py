@@ -12,6 +12,19 @@ from mltrainer.configs.loading import Strict
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
+def pattern(value: str) -> str:
+    """Return a regular expression as it was given.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+    return value
+
+
 class Group(Strict):
     """Parameters whose names match a pattern; of several groups that match, the first counts."""
 
@@ -22,11 +35,7 @@ class Group(Strict):
     @field_validator("match")
     @classmethod
     def _compiles(cls, value: str) -> str:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"{value!r} is not a regular expression: {error}") from error
-        return value
+        return pattern(value)
 
 
 class Sam(Strict):

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from mltrainer.configs import yaml
 from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.loading import Strict, read_text, validate
-from mltrainer.configs.optimizers import AdamW, Optimizer
+from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.schedules import Cosine, Schedule
 
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
@@ -232,6 +232,12 @@ class TrainingConfig(ProjectConfig):
     numerics: Literal["native", "portable"] = Field(
         "native", description="native: this CPU's fastest kernels; portable: the same kernels on every CPU, slower, one thread"
     )
+    compile: bool = Field(False, description="compile the model's forward and backward pass; other bits than uncompiled ones")
+    channels_last: bool = Field(False, description="images in memory pixel by pixel, all channels of one together")
+    gradient_checkpointing: list[str] = Field(
+        default_factory=list,
+        description="modules whose activations are computed again in the backward pass, as patterns of their names: less memory",
+    )
     early_stopping: EarlyStopping | None = Field(default_factory=lambda: EarlyStopping())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
@@ -240,10 +246,15 @@ class TrainingConfig(ProjectConfig):
         default_factory=list, description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
     )
 
+    @field_validator("gradient_checkpointing")
+    @classmethod
+    def _are_patterns(cls, value: list[str]) -> list[str]:
+        return [pattern(one) for one in value]
+
     @model_validator(mode="after")
     def _portable_means_one_thread(self) -> TrainingConfig:
-        if self.numerics == "portable" and (self.threads != 1 or self.device != "cpu"):
-            raise ValueError("numerics: portable needs threads: 1 and device: cpu")
+        if self.numerics == "portable" and (self.threads != 1 or self.device != "cpu" or self.compile):
+            raise ValueError("numerics: portable needs threads: 1 and device: cpu, and compile: false")
         return self
 
     @model_validator(mode="after")

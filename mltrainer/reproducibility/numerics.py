@@ -23,13 +23,14 @@ _OPENMP = re.compile(r"/(lib(?:gomp|iomp5|omp)[^/]*\.so\S*)")
 _SIZE = 96  # large enough that a matrix product is split between threads
 
 
-def numerics_class(device: str) -> str:
+def numerics_class(device: str, *compilers: str) -> str:
     """Return 16 hex digits that two processes share when they compute the same bits.
 
     Args:
         device: "cpu" or "cuda".
+        compilers: Versions of what makes kernels on this machine.
     """
-    sha = hashlib.sha256()
+    sha = hashlib.sha256("".join(compilers).encode())
     state = torch.default_generator.get_state()
     try:
         torch.default_generator.manual_seed(20240229)

@@ -29,7 +29,7 @@ def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path
     assert "R3" in report
 
 
-@pytest.mark.parametrize("other", ["threads=2", "device=cuda"])
+@pytest.mark.parametrize("other", ["threads=2", "device=cuda", "compile=true"])
 def test_portable_numerics_need_one_thread_on_a_cpu(tmp_path: Path, cli: Cli, other: str) -> None:
     project = write_rings(tmp_path)
     said = cli("phase", "run", "planning", "--set", "numerics=portable", "--set", other, "--project", project.root)

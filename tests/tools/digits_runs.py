@@ -76,6 +76,12 @@ def cnn():
     return nn.Sequential(features, nn.Dropout(0.3), nn.Linear(288, 10))
 
 
+def colour():
+    """Convolutions over three channels: the order of channels in memory matters."""
+    features = nn.Sequential(nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 3, 3), nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(features, nn.Dropout(0.3), nn.Linear(128, 10))
+
+
 class Digits(mltrainer.Task):
     def __init__(self, model="mlp", n=120, greedy=False):
         self.name, self.n, self.greedy = model, n, greedy
@@ -84,7 +90,7 @@ class Digits(mltrainer.Task):
         return Moved(self.n)
 
     def model(self):
-        return {"mlp": mlp, "cnn": cnn, "lstm": Rows, "transformer": Attention}[self.name]()
+        return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention}[self.name]()
 
     def loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets)

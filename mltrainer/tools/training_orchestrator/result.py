@@ -13,7 +13,6 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
-from mltrainer.reproducibility.numerics import libraries
 from mltrainer.tools.training_orchestrator.evaluation import as_numbers, outputs
 from mltrainer.tools.training_orchestrator.groups import parameter_groups
 from mltrainer.tools.training_orchestrator.loop import Outcome
@@ -76,7 +75,7 @@ def _identity(session: Session) -> dict[str, Any]:
         "threads": config.threads,
         "numerics": config.numerics,
         "precision": dataclasses.asdict(choose(config.precision, config.device)),
-        "libraries": libraries(),
+        "libraries": session.libraries,
         "rehearsal": session.rehearsal,
         "data": session.task.facts() if job["purpose"] == "probe" else None,
     }

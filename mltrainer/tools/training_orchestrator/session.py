@@ -20,7 +20,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import determinism, fingerprint, seeds
-from mltrainer.reproducibility.numerics import numerics_class
+from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.loading import OpenTask, check_model, open_task
 from mltrainer.tools.program import Events
 from mltrainer.tools.training_orchestrator.batches import Plan, plan_for
@@ -28,6 +28,7 @@ from mltrainer.tools.training_orchestrator.callbacks import Callbacks
 from mltrainer.tools.training_orchestrator.evaluation import measure
 from mltrainer.tools.training_orchestrator.gpu import GpuWatch
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
+from mltrainer.tools.training_orchestrator.preparing import compiled_with, prepare_model
 from mltrainer.tools.training_orchestrator.recorder import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.tools.training_orchestrator.saving import Checkpoints
 from mltrainer.tools.training_orchestrator.tracing import Tracer
@@ -71,7 +72,10 @@ class Session:
         check_model(self.task, self.model)
         self.model.to(config.device)
         self.init_sha256 = self._note_initial_weights()
-        self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device)}
+        prepare_model(self.model, config)
+        compiler = compiled_with(config)
+        self.libraries = {**libraries(), **compiler}
+        self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device, *compiler.values())}
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())

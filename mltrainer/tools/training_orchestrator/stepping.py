@@ -16,6 +16,7 @@ from mltrainer.tools.training_orchestrator.batches import Batch, Step
 from mltrainer.tools.training_orchestrator.gradients import gradient_norms, shape
 from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer
 from mltrainer.tools.training_orchestrator.precision import autocast, choose, full
+from mltrainer.tools.training_orchestrator.preparing import lay_out_like_parameters
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Stepper:
             ValueError: It is another optimizer's.
         """
         self.optimizer.load_state_dict(state["optimizer"])
+        lay_out_like_parameters(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
 
     def take(self, number: int, rate: float, step: Step) -> Measured:

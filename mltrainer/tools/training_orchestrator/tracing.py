@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
@@ -84,6 +85,7 @@ class Tracer:
     def _gradient_hook(self, name: str) -> Callable[[Tensor], None]:
         return lambda parameter: self._tensors("backward", name, parameter.grad)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _tensors(self, what: str, name: str, found: Any) -> None:
         if self._position() >= self._first_step:
             self.note(what, name, tensors_digest(found))
