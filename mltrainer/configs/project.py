@@ -164,9 +164,18 @@ class Checkpoint(Strict):
 
 
 class Loader(Strict):
-    """How samples reach the model; in-memory data is gathered directly and needs no workers."""
+    """How samples that are not in memory reach the model; nothing here changes the bits."""
 
-    workers: int = Field(0, ge=0, le=64, description="loader processes for data sets that are not in memory")
+    workers: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = Field(
+        "auto", description="loader processes; auto: as few as planning finds to keep the steps fed"
+    )
+    prefetch: int = Field(2, ge=1, le=1024, description="batches that each loader process reads ahead")
+    pin_memory: bool = Field(True, description="where the device is a GPU: copy to it from memory that stays in place")
+
+    @property
+    def processes(self) -> int:
+        """The loader processes; none while `auto` has not been measured."""
+        return 0 if self.workers == "auto" else self.workers
 
 
 class Callback(Strict):
@@ -264,6 +273,12 @@ class TrainingConfig(ProjectConfig):
         if self.precision == "fp16" and self.optimizer.sam is not None:
             raise ValueError("precision: fp16 does not go with sam: take bf16")
         return self
+
+    def with_workers(self, found: int) -> TrainingConfig:
+        """Return the config with what planning found in place of `loader.workers: auto`."""
+        if self.loader.workers != "auto":
+            return self
+        return self.model_copy(update={"loader": self.loader.model_copy(update={"workers": found})})
 
     @property
     def data_seed(self) -> int:

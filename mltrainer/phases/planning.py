@@ -273,7 +273,7 @@ def _middle(steps: int) -> int:
 
 def _other_workers(config: TrainingConfig) -> dict[str, Any]:
     """Return the config with one worker less; none stay none, since a data set may be unfit for other processes."""
-    return {**config.model_dump(), "loader": {"workers": max(0, config.loader.workers - 1)}}
+    return {**config.model_dump(), "loader": {**config.loader.model_dump(), "workers": max(0, config.loader.processes - 1)}}
 
 
 def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
     """Return why the probes differ; what no pair of processes shows is what only the second probe did: go on half-way."""
     steps = int(ctx.page.settings["probe_steps"])
     workers = Change("workers", job={"config": _other_workers(config)})
-    changes = [NOTHING, HASH_SEED, *([workers] if config.loader.workers else []), MEMORY]
+    changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
     found = find_cause(ctx.project, _job(ctx, config, "cause", steps), changes, 1, ctx.tell)
     step = difference["step"] if difference else 0
     kind = "state" if step > _middle(steps) else "chance"

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import random
 from collections.abc import Iterator, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,13 @@ class Samples:
         ids: Their ids in the whole set, in the split's order, int64.
         tensors: In memory: one row per sample in each, targets last; None where `dataset` is given.
         dataset: A map-style data set with these samples in this order; None where `tensors` are given.
+        loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
     """
 
     ids: np.ndarray
     tensors: tuple[Tensor, ...] | None = None
     dataset: Dataset[Any] | None = None
+    loaders: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)

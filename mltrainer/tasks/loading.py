@@ -69,6 +69,11 @@ class OpenTask:
             self._taken["test"] = self._holdings.take("test")
         return self._taken["test"]
 
+    def close(self) -> None:
+        """End the worker processes that were kept for the next evaluation."""
+        for samples in self._taken.values():
+            samples.loaders.clear()
+
     def facts(self) -> dict[str, Any]:
         """Return what records hold of the data; of the test split only its size and digests of its rows were looked at."""
         repeats = self._holdings.repeats()

@@ -120,6 +120,12 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         return MachineError(error.strerror or str(error), where=where, mend=mend)
     if is_out_of_memory(error):
         return MachineError(f"out of memory: {error}"[:500], mend="lower batch_size or the model's size, then plan again")
+    if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
+        return InputError(
+            f"a process that loads your samples ended: {error}",
+            where="loader.workers",
+            mend="mltrainer phase run planning --set loader.workers=0 loads in one process, where your code's own error shows",
+        )
     text = redact("".join(traceback.format_exception(error)))
     with contextlib.suppress(MltrainerError):
         write_atomic(folder / CRASH_FILE, text.encode())

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from mltrainer.errors import MltrainerError
 from mltrainer.reproducibility import seeds
-from mltrainer.tools.training_orchestrator import batches
+from mltrainer.tools.training_orchestrator import reading
 from mltrainer.tools.training_orchestrator.loop import Trainer
 from tests.tools.digits_runs import STEPS, job, make, part_of, same, train
 
@@ -161,7 +161,7 @@ def test_an_order_from_a_generator_that_goes_on_is_found_out(tmp_path: Path, mon
 STEP_KEYS = {seeds.key(42, "step", step) for step in range(STEPS + 1)}
 SEED_EVERYTHING = seeds.seed_everything
 UNSEEDED = {
-    "sample": (batches._Addressed, "__getitem__", lambda self, address: self.samples.dataset[address[1]]),
+    "sample": (reading._Addressed, "__getitem__", lambda self, address: self.dataset[address[1]]),
     "step": (seeds, "seed_everything", lambda value: None if value in STEP_KEYS else SEED_EVERYTHING(value)),
 }
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.loading import Samples
+from mltrainer.tools.training_orchestrator.reading import Batch as Batch
+from mltrainer.tools.training_orchestrator.reading import batches_of, make_loader
 
-Batch = tuple[Tensor, ...]
 BLOCK_BYTES = 8 * 2**20  # rows are gathered in blocks of this size: one large gather is cheaper than many small ones
 EVALUATION_BATCH = 256
 
@@ -107,27 +106,8 @@ def _cut(ids: np.ndarray, block: list[Tensor], plan: Plan) -> Iterator[Step]:
         yield Step(ids[rows], micros[number * plan.accumulate : (number + 1) * plan.accumulate])
 
 
-class _Addressed(Dataset[Any]):
-    """A map-style data set whose samples draw from generators keyed by (seed, epoch, sample id)."""
-
-    def __init__(self, samples: Samples, seed: int, purpose: str) -> None:
-        self.samples, self.seed, self.purpose = samples, seed, purpose
-
-    def __getitem__(self, address: tuple[int, int]) -> Any:
-        epoch, position = address
-        seeds.seed_everything(seeds.key(self.seed, self.purpose, epoch, int(self.samples.ids[position])))
-        assert self.samples.dataset is not None
-        return self.samples.dataset[position]
-
-
-def _loader(samples: Samples, seed: int, purpose: str, addresses: list[list[tuple[int, int]]] | Any, workers: int) -> Any:
-    own = torch.Generator().manual_seed(seeds.key(seed, "loader"))  # else iterating draws from the global generator
-    dataset = _Addressed(samples, seed, purpose)
-    return DataLoader(dataset, batch_sampler=addresses, num_workers=workers, generator=own)
-
-
 @dataclass(frozen=True)
-class _Addresses:
+class Addresses:
     """The (epoch, position) of every sample of every micro-batch after a step, in order."""
 
     plan: Plan
@@ -147,9 +127,9 @@ class _Addresses:
 
 
 def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int) -> Iterator[Step]:
+    """Yield steps from one loader, whose workers live as long as the run."""
     device = torch.device(config.device)
-    addresses = _Addresses(plan, config.seed, start)
-    micros = iter(_loader(samples, config.seed, "sample", addresses, config.loader.workers))
+    micros = batches_of(make_loader(samples, config, "sample", Addresses(plan, config.seed, start)), device)
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
         order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples))
@@ -157,12 +137,7 @@ def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int) ->
         for low in range(skip, plan.samples, plan.step_samples):
             positions = order[low : low + plan.step_samples]
             count = math.ceil(len(positions) / plan.batch_size)
-            yield Step(samples.ids[positions], [_on(next(micros), device) for _ in range(count)])
-
-
-def _on(batch: Any, device: torch.device) -> Batch:
-    parts = batch if isinstance(batch, (tuple, list)) else (batch,)
-    return tuple(part.to(device, non_blocking=True) if isinstance(part, Tensor) else part for part in parts)
+            yield Step(samples.ids[positions], [next(micros) for _ in range(count)])
 
 
 def evaluation_batches(samples: Samples, positions: np.ndarray, config: TrainingConfig, split: str) -> Iterator[Batch]:
@@ -173,7 +148,21 @@ def evaluation_batches(samples: Samples, positions: np.ndarray, config: Training
         for part in index.split(EVALUATION_BATCH):
             yield tuple(t.index_select(0, part).to(device, non_blocking=True) for t in samples.tensors)
         return
-    chunks = [positions[low : low + EVALUATION_BATCH].tolist() for low in range(0, len(positions), EVALUATION_BATCH)]
-    addresses = [[(0, position) for position in chunk] for chunk in chunks]
-    for batch in _loader(samples, config.seed, f"evaluate-{split}", addresses, config.loader.workers):
-        yield _on(batch, device)
+    if split not in samples.loaders:
+        samples.loaders[split] = make_loader(samples, config, f"evaluate-{split}", _Chosen(), keep_workers=True)
+    samples.loaders[split].batch_sampler.positions = positions
+    yield from batches_of(samples.loaders[split], device)
+
+
+class _Chosen:
+    """The (epoch, position) of every sample of every batch of an evaluation; the positions are set before each."""
+
+    def __init__(self) -> None:
+        self.positions = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.positions) / EVALUATION_BATCH)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for low in range(0, len(self.positions), EVALUATION_BATCH):
+            yield [(0, position) for position in self.positions[low : low + EVALUATION_BATCH].tolist()]

@@ -186,6 +186,7 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = found
+        self._steps = iter(())  # ends the loader's processes
         return self.outcome
 
     def _more_to_do(self) -> bool:

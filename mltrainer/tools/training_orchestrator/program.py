@@ -47,6 +47,7 @@ def run_job(job: dict[str, Any], events: Events, stop_signal: Callable[[], str |
         outcome = session.train()
         result = seal(build_result(session, outcome, started))
         write_json(folder / "result.json", result)
+        session.task.close()
     return result
 
 
