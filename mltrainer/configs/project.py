@@ -18,6 +18,7 @@ from mltrainer.configs.schedules import Cosine, Schedule
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run planning --set KEY=VALUE)"
+MOST_WORKERS = 64
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
 
@@ -166,7 +167,7 @@ class Checkpoint(Strict):
 class Loader(Strict):
     """How samples that are not in memory reach the model; nothing here changes the bits."""
 
-    workers: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = Field(
+    workers: Literal["auto"] | Annotated[int, Field(ge=0, le=MOST_WORKERS)] = Field(
         "auto", description="loader processes; auto: as few as planning finds to keep the steps fed"
     )
     prefetch: int = Field(2, ge=1, le=1024, description="batches that each loader process reads ahead")

@@ -42,7 +42,6 @@ ONE_WAY = {  # a change never takes back a setting that already goes further
     "early_stopping.patience": min,
     "model.dropout": max,
     "schedule.warmup_epochs": max,
-    "loader.workers": max,
 }
 
 

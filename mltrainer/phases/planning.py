@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,22 +75,21 @@ def run(ctx: Context) -> Result:
         return _result(ctx, evidence, source(ctx.project.root, []), [])
     free_mb = available_mb()
     probes = probe(ctx, config)
-    portable = _portable_cost(ctx, config, probes[0]) if config.numerics == "portable" else None
+    options = what_options_bring(ctx, config, probes[0])
     schedule = _schedule(config, probes[0])
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
     files = probes[0]["code_files"]
     evidence |= {
         "data": probes[0]["data"],
-        "probe": compare(ctx, config, probes),
+        "probe": compare(ctx, _fed(config, probes[0]), probes),
+        "loader": probes[0].get("loader"),
+        "options": options,
         "numerics_class": probes[0]["numerics_class"],
         "libraries": probes[0]["libraries"],
         "precision": probes[0]["precision"],
         "schedule": schedule,
-        "estimate": {
-            **estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
-            "portable_cost": portable,
-        },
+        "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
     }
     inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
     return _result(ctx, evidence, _source(ctx, files), inputs)
@@ -229,24 +228,65 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     """Train a few steps twice, and return both results.
 
     The second time everything is changed that must not matter: it stops half-way and goes on in another process, strings
-    hash differently, another number of processes loads the samples, and new memory holds NaN.
+    hash differently, another number of processes loads the samples, and new memory holds NaN. The first one also measures how
+    many of these processes are needed, where the config leaves that open.
     """
     steps = int(ctx.page.settings["probe_steps"])
     ctx.note(f"probing {steps} steps, twice, in fresh processes; the second time stopped half-way and gone on with")
     whole = _job(ctx, config, "first", steps)
-    halves = {**_job(ctx, config, "second", steps), "resumable": True, "fill_memory": True}
-    for job in (whole, {**halves, "max_steps": _middle(steps)}, {**halves, "config": _other_workers(config)}):
-        launch(ctx.project, ORCHESTRATOR, job, ctx.tell, HASH_SEED.variables if "resumable" in job else {})
+    if config.loader.workers == "auto":
+        limits = {"seconds": "loader_seconds", "largest_wait": "loader_wait", "least_s": "loader_least_s"}
+        whole["measure_loader"] = {name: float(ctx.page.settings[setting]) for name, setting in limits.items()}
+    first = _launched(ctx, whole)
+    fed = _fed(config, first)
+    halves = {**_job(ctx, fed, "second", steps), "resumable": True, "fill_memory": True}
+    launch(ctx.project, ORCHESTRATOR, {**halves, "max_steps": _middle(steps)}, ctx.tell, HASH_SEED.variables)
+    second = _launched(ctx, {**halves, "config": _other_workers(fed)}, HASH_SEED.variables)
     shutil.rmtree(ctx.project.root / halves["folder"] / "checkpoints", ignore_errors=True)
-    return [dict(read_json(ctx.project.root / job["folder"] / RESULT_FILE)) for job in (whole, halves)]
+    return [first, second]
 
 
-def _portable_cost(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> float:
-    """Return how many times the shortest step of this CPU's own kernels the shortest portable step takes."""
-    native = config.model_copy(update={"numerics": "native"})
-    job = _job(ctx, native, "native", int(ctx.page.settings["probe_steps"]))
-    launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
-    return float(probe["shortest_step_us"] / read_json(ctx.project.root / job["folder"] / RESULT_FILE)["shortest_step_us"])
+def _launched(ctx: Context, job: dict[str, Any], variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    launch(ctx.project, ORCHESTRATOR, job, ctx.tell, variables)
+    return dict(read_json(ctx.project.root / job["folder"] / RESULT_FILE))
+
+
+def _fed(config: TrainingConfig, probe: dict[str, Any]) -> TrainingConfig:
+    """Return a config with the number of loader processes that a probe found, where it was left open."""
+    return config.with_workers((probe.get("loader") or {}).get("workers", 0))
+
+
+# Options that trade speed, memory or portability, and the value that each has where it is not used.
+OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("numerics", "native"),
+    ("precision", "fp32"),
+    ("compile", False),
+    ("channels_last", False),
+    ("gradient_checkpointing", []),
+)
+
+
+def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> list[dict[str, Any]]:
+    """Probe the config once more for each option that it uses, with only that one switched off.
+
+    Returns:
+        For each: its `key`, `value` and `plain` value, and `step_us` (the shortest step) and `peak_mb` `with` and `without` it.
+    """
+    rows, own = [], _cost(probe)
+    for key, plain in OPTIONS:
+        if getattr(config, key) == plain:
+            continue
+        ctx.note(f"probing once more without {key}, to measure what it brings")
+        other = _fed(config.model_copy(update={key: plain}), {})
+        without = _cost(_launched(ctx, _job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
+        rows.append({"key": key, "value": getattr(config, key), "plain": plain, "with": own, "without": without})
+    return rows
+
+
+def _cost(probe: dict[str, Any]) -> dict[str, float]:
+    """Return a probe's shortest step, and its peak memory: the device's, or on a CPU that of the whole process."""
+    memory = probe["memory"]
+    return {"step_us": probe["shortest_step_us"], "peak_mb": memory["device_peak_mb"] or memory["peak_rss_mb"]}
 
 
 def _job(ctx: Context, config: TrainingConfig, name: str, steps: int) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         "phase": ctx.page.phase,
         "purpose": "train",
         "folder": ctx.project.relative(folder),
-        "config": config.model_dump(),
+        "config": ctx.with_workers(config).model_dump(),
         "gate": ctx.previous,
         "contract": contract,
         "code_files": ctx.earlier["planning"]["source"]["files"],

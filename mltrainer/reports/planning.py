@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mltrainer.reports import figures, sections
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import at, counted, duration, given, megabytes, microseconds, number, share, short, size
+from mltrainer.reports.values import as_float, at, counted, duration, given, megabytes, microseconds, number, share, short, size
 from mltrainer.reproducibility.causes import sentence as cause_sentence
 
 SEVERITIES = {"error": "❌ error", "warning": "⚠️ warning", "info": "note"}
@@ -27,6 +28,8 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
         ],
         result=[
             *_probe(evidence),
+            *_options(evidence.get("options") or [], at(evidence, "config.device")),
+            *_loader(evidence.get("loader")),
             *_switches(evidence),
             *_data(evidence.get("data") or {}),
             *_environment(evidence.get("environment") or {}),
@@ -56,7 +59,6 @@ def _estimate(estimate: dict[str, Any]) -> str:
     rows = [
         ("steps", number(estimate.get("steps"))),
         ("step time, measured", microseconds(estimate.get("step_time_us"))),
-        *_portable_cost(estimate),
         ("time, estimated", f"{number(estimate.get('minutes'), 3)} minutes, budget {given(estimate.get('budget_minutes'))}"),
         ("memory, measured", f"{megabytes(estimate.get('peak_mb'))} of {megabytes(estimate.get('available_mb'))}"),
         ("one checkpoint", megabytes(estimate.get("checkpoint_mb"))),
@@ -72,9 +74,51 @@ def _precision(found: Any) -> list[str]:
     return [f"Precision {md.code(found.get('asked'))} is {md.code(found.get('chosen'))} here: {md.text(found.get('reason'))}."]
 
 
-def _portable_cost(estimate: dict[str, Any]) -> list[tuple[str, str]]:
-    cost = estimate.get("portable_cost")
-    return [("portable numerics", f"{number(cost, 3)} times the step of this CPU's own kernels, measured here")] if cost else []
+def _loader(found: Any) -> list[str]:
+    """Return how many processes load the samples, and how that was found."""
+    if not isinstance(found, dict):
+        return []
+    if found.get("in_memory"):
+        return ["The samples are in memory, so no processes load them."]
+    heads = ("processes", "samples/s", "steps would wait for data")
+    rows = [
+        (number(row.get("workers")), number(row.get("samples_per_s")), md.text(row.get("error")) or share(row.get("wait")))
+        for row in found.get("rows") or []
+    ]
+    line = (
+        f"The steps take {number(found.get('needed_per_s'))} samples/s, and reading all samples of the run one after the other "
+        f"takes {duration(found.get('reading_s'))}. As measured here, {_loaders(found.get('workers'))}."
+    )
+    return ["### Loading", line, md.table(heads, rows, "rrl")]
+
+
+def _loaders(workers: Any) -> str:
+    if not workers:
+        return "no other process will load them"
+    return "1 process will load them" if workers == 1 else f"{number(workers)} processes will load them"
+
+
+def _options(rows: list[dict[str, Any]], device: Any) -> list[str]:
+    """Return what each option brings, side by side with the same training without it."""
+    if not rows:
+        return []
+    place = "the device" if device == "cuda" else "the whole process, PyTorch itself included"
+    heads = ("option", "step", "without it", "times", "peak memory", "without it", "times")
+    cells = [
+        (
+            f"{md.code(row['key'])}: {md.setting(row['value'])} in place of {md.setting(row['plain'])}",
+            *_beside(row, "step_us", microseconds),
+            *_beside(row, "peak_mb", megabytes),
+        )
+        for row in rows
+    ]
+    note = f"The shortest of the probe's steps, without its wait for data; the peak memory of {place}."
+    return ["### What each option brings, measured here", md.table(heads, cells, "lrrrrrr"), note]
+
+
+def _beside(row: dict[str, Any], key: str, shown: Callable[[Any], str]) -> tuple[str, str, str]:
+    own, without = (as_float(at(row, f"{side}.{key}")) for side in ("with", "without"))
+    return shown(own), shown(without), number(own / without if without else None, 3)
 
 
 def _config(evidence: dict[str, Any]) -> list[str]:

@@ -208,7 +208,7 @@ def test_a_diagnostic_that_did_not_fire_suggests_nothing(healthy):
 def test_whole_numbers_stay_whole(healthy):
     for one in healthy["history"]:
         one["data_wait"] = 0.9
-    assert changes(healthy, "resource_inefficiency") == {"loader.workers": 4, "batch_size": 128}
+    assert changes(healthy, "resource_inefficiency") == {"loader.workers": "auto", "batch_size": 128}
 
 
 def test_the_room_imports_no_numerics_library():

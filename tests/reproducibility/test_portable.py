@@ -22,10 +22,11 @@ def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path
     for project, numerics in ((native, "native"), (portable, "portable")):
         assert cli("phase", "run", "planning", "--set", f"numerics={numerics}", "--project", project.root).code == 0
     assert evidence(native)["numerics_class"] != evidence(portable)["numerics_class"]
-    assert evidence(native)["estimate"]["portable_cost"] is None  # type: ignore[index]
-    assert evidence(portable)["estimate"]["portable_cost"] > 0  # type: ignore[index]
+    assert evidence(native)["options"] == []
+    (cost,) = evidence(portable)["options"]  # type: ignore[misc]
+    assert (cost["key"], cost["with"]["step_us"] > 0, cost["without"]["step_us"] > 0) == ("numerics", True, True)
     report = (portable.phase_dir("planning") / "reproducibility_manifest.md").read_text()
-    assert "times the step of this CPU's own kernels, measured here" in report
+    assert "`numerics`: portable in place of native" in report
     assert "R3" in report
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from mltrainer.errors import MltrainerError, StoppedError
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import Events, StopSignals
+from mltrainer.tools.training_orchestrator.feeding import Limits
 from mltrainer.tools.training_orchestrator.result import build_result
 from mltrainer.tools.training_orchestrator.session import Session
 from mltrainer.workspace import clear_temporary, locked, seal, write_json
@@ -45,7 +46,10 @@ def run_job(job: dict[str, Any], events: Events, stop_signal: Callable[[], str |
         session = Session(job, folder, events, stop_signal)
         session.prepare()
         outcome = session.train()
-        result = seal(build_result(session, outcome, started))
+        result = build_result(session, outcome, started)
+        if "measure_loader" in job:
+            result["loader"] = session.measure_loader(Limits(**job["measure_loader"]))
+        result = seal(result)
         write_json(folder / "result.json", result)
         session.task.close()
     return result

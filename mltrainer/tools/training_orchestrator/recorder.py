@@ -26,10 +26,11 @@ GRADIENTS_BYTES = 256 * 2**20  # beyond this, norms per parameter and step are n
 
 
 class Timings:
-    """Step times of this process; they are not part of what is reproduced. The last `RECENT_TIMES` are kept."""
+    """Times of this process's steps, and their waits for data; they are not part of what is reproduced. The last `RECENT_TIMES` are kept."""
 
     def __init__(self) -> None:
         self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
+        self.wait_s: deque[float] = deque(maxlen=RECENT_TIMES)
 
     def summary(self) -> dict[str, float]:
         """Return median and 95th percentile of the step time, in microseconds."""
@@ -38,9 +39,13 @@ class Timings:
         ordered = sorted(self.step_s)
         return {"median": statistics.median(ordered) * 1e6, "p95": ordered[int(0.95 * (len(ordered) - 1))] * 1e6}
 
+    def busy_s(self) -> list[float]:
+        """Return each step's time without its wait for data."""
+        return [step - wait for step, wait in zip(self.step_s, self.wait_s, strict=True)]
+
     def shortest_us(self) -> float:
-        """Return the shortest step time in microseconds, which other work on the machine disturbs least."""
-        return min(self.step_s, default=0.0) * 1e6
+        """Return the shortest time of a step, in microseconds: other work on the machine, and reading, disturb it least."""
+        return min(self.busy_s(), default=0.0) * 1e6
 
     def rate(self) -> float:
         """Return steps per second over the last 200 steps."""

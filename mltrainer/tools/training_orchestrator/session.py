@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from mltrainer.tools.program import Events
 from mltrainer.tools.training_orchestrator.batches import Plan, plan_for
 from mltrainer.tools.training_orchestrator.callbacks import Callbacks
 from mltrainer.tools.training_orchestrator.evaluation import measure
+from mltrainer.tools.training_orchestrator.feeding import Limits, workers_needed
 from mltrainer.tools.training_orchestrator.gpu import GpuWatch
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
 from mltrainer.tools.training_orchestrator.preparing import compiled_with, prepare_model
@@ -283,6 +285,12 @@ class Session:
         """Return what a callback is told of the run when it begins or goes on."""
         of_job = {key: self.job[key] for key in ("run", "phase", "purpose", "config")}
         return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
+
+    def measure_loader(self, limits: Limits) -> dict[str, Any]:
+        """Return how many loader processes keep this training's steps fed, measured after it; as `workers_needed`."""
+        busy = self.trainer.recorder.timings.busy_s()
+        step_s = statistics.median(busy) if busy else 0.0
+        return workers_needed(self.task.split("train"), self.config, step_s, limits)
 
 
 def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
