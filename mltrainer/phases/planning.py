@@ -16,6 +16,7 @@ from typing import Any
 import pydantic
 
 from mltrainer import handbook
+from mltrainer.checkpointing.manifest import folders
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.loading import assign, flatten, parse_assignment, read_text, validate, validate_values
@@ -242,7 +243,9 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     halves = {**_job(ctx, fed, "second", steps), "resumable": True, "fill_memory": True}
     launch(ctx.project, ORCHESTRATOR, {**halves, "max_steps": _middle(steps)}, ctx.tell, HASH_SEED.variables)
     second = _launched(ctx, {**halves, "config": _other_workers(fed)}, HASH_SEED.variables)
-    shutil.rmtree(ctx.project.root / halves["folder"] / "checkpoints", ignore_errors=True)
+    checkpoints = ctx.project.root / halves["folder"] / "checkpoints"
+    second["checkpoint_bytes"] = max(sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints))
+    shutil.rmtree(checkpoints, ignore_errors=True)
     return [first, second]
 
 
@@ -274,12 +277,13 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, An
     """
     rows, own = [], _cost(probe)
     for key, plain in OPTIONS:
-        if getattr(config, key) == plain:
+        value = probe["precision"]["chosen"] if key == "precision" else getattr(config, key)
+        if value == plain:
             continue
         ctx.note(f"probing once more without {key}, to measure what it brings")
         other = _fed(config.model_copy(update={key: plain}), {})
         without = _cost(_launched(ctx, _job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
-        rows.append({"key": key, "value": getattr(config, key), "plain": plain, "with": own, "without": without})
+        rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
     return rows
 
 
@@ -374,6 +378,6 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
         "budget_minutes": config.budget.minutes,
         "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes),
         "available_mb": free_mb,
-        "checkpoint_mb": probe["parameters"] * 4 * 3 / 2**20,
+        "checkpoint_mb": probes[-1]["checkpoint_bytes"] / 2**20,
         "disk_free_mb": disk_free / 2**20,
     }

@@ -61,7 +61,7 @@ def _estimate(estimate: dict[str, Any]) -> str:
         ("step time, measured", microseconds(estimate.get("step_time_us"))),
         ("time, estimated", f"{number(estimate.get('minutes'), 3)} minutes, budget {given(estimate.get('budget_minutes'))}"),
         ("memory, measured", f"{megabytes(estimate.get('peak_mb'))} of {megabytes(estimate.get('available_mb'))}"),
-        ("one checkpoint", megabytes(estimate.get("checkpoint_mb"))),
+        ("one checkpoint, measured", megabytes(estimate.get("checkpoint_mb"))),
         ("free on the disk", megabytes(estimate.get("disk_free_mb"))),
     ]
     return md.facts(rows)

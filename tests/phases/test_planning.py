@@ -219,7 +219,7 @@ def probe(step_us: float, peak_mb: float) -> dict[str, Any]:
         "data": {"splits": {"validation": {"samples": 50}}},
         "time_s": {"setup": 1.0},
         "memory": {"peak_rss_mb": peak_mb},
-        "parameters": 2**20,
+        "checkpoint_bytes": 12 * 2**20,
     }
 
 

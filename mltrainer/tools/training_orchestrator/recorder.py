@@ -26,7 +26,7 @@ GRADIENTS_BYTES = 256 * 2**20  # beyond this, norms per parameter and step are n
 
 
 class Timings:
-    """Times of this process's steps, and their waits for data; they are not part of what is reproduced. The last `RECENT_TIMES` are kept."""
+    """Times of this process's steps, and their waits for data: the last `RECENT_TIMES`; no part of what is reproduced."""
 
     def __init__(self) -> None:
         self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
