@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite bench scorecard wheel-test clean
+.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -50,7 +50,7 @@ suite: $(STAMP)  ## the tests, with coverage
 	$(BIN)/coverage report
 
 bench: $(STAMP)  ## the benchmarks, one program each
-	@set -e; for program in tests/benchmarks/bench_*.py; do echo "== $$program"; $(BIN)/python "$$program"; done
+	@set -e; for program in tests/benchmarks/bench_*.py; do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
 
 # The other trainers are installed, with this one, into an environment of their own: .venv stays as it is.
 $(PEERS)/.installed: pyproject.toml constraints.txt
@@ -61,6 +61,9 @@ $(PEERS)/.installed: pyproject.toml constraints.txt
 	$(PEERS_PIP) hatchling editables
 	$(PEERS_PIP) --no-build-isolation --editable '.[peers]'
 	@touch $@
+
+bench-peers: $(PEERS)/.installed  ## the training loop beside those of other trainers
+	PYTHONPATH=. $(PEERS)/bin/python tests/benchmarks/bench_training_loop.py
 
 scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md and README.md
 	$(PEERS)/bin/python -m tests.benchmarks.scorecard --jobs $(JOBS)

@@ -144,6 +144,7 @@ def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
         "groups": [],
         "sam": None,
         "lookahead": None,
+        "layer_decay": 1.0,
     }
 
 
