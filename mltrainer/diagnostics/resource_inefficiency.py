@@ -27,6 +27,17 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     return _by_wait(run, why, wait, thresholds)
 
 
+def starvation(run: Run, thresholds: Mapping[str, float]) -> dict[str, Any]:
+    """Return how long a run's loop waited for data.
+
+    Returns:
+        `share` of the time, NaN where it was not recorded; `limit`, the largest that is allowed; and `starved`, whether it was
+        more, and in all long enough to be worth mending.
+    """
+    share, limit = _wait(run), thresholds["data_wait"]
+    return {"share": share, "limit": limit, "starved": share > limit and not _waited_s(run) < thresholds["wait_s"]}
+
+
 def _wait(run: Run) -> float:
     """Return the usual share of time spent waiting for data; the first interval starts workers and does not count."""
     shares = run.series("data_wait")
@@ -54,7 +65,7 @@ def _advice(wait: float, limit: float) -> str:
 
 def _by_wait(run: Run, why: str, wait: float, thresholds: Mapping[str, float]) -> Finding:
     limit, least_s, waited_s = thresholds["data_wait"], thresholds["wait_s"], _waited_s(run)
-    fired = wait > limit and not waited_s < least_s
+    fired = starvation(run, thresholds)["starved"]
     reason = f"{why}; as a stand-in: the loop waited for data for {percent(wait)} of the time (at most {percent(limit)} allowed)"
     if wait > limit and not fired:
         reason += f"; in all only {text(waited_s)} s (less than {text(least_s)} s is not judged)"

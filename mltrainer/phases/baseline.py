@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from mltrainer.configs.pages import diagnostic_page
+from mltrainer.diagnostics import resource_inefficiency
 from mltrainer.diagnostics.rules import acceptance_rows
+from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.runs import RESULT_FILE, train
+from mltrainer.workspace import plain
 
 
 def run(ctx: Context) -> Result:
@@ -14,7 +18,13 @@ def run(ctx: Context) -> Result:
     config = ctx.planned_config()
     result = train(ctx, config)
     acceptance = acceptance_rows(config.acceptance, result["metrics"])
-    evidence = {"run": result, "budget_minutes": config.budget.minutes, "acceptance": acceptance}
+    thresholds = diagnostic_page(resource_inefficiency.ID, ctx.project.root).thresholds
+    evidence = {
+        "run": result,
+        "budget_minutes": config.budget.minutes,
+        "acceptance": acceptance,
+        "waiting": plain(resource_inefficiency.starvation(Run(result), thresholds)),
+    }
     return Result(evidence, run_source(ctx, result), run_inputs(ctx, result))
 
 

@@ -46,11 +46,11 @@ class Context:
         self.tell({"event": "note", "text": text})
 
     def planned_config(self) -> TrainingConfig:
-        """Return the config that planning's gate holds for, with the loader processes that planning found."""
-        return self.with_workers(TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"]))
+        """Return the config that planning's gate holds for."""
+        return TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"])
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
-        """Return a config with the loader processes that planning found, where it asks for `auto`."""
+        """Return a config as a tool gets it: with the loader processes that planning found, where it asks for `auto`."""
         return config.with_workers((self.earlier["planning"]["evidence"].get("loader") or {}).get("workers", 0))
 
 

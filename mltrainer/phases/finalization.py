@@ -119,7 +119,9 @@ def _export(ctx: Context, config: TrainingConfig, result: dict[str, Any], export
         openings.append({"nr": len(openings) + 1, **_opening(folder)})
     if openings:
         write_json(ctx.folder / OPENINGS_FILE, {"openings": openings})
-    return run_manager(ctx.project, result, config, ctx.folder / MODEL_FOLDER, export, config.split.test > 0, ctx.tell)
+    return run_manager(
+        ctx.project, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, config.split.test > 0, ctx.tell
+    )
 
 
 def runs_tried(ctx: Context) -> int:

@@ -69,7 +69,7 @@ def _template(ctx: Context) -> dict[str, Any]:
 def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     config, template = ctx.planned_config(), _template(ctx)
     values = overlay(config.model_dump(), template["trial"])
-    trial_config = validate_values(TrainingConfig, values, f"{TUNING}, trial").model_dump()
+    trial_config = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial")).model_dump()
     study = {
         "space": _space(ctx, template["space"], trial_config),
         "trials": template["trials"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mltrainer.reports import figures, runs, sections
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import as_float, at, duration, given, number, share
+from mltrainer.reports.values import as_float, at, duration, finite, given, number, share
 
 
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
@@ -14,7 +14,7 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
     page = sections.Page(
         title="Baseline results",
         verdict=" ".join(filter(None, [runs.outcome(run), _acceptance(record)])),
-        done=[*runs.done(run), _budget(record)],
+        done=[*runs.done(run), _budget(record), *_waiting(record)],
         result=runs.result(run, drawn),
         findings=_findings(record),
         reproduce=sections.digests(run),
@@ -36,6 +36,18 @@ def _budget(record: sections.Record) -> str:
     if not budget > 0 or not wall >= 0:
         return f"Time budget: {number(at(record, 'evidence.budget_minutes'))} minutes."
     return f"It took {duration(wall)} of a budget of {given(budget)} minutes ({share(wall / 60 / budget)})."
+
+
+def _waiting(record: sections.Record) -> list[str]:
+    """Return how long the loop waited for data, and what that means."""
+    found = at(record, "evidence.waiting") or {}
+    if not finite(found.get("share")):
+        return []
+    line = f"The loop waited for data for {share(found['share'])} of the time"
+    if not found.get("starved"):
+        return [f"{line}."]
+    mend = "mltrainer phase run planning --set loader.workers=auto"
+    return [f"**{line}**, more than {share(found.get('limit'))}: reading the samples holds it up. Next: {md.code(mend)}."]
 
 
 def _findings(record: sections.Record) -> list[str]:

@@ -17,7 +17,7 @@ from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, cleaned, config_text, estimate, merge, plan_config
 from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.projects import write_rings
+from tests.projects import TASK, write_rings
 
 KEY = "AKIA" + "IOSFODNN7QXAMPLE"  # put together here, so that no scanner takes this file for a leak
 
@@ -291,3 +291,29 @@ def test_a_secret_is_taken_out_of_values_and_names_of_a_record() -> None:
     assert KEY not in text
     assert password not in text
     assert cleaned({"a": ["plain", 1, None], "b": 0.5}) == {"a": ["plain", 1, None], "b": 0.5}
+
+
+# --- loader processes -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("tools_here")
+def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_path: Path, cli: Cli) -> None:
+    source = TASK.replace("        noise =", "        __import__('time').sleep(0.002)\n        noise =")
+    project = write_rings(tmp_path, source, task={"use": "my_task:Rings", "options": {"n": 60}})
+    (tmp_path / "phases/01_planning").mkdir(parents=True)
+    page = cli("guide", "--raw", "phases/01_planning/workflow").out
+    for old, new in (("loader_seconds: 0.5", "loader_seconds: 0.1"), ("loader_least_s: 5.0", "loader_least_s: 0.1")):
+        assert old in page
+        page = page.replace(old, new)
+    (tmp_path / "phases/01_planning/workflow.md").write_text(page)
+    changes = ("--set", "epochs=2", "--set", "batch_size=8", "--set", "gradient_checkpointing=[^0$]")
+    assert cli("phase", "run", "planning", "--project", tmp_path, *changes).code == 0
+    evidence = json.loads((project.phase_dir("planning") / "record.json").read_bytes())["evidence"]
+    assert evidence["config"]["loader"]["workers"] == "auto"
+    assert evidence["loader"]["workers"] > 0
+    assert [row["key"] for row in evidence["options"]] == ["gradient_checkpointing"]
+    assert cli("phase", "run", "baseline", "--project", tmp_path).code == 0
+    (job,) = project.runs_dir.glob("*/job.json")
+    assert json.loads(job.read_bytes())["config"]["loader"]["workers"] == evidence["loader"]["workers"]
+    report = (project.phase_dir("baseline") / "baseline_results.md").read_text()
+    assert "The loop waited for data for" in report

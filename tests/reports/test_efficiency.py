@@ -1,0 +1,67 @@
+"""What reports say of speed, memory and waiting for data: the measured numbers, side by side."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from mltrainer.diagnostics.resource_inefficiency import starvation
+from mltrainer.diagnostics.signals import Run
+from mltrainer.reports import baseline as baseline_report
+from mltrainer.reports import planning as planning_report
+from mltrainer.reports import values
+from mltrainer.reports.values import number
+from tests.reports.records import baseline, gate, planning
+
+THRESHOLDS = {"data_wait": 0.3, "wait_s": 0.5}
+
+
+def manifest(**changes: Any) -> str:
+    record = planning(**changes)
+    return planning_report.render(record, [], gate())["reproducibility_manifest.md"]
+
+
+def test_each_option_stands_beside_the_same_training_without_it() -> None:
+    row = {
+        "key": "gradient_checkpointing",
+        "value": ["^encoder"],
+        "plain": [],
+        "with": {"step_us": 1500.0, "peak_mb": 400.0},
+        "without": {"step_us": 1000.0, "peak_mb": 800.0},
+    }
+    text = manifest(options=[row])
+    assert "What each option brings, measured here" in text
+    (line,) = [line for line in text.splitlines() if "gradient_checkpointing`:" in line]
+    assert [cell.strip() for cell in line.split("|")[4:8:3]] == ["1.50", "0.500"]
+    assert "What each option brings" not in manifest(options=[])
+
+
+def test_the_loader_processes_are_told_with_what_was_measured() -> None:
+    rows = [
+        {"workers": 0, "samples_per_s": 100.0, "wait": 0.75},
+        {"workers": 1, "samples_per_s": 310.0, "wait": 0.0},
+        {"workers": 2, "error": "a process died"},
+    ]
+    text = manifest(loader={"workers": 1, "in_memory": False, "needed_per_s": 300.0, "reading_s": 90.0, "rows": rows})
+    assert f"The steps take {number(300.0)} samples/s" in text
+    assert "1 process will load them" in text
+    assert "a process died" in text
+    assert "in memory" in manifest(loader={"workers": 0, "in_memory": True, "rows": []})
+
+
+@pytest.mark.parametrize(("share", "starved"), [(0.9, True), (0.02, False)])
+def test_the_baseline_says_how_long_it_waited_for_data(share: float, starved: bool) -> None:
+    record = baseline()
+    record["evidence"]["waiting"] = {"share": share, "limit": 0.3, "starved": starved}
+    text = baseline_report.render(record, [], gate())["baseline_results.md"]
+    assert f"The loop waited for data for {values.share(share)} of the time" in text
+    assert ("loader.workers=auto" in text) == starved
+
+
+def test_a_short_wait_is_not_starvation() -> None:
+    rows = [{"data_wait": 0.9, "seconds": seconds} for seconds in (0.1, 0.1)]
+    assert not starvation(Run({"history": rows}), THRESHOLDS)["starved"]
+    assert starvation(Run({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS)["starved"]
+    assert math.isnan(starvation(Run({"history": []}), THRESHOLDS)["share"])
