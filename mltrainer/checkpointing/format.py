@@ -192,12 +192,12 @@ class _Encoder:
             return self._dict(value, path)
         if isinstance(value, Tensor):
             return {"$tensor": self._name(value, path)}
-        items = [self.encode(v, f"{path}.{n}") for n, v in enumerate(value)]
+        items = [v if _is_plain_json(v) else self.encode(v, f"{path}.{n}") for n, v in enumerate(value)]
         return items if kind is list else {"$tuple": items}
 
     def _dict(self, value: dict[Any, Any], path: str) -> Any:
         if all(type(key) is str and not key.startswith("$") for key in value):
-            return {k: self.encode(v, f"{path}.{k}") for k, v in value.items()}
+            return {k: v if _is_plain_json(v) else self.encode(v, f"{path}.{k}") for k, v in value.items()}
         return {"$dict": [[self.encode(k, path), self.encode(v, f"{path}.{k}")] for k, v in value.items()]}
 
     def _name(self, tensor: Tensor, path: str) -> str:
@@ -210,6 +210,12 @@ class _Encoder:
             self.tensors[name] = tensor
             self._names[id(tensor)] = name
         return self._names[id(tensor)]
+
+
+def _is_plain_json(value: Any) -> bool:
+    """Return whether JSON holds a value as it is; most are, and need no name for their place."""
+    kind = type(value)
+    return math.isfinite(value) if kind is float else kind in _SCALARS
 
 
 def _decode(node: Any, tensors: dict[str, Tensor], used: set[str]) -> Any:
