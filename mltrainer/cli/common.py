@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mltrainer.reports.values import duration, visible
 from mltrainer.workspace import Project, find_project
+
+if TYPE_CHECKING:
+    from mltrainer.cli.bar import Bar
 
 Event = dict[str, Any]
 
@@ -44,24 +47,25 @@ def open_project(folder: Path | None) -> Project:
 
 
 class Progress:
-    """Shows events: one line that is rewritten on a terminal, plain lines in a log, each on standard error.
+    """Shows events on standard error: a bar on a terminal, a plain line now and then in a log.
 
-    Args:
-        quiet: Show nothing but phases and notes.
+    Under continuous integration (`CI` is set and nobody looks on), only phases, notes and trials.
     """
 
     LOG_EVERY_S = 10.0
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._live = sys.stderr.isatty() and not quiet
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._quiet = not self._live and os.environ.get("CI", "").lower() not in ("", "0", "false")
         self._shown_at = 0.0
-        self._open_line = False
+        self._bar: Bar | None = None
+        self._state: Event = {}
         self._handlers: dict[str, Callable[[Event], None]] = {
             "note": lambda e: self._line(f"  {e['text']}"),
             "phase": lambda e: self._line(f"{e['phase']}:"),
-            "progress": self._progress,
-            "row": self._row,
+            "start": self._start,
+            "progress": lambda e: self._status(e, progress_text),
+            "row": lambda e: self._status({**e, "loss": e["train_loss"]}, row_text),
             "trial": lambda e: self._line(
                 f"  trial {e['nr']} of {e['trials']}: " + ", ".join(f"{k}={_short(v)}" for k, v in e["values"].items())
             ),
@@ -74,37 +78,68 @@ class Progress:
             handler(event)
 
     def _line(self, text: str) -> None:
-        if self._open_line:
-            sys.stderr.write("\r\x1b[2K")
-            self._open_line = False
+        self.close()
         click.echo(text, err=True)
 
-    def _status(self, text: str) -> None:
-        """Show a passing state: rewritten on a terminal; in a log at most every few seconds."""
+    def _start(self, event: Event) -> None:
+        self._state = event
+
+    def _status(self, event: Event, text: Callable[[Event], str]) -> None:
+        """Show a passing state: drawn anew on a terminal; in a log at most every few seconds."""
+        self._state = {**self._state, **event}
         now = time.monotonic()
         if self._live:
-            sys.stderr.write(f"\r\x1b[2K  {text}")
-            sys.stderr.flush()
-            self._open_line = True
+            self._draw()
         elif not self._quiet and now - self._shown_at >= self.LOG_EVERY_S:
             self._shown_at = now
-            click.echo(f"  {text}", err=True)
+            click.echo(f"  {text(self._state)}", err=True)
 
-    def _progress(self, event: Event) -> None:
-        rate = float(event["steps_per_s"])
-        left = duration((event["steps"] - event["step"]) / rate) if rate > 0 else "?"
-        self._status(f"step {event['step']}/{event['steps']}  loss {_short(event['loss'])}  {rate:.0f} steps/s  {left} left")
+    def _draw(self) -> None:
+        if self._bar is None:
+            from mltrainer.cli.bar import Bar  # only who looks at it waits for its library
 
-    def _row(self, event: Event) -> None:
-        place = f"epoch {event['epoch']}/{event['epochs']}  step {event['step']}/{event['steps']}"
-        measured = [f"{k.replace('_', ' ')} {_short(v)}" for k, v in event.items() if k.startswith(("train_", "validation_"))]
-        self._status("  ".join([place, *measured]))
+            self._bar = Bar()
+        first, *rest = progress_parts(self._state)
+        self._bar.show(self._state["step"], self._state["steps"], first, rest)
 
     def close(self) -> None:
-        """End a line that is still being rewritten."""
-        if self._open_line:
-            sys.stderr.write("\n")
-            self._open_line = False
+        """Take the bar away, and leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def progress_parts(state: Event) -> list[str]:
+    """Return where a training stands: epoch, step, loss, the metric of its last evaluation, rate, time left; what is known."""
+    places = [f"{name} {state[name]}/{state[f'{name}s']}" for name in ("epoch", "step") if name in state]
+    return [*places, *_measured(state), *_pace(state)]
+
+
+def _measured(state: Event) -> list[str]:
+    parts = []
+    if "loss" in state:
+        parts.append(f"loss {_short(state['loss'])}")
+    if "metric" in state:
+        name = state["metric"]
+        parts.append(f"{name} {_short(state[f'validation_{name}'])}")
+    return parts
+
+
+def _pace(state: Event) -> list[str]:
+    rate = float(state.get("steps_per_s", 0.0))
+    return [f"{rate:.0f} steps/s", f"{duration((state['steps'] - state['step']) / rate)} left"] if rate > 0 else []
+
+
+def progress_text(state: Event) -> str:
+    """Return where a training stands, for a log."""
+    return "  ".join(progress_parts(state))
+
+
+def row_text(state: Event) -> str:
+    """Return what an evaluation measured, for a log."""
+    place = f"epoch {state['epoch']}/{state['epochs']}  step {state['step']}/{state['steps']}"
+    measured = [f"{k.replace('_', ' ')} {_short(v)}" for k, v in state.items() if k.startswith(("train_", "validation_"))]
+    return "  ".join([place, *measured])
 
 
 def _short(value: Any) -> str:

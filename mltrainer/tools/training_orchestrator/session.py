@@ -231,6 +231,7 @@ class Session:
             step=row["step"],
             steps=self.plan.steps,
             train_loss=row["train_loss"],
+            metric=self.config.metric.name,
             **shown,
         )
 
@@ -240,7 +241,8 @@ class Session:
         if now - self._progress_at >= PROGRESS_S:
             self._progress_at = now
             rate = self.trainer.recorder.timings.rate()
-            self.events.send("progress", step=step, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
+            place = {"epoch": self.plan.place(step)[0] + 1, "epochs": self.plan.epochs, "step": step}
+            self.events.send("progress", **place, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
 
     def _compare(self, lines: list[str]) -> dict[str, Any] | None:
         if not self._expected or not lines:

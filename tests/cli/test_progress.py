@@ -1,0 +1,173 @@
+"""Progress: a bar on a terminal that leaves nothing behind, plain lines in a log, silence under continuous integration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.cli.common import Progress, progress_parts
+from tests.projects import write_rings
+
+EVENTS: list[dict[str, Any]] = [
+    {"event": "phase", "phase": "baseline"},
+    {"event": "start", "step": 0, "steps": 400, "epochs": 4},
+    {"event": "progress", "epoch": 1, "epochs": 4, "step": 64, "steps": 400, "loss": 0.51234, "steps_per_s": 28.0},
+    {"event": "row", "epoch": 1, "epochs": 4, "step": 100, "steps": 400, "train_loss": 0.4, "metric": "accuracy",
+     "validation_loss": 0.3, "validation_accuracy": 0.875},
+    {"event": "note", "text": "passed over a [damaged] checkpoint"},
+    {"event": "trial", "nr": 1, "trials": 2, "values": {"optimizer.lr": 0.1}},
+]  # fmt: skip
+LINES = "baseline:\n  passed over a [damaged] checkpoint\n  trial 1 of 2: optimizer.lr=0.1\n"
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+
+
+class Terminal:
+    """A pseudo-terminal, standard error while events are told."""
+
+    def __init__(self) -> None:
+        self.ours, theirs = pty.openpty()
+        self.stream = open(theirs, "w")  # noqa: SIM115 - closed by the fixture
+
+    def tell(self, *events: dict[str, Any], close: bool = True) -> str:
+        """Return what events show, with the progress closed after them or not."""
+        with contextlib.redirect_stderr(self.stream):
+            progress = tell(*events)
+            self.stream.flush()
+            shown = self._read()
+            progress.close()
+        self.stream.flush()
+        rest = self._read()
+        return (shown + rest if close else shown).decode().replace("\r\n", "\n")
+
+    def _read(self) -> bytes:
+        """Return what comes until nothing more does; a terminal hands on in pieces."""
+        shown = b""
+        while select.select([self.ours], [], [], 0.1)[0]:
+            shown += os.read(self.ours, 65536)
+        return shown
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("CI", "true")  # somebody looks on all the same
+    made = Terminal()
+    yield made
+    made.stream.close()
+    os.close(made.ours)
+
+
+def tell(*events: dict[str, Any]) -> Progress:
+    progress = Progress()
+    for event in events:
+        progress(event)
+    return progress
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+def test_a_bar_shows_epoch_step_loss_metric_rate_and_time_left(terminal: Terminal) -> None:
+    shown = plain(terminal.tell(*EVENTS[:4], close=False)).split("\r")[-1]
+    assert re.search(r"epoch 1/4 ━+.* step 100/400  loss 0.4  accuracy 0.875  28 steps/s  10.7 s left", shown), shown
+
+
+def test_lines_stand_where_the_bar_was_and_the_cursor_comes_back(terminal: Terminal) -> None:
+    shown = terminal.tell(*EVENTS, EVENTS[2])
+    assert shown.count(HIDE) == shown.count(SHOW) == 2
+    before, after = shown.split(SHOW)[0], shown.split(SHOW)[1].split(HIDE)[0]
+    assert before.startswith("baseline:\n")
+    assert "".join(plain(after).split("\r")).split() == LINES.removeprefix("baseline:\n").split()
+    assert "\x1b[2K" in shown.split(SHOW)[1]
+    assert plain(shown.split(SHOW)[2]).strip() == ""
+
+
+def test_a_narrow_terminal_keeps_one_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert "\n" not in terminal.tell(EVENTS[1], EVENTS[2], close=False)
+
+
+def test_a_dumb_terminal_gets_the_lines_of_a_log(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.delenv("CI")
+    assert "\x1b" not in terminal.tell(*EVENTS, close=False)
+
+
+def test_a_log_has_plain_lines_and_not_too_many(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(Progress, "LOG_EVERY_S", 1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 5000.0)
+    tell(*EVENTS).close()
+    status = "  epoch 1/4  step 64/400  loss 0.5123  28 steps/s  12.0 s left\n"
+    assert capsys.readouterr().err == LINES.replace("baseline:\n", f"baseline:\n{status}")
+
+
+def test_nothing_passing_is_shown_under_ci(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    tell(*EVENTS).close()
+    assert capsys.readouterr().err == LINES
+
+
+def test_what_is_not_known_yet_is_left_out() -> None:
+    assert progress_parts({"epoch": 1, "epochs": 2, "step": 3, "steps": 8}) == ["epoch 1/2", "step 3/8"]
+    assert progress_parts({"step": 3, "steps": 8, "loss": 0.5, "steps_per_s": 1.0}) == [
+        "step 3/8",
+        "loss 0.5",
+        "1 steps/s",
+        "5.00 s left",
+    ]
+
+
+def test_the_library_of_the_bar_is_loaded_for_a_terminal_only() -> None:
+    code = "import sys, mltrainer.cli.phases, mltrainer.cli.common as c; c.Progress(); sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+INTERRUPTED = f"""
+import sys, time
+from mltrainer.cli.main import main
+from mltrainer.workflow import engine
+
+def walk(project, until, tell):
+    for event in {EVENTS[:4]!r}:
+        tell(event)
+    while True:  # in short naps: a signal that comes just before a long one would wait for its end
+        time.sleep(0.05)
+
+engine.walk = walk
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_leaves_a_terminal_clean(tmp_path: Path, number: int, code: int) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", INTERRUPTED, "run", "--project", write_rings(tmp_path).root]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    os.close(theirs)
+    shown = ""
+    while "accuracy" not in shown:
+        shown += os.read(ours, 65536).decode()
+    process.send_signal(number)
+    with contextlib.suppress(OSError):  # the other end is closed
+        while True:
+            shown += os.read(ours, 65536).decode()
+    os.close(ours)
+    assert (process.wait(60), process.communicate()[0]) == (code, b"")
+    assert shown.count(HIDE) == shown.count(SHOW) == 1
+    assert plain(shown[shown.rindex(SHOW) :]).strip().startswith("error: ")
