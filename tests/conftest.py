@@ -108,7 +108,7 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
     return Project(folder)
 
 
-LAUNCHERS = ("phases.localizing", "phases.planning", "phases.runs", "workflow.exploring", "workflow.forking")
+LAUNCHERS = ("phases.localizing", "phases.probing", "phases.runs", "workflow.exploring", "workflow.forking")
 LAUNCHING = tuple(f"mltrainer.{name}" for name in LAUNCHERS)
 
 

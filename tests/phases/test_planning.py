@@ -14,7 +14,8 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
-from mltrainer.phases.planning import CONFIG_FILE, Plan, cleaned, config_text, estimate, merge, plan_config
+from mltrainer.phases.planning import CONFIG_FILE, Plan, cleaned, config_text, merge, plan_config
+from mltrainer.phases.probing import estimate
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.projects import TASK, write_rings

@@ -105,7 +105,6 @@ class Trainer:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
         self.layers = [named[place][0] for place in self.layer_places]
-        self.parameter_names = [name for name, _ in named]
         self.history: list[dict[str, Any]] = []
         self.step = 0
         self.last_step = min(plan.steps, max_steps or plan.steps)

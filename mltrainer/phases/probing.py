@@ -1,0 +1,185 @@
+"""Planning's probes: a few real steps of a config in fresh processes, compared bit for bit, timed and weighed.
+
+In: the config. Out: the probes' results, whether they repeat and why not, what each option brings, and what the whole run will
+take.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.checkpointing.manifest import folders
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.phases.context import Context
+from mltrainer.phases.localizing import HASH_SEED, MEMORY, NOTHING, Change, find_cause
+from mltrainer.phases.runs import ORCHESTRATOR, RESULT_FILE
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.causes import sentence
+from mltrainer.tools.launcher import launch
+from mltrainer.workspace import read_json
+
+
+def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
+    """Train a few steps twice, and return both results.
+
+    The second time everything is changed that must not matter: it stops half-way and goes on in another process, strings
+    hash differently, another number of processes loads the samples, and new memory holds NaN. The first one also measures how
+    many of these processes are needed, where the config leaves that open.
+    """
+    steps = int(ctx.page.settings["probe_steps"])
+    ctx.note(f"probing {steps} steps, twice, in fresh processes; the second time stopped half-way and gone on with")
+    whole = _job(ctx, config, "first", steps)
+    if config.loader.workers == "auto":
+        limits = {"seconds": "loader_seconds", "largest_wait": "loader_wait", "least_s": "loader_least_s"}
+        whole["measure_loader"] = {name: float(ctx.page.settings[setting]) for name, setting in limits.items()}
+    first = _launched(ctx, whole)
+    fed = _fed(config, first)
+    halves = {**_job(ctx, fed, "second", steps), "resumable": True, "fill_memory": True}
+    launch(ctx.project, ORCHESTRATOR, {**halves, "max_steps": _middle(steps)}, ctx.tell, HASH_SEED.variables)
+    second = _launched(ctx, {**halves, "config": _other_workers(fed)}, HASH_SEED.variables)
+    checkpoints = ctx.project.root / halves["folder"] / "checkpoints"
+    sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
+    second["checkpoint_bytes"] = max(sizes, default=0)  # a loss that is not a number leaves none
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    return [first, second]
+
+
+def _launched(ctx: Context, job: dict[str, Any], variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    launch(ctx.project, ORCHESTRATOR, job, ctx.tell, variables)
+    return dict(read_json(ctx.project.root / job["folder"] / RESULT_FILE))
+
+
+def _fed(config: TrainingConfig, probe: dict[str, Any]) -> TrainingConfig:
+    """Return a config with the number of loader processes that a probe found, where it was left open."""
+    return config.with_workers((probe.get("loader") or {}).get("workers", 0))
+
+
+# --- what each option brings ----------------------------------------------------------------------
+
+# Options that trade speed, memory or portability, and the value that each has where it is not used.
+OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("numerics", "native"),
+    ("precision", "fp32"),
+    ("compile", False),
+    ("channels_last", False),
+    ("gradient_checkpointing", []),
+)
+
+
+def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> list[dict[str, Any]]:
+    """Probe the config once more for each option that it uses, with only that one switched off.
+
+    Returns:
+        For each: its `key`, `value` and `plain` value, and `step_us` (the shortest step) and `peak_mb` `with` and `without` it.
+    """
+    rows, own = [], _cost(probe)
+    for key, plain in OPTIONS:
+        value = probe["precision"]["chosen"] if key == "precision" else getattr(config, key)
+        if value == plain:
+            continue
+        ctx.note(f"probing once more without {key}, to measure what it brings")
+        other = _fed(config.model_copy(update={key: plain}), {})
+        without = _cost(_launched(ctx, _job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
+        rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
+    return rows
+
+
+def _cost(probe: dict[str, Any]) -> dict[str, float]:
+    """Return a probe's shortest step, and its peak memory: the device's, or on a CPU that of the whole process."""
+    memory = probe["memory"]
+    return {"step_us": probe["shortest_step_us"], "peak_mb": memory["device_peak_mb"] or memory["peak_rss_mb"]}
+
+
+def _job(ctx: Context, config: TrainingConfig, name: str, steps: int) -> dict[str, Any]:
+    folder = ctx.project.state_dir / "probe" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "schema": 1,
+        "run": f"probe-{name}",
+        "phase": "planning",
+        "purpose": "probe",
+        "folder": ctx.project.relative(folder),
+        "config": config.model_dump(),
+        "gate": None,
+        "contract": {},
+        "code_files": None,
+        "max_steps": steps,
+        "threads": config.threads,
+    }
+
+
+def _middle(steps: int) -> int:
+    return max(1, steps // 2)
+
+
+def _other_workers(config: TrainingConfig) -> dict[str, Any]:
+    """Return the config with one worker less; none stay none, since a data set may be unfit for other processes."""
+    return {**config.model_dump(), "loader": {**config.loader.model_dump(), "workers": max(0, config.loader.processes - 1)}}
+
+
+# --- what the probes show -------------------------------------------------------------------------
+
+
+def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the two probes side by side, the first step in which they differ, and why they do."""
+    chains = [fingerprint.read(ctx.project.state_dir / "probe" / name / fingerprint.CHAIN_FILE) for name in ("first", "second")]
+    runs = [
+        {
+            "steps": probe["steps"],
+            "chain_head": probe["chain"]["head"],
+            "weights_sha256": probe["weights_sha256"],
+            "init_sha256": probe["init_sha256"],
+            "draws": probe["draws"],
+            "determinism": probe["determinism"],
+            "step_time_us": probe["step_time_us"]["median"],
+            "wall_s": probe["wall_s"],
+            "parameters": probe["parameters"],
+        }
+        for probe in probes
+    ]
+    difference = fingerprint.first_divergence(*chains)
+    identical = difference is None and chains[0] == chains[1] and probes[0]["data_sha256"] == probes[1]["data_sha256"]
+    return {
+        "steps": probes[0]["steps"],
+        "resumed_at": min(_middle(int(ctx.page.settings["probe_steps"])), probes[0]["steps"]),
+        "runs": runs,
+        "identical": identical,
+        "first_difference": difference,
+        "cause": None if identical else _cause(ctx, _fed(config, probes[0]), difference),
+    }
+
+
+def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None) -> dict[str, Any]:
+    """Return why the probes differ; what no pair of processes shows is what only the second probe did: go on half-way."""
+    steps = int(ctx.page.settings["probe_steps"])
+    workers = Change("workers", job={"config": _other_workers(config)})
+    changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
+    found = find_cause(ctx.project, _job(ctx, config, "cause", steps), changes, 1, ctx.tell)
+    step = difference["step"] if difference else 0
+    kind = "state" if step > _middle(steps) else "chance"
+    found = found or {"kind": kind, "step": step, "what": "the training that was stopped and gone on with", "calls": []}
+    ctx.note(sentence(found))
+    return found
+
+
+def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: float, disk_free: int) -> dict[str, Any]:
+    """Return what the whole run will take, scaled from the probes' measured steps and evaluation."""
+    probe = probes[0]
+    step_us = min(p["step_time_us"]["median"] for p in probes)
+    steps = probe["planned_steps"]
+    per_sample = probe["rehearsal"]["seconds"] / max(1, probe["rehearsal"]["samples"])
+    every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
+    validation = probe["data"]["splits"]["validation"]["samples"]
+    seconds = steps * step_us / 1e6 + (steps / every) * 2 * validation * per_sample + probe["time_s"]["setup"]
+    return {
+        "steps": steps,
+        "step_time_us": step_us,
+        "minutes": seconds / 60,
+        "budget_minutes": config.budget.minutes,
+        "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes),
+        "available_mb": free_mb,
+        "checkpoint_mb": probes[-1]["checkpoint_bytes"] / 2**20,
+        "disk_free_mb": disk_free / 2**20,
+    }
