@@ -19,7 +19,7 @@ def switch_on(threads: int, *, fill_memory: bool = False) -> None:
         fill_memory: Fill new memory with NaN, so that code that reads what it never wrote gives NaN; costs time.
     """
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=False)
+    torch.set_deterministic_debug_mode("error")  # `use_deterministic_algorithms` would import the compiler, for a second
     torch.utils.deterministic.fill_uninitialized_memory = fill_memory  # type: ignore[attr-defined]  # torch declares no attributes of its own module
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True

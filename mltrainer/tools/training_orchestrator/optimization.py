@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "schedule_free": ("pytorch_optimizer", "ScheduleFreeAdamW", {"foreach": True}),
     "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
 }
+COMPILER_AWARE = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")  # methods, beside `step`
 SHARE = "share"  # a group's entry beside the optimizer's own: its share of the scheduled learning rate
 NOT_OPTIONS = ("name", "groups", "layer_decay", "decay_norms_and_biases", "sam", "lookahead")
 
@@ -58,8 +60,18 @@ def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
     options = config.model_dump(exclude=set(NOT_OPTIONS))
     if "betas" in options:
         options["betas"] = tuple(options["betas"])
-    kind = getattr(_import(module, config.name), name)
+    kind = without_compiler(getattr(_import(module, config.name), name))
     return lambda groups, **_: kind(groups, **options, **kernels)
+
+
+def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
+    """Return an optimizer's class whose methods do without torch's compiler.
+
+    PyTorch decorates them to keep the compiler out, and imports it for that: more than a second for each process, and some
+    microseconds a step. What the decorators wrap is the same code.
+    """
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in COMPILER_AWARE}
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
 def _import(module: str, name: str) -> Any:
@@ -75,7 +87,7 @@ def _import(module: str, name: str) -> Any:
 def _sharpness_aware(groups: list[dict[str, Any]], make: Any, sam: Sam, lr: float) -> Any:
     from pytorch_optimizer import SAM
 
-    return SAM(groups, make, rho=sam.rho, adaptive=sam.adaptive, lr=lr)
+    return without_compiler(SAM)(groups, make, rho=sam.rho, adaptive=sam.adaptive, lr=lr)
 
 
 def _looking_ahead(base: torch.optim.Optimizer, lookahead: Lookahead) -> Any:

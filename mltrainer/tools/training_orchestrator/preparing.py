@@ -34,7 +34,7 @@ def prepare_model(model: nn.Module, config: TrainingConfig) -> None:
         InputError: A pattern matches no module, or there is nothing here to compile with.
     """
     for module in modules_to_recompute(model, config.gradient_checkpointing):
-        _recompute(module)
+        _recompute(module, config.compile)
     if config.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         model.register_forward_pre_hook(_inputs_channels_last)
@@ -68,19 +68,18 @@ def modules_to_recompute(model: nn.Module, patterns: list[str]) -> list[nn.Modul
     return list(chosen.values())
 
 
-def _recompute(module: nn.Module) -> None:
+def _recompute(module: nn.Module, compiles: bool) -> None:
     """Let the backward pass compute a module's activations anew."""
     forward = module.forward
 
-    # What is computed twice is not compiled: its buffers are exchanged meanwhile.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         if not (module.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
         contexts = (contextlib.nullcontext(), _AsItWas(module))
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: contexts, **kwargs)
 
-    module.forward = recomputed
+    # What is computed twice is not compiled: its buffers are exchanged meanwhile. Importing the compiler takes a second.
+    module.forward = torch.compiler.disable(recomputed) if compiles else recomputed
 
 
 class _AsItWas:

@@ -53,6 +53,8 @@ class Tracer:
             position: Returns the current step, from 1.
         """
         self._position = position
+        if opened.config.compile:  # importing the compiler takes a second
+            self._tensors = torch.compiler.disable(self._tensors)  # type: ignore[method-assign]  # hooks are not compiled
         task, source = opened.task, _source(opened)
         self.note("data", source, opened.data_sha256)
         forward, loss = task.forward, task.loss
@@ -85,7 +87,6 @@ class Tracer:
     def _gradient_hook(self, name: str) -> Callable[[Tensor], None]:
         return lambda parameter: self._tensors("backward", name, parameter.grad)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _tensors(self, what: str, name: str, found: Any) -> None:
         if self._position() >= self._first_step:
             self.note(what, name, tensors_digest(found))
