@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tests.benchmarks.loops import by_hand, ours
 from tests.benchmarks.loops.peers import PEERS
@@ -42,19 +43,31 @@ def trainers() -> dict[str, Callable[[str], float]]:
 
 def measure(work: str, rounds: int) -> dict[str, dict[str, Any]]:
     """Return microseconds a step and the ratios to both loops written by hand, for each trainer."""
-    times: dict[str, list[float]] = {name: [] for name in trainers()}
-    for _ in range(rounds + 1):
-        for name, train in trainers().items():
+    chosen = trainers()
+    for name, train in chosen.items():
+        warm_up(name, train, work)
+    times: dict[str, list[float]] = {name: [] for name in chosen}
+    for _ in range(rounds):
+        for name, train in chosen.items():
             times[name].append(train(work))
-    counted = {name: values[1:] for name, values in times.items()}
     return {
         name: {
             "us_per_step": statistics.median(values) / WORKS[work].steps * 1e6,
-            "to_plain": spread(values, counted["plain PyTorch loop"]),
-            "to_optimized": spread(values, counted["hand-optimized loop"]),
+            "to_plain": spread(values, times["plain PyTorch loop"]),
+            "to_optimized": spread(values, times["hand-optimized loop"]),
         }
-        for name, values in counted.items()
+        for name, values in times.items()
     }
+
+
+def warm_up(name: str, train: Callable[[str], float], work: str) -> None:
+    """Train once, untimed, and see that the trainer takes as many optimizer steps as the others."""
+    taken: list[None] = []
+    hook = register_optimizer_step_post_hook(lambda *_: taken.append(None))
+    train(work)
+    hook.remove()
+    if len(taken) != WORKS[work].steps:
+        raise SystemExit(f"{name} took {len(taken)} steps of {work}, not {WORKS[work].steps}")
 
 
 def spread(values: list[float], reference: list[float]) -> dict[str, float]:
