@@ -44,12 +44,12 @@ def open_session(work: str, folder: Path, epochs: int | None = None) -> Session:
 
 def seconds(work: str) -> float:
     """Return how long the training took, without the time to get ready."""
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.get_deterministic_debug_mode()
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(work, Path(folder))
         started = time.perf_counter()
         session.train()
         took = time.perf_counter() - started
-    torch.use_deterministic_algorithms(before)
+    torch.set_deterministic_debug_mode(before)
     assert session.trainer.step == WORKS[work].steps
     return took
