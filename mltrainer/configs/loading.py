@@ -13,7 +13,8 @@ from mltrainer.configs import yaml
 from mltrainer.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
-EXCLUSIVE = {  # of these keys of a group one at a time is given: so many epochs, or so many steps
+EXCLUSIVE = {  # of these keys of a group one at a time is given
+    "clip": ("norm", "value", "adaptive"),
     "evaluate": ("every_n_epochs", "every_n_steps"),
     "schedule": ("warmup_epochs", "warmup_steps"),
 }

@@ -173,6 +173,14 @@ class Loader(Strict):
     prefetch: int = Field(2, ge=1, le=1024, description="batches that each loader process reads ahead")
     pin_memory: bool = Field(True, description="where the device is a GPU: copy to it from memory that stays in place")
 
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _auto_or_a_number(cls, value: Any) -> Any:
+        is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_WORKERS
+        if value != "auto" and not is_number:
+            raise ValueError(f"auto, or a whole number from 0 to {MOST_WORKERS}, was expected")
+        return value
+
     @property
     def processes(self) -> int:
         """The loader processes; none while `auto` has not been measured."""

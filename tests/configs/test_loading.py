@@ -46,6 +46,12 @@ def test_an_unknown_key_in_a_group_gets_a_name_of_that_group() -> None:
     assert "did you mean 'weight_decay'?" in refusal(MINIMAL + "optimizer: {name: adamw, weigth_decay: 0.1}\n")
 
 
+def test_a_number_of_workers_that_cannot_be_is_told_with_what_can() -> None:
+    assert "key loader.workers: auto, or a whole number from 0 to 64, was expected" in refusal(
+        MINIMAL + "loader: {workers: -1}\n"
+    )
+
+
 def test_an_unknown_key_with_no_near_name_lists_the_known_ones() -> None:
     assert "known keys: adaptive, norm, value" in refusal(MINIMAL + "clip: {zzz: 1}\n")
 

@@ -149,6 +149,12 @@ def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
     }
 
 
+def test_clipping_by_value_takes_the_place_of_by_norm(tmp_path: Path) -> None:
+    _, plan = planned(context(tmp_path, "clip.value=0.5"))
+    assert plan.config.clip is not None
+    assert plan.config.clip.model_dump() == {"norm": None, "value": 0.5, "adaptive": None}
+
+
 def test_evaluating_by_steps_takes_the_place_of_by_epochs(tmp_path: Path) -> None:
     _, plan = planned(context(tmp_path, "evaluate.every_n_steps=50"))
     assert plan.config.evaluate.model_dump() == {"every_n_epochs": None, "every_n_steps": 50}
