@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.format import load, snapshot
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.averaging import Ema, Swa
-from mltrainer.tools.training_orchestrator.averages import Average, holding
+from mltrainer.tasks.loading import OpenTask
+from mltrainer.tools.training_orchestrator.averages import Average, delivered_state, holding
 from mltrainer.tools.training_orchestrator.batches import Plan
+from mltrainer.tools.training_orchestrator.optimization import build_optimizer
 from mltrainer.tools.training_orchestrator.precision import decide
 from tests.tools.digits_runs import config, make, train
 
@@ -99,6 +102,36 @@ def test_batch_norm_statistics_of_a_mean_of_weights_are_measured_over_the_traini
     assert torch.equal(found["1.weight"], mean["1.weight"])
     assert not torch.equal(found["2.running_mean"], mean["2.running_mean"])
     assert not torch.equal(found["2.running_mean"], tree["model"]["2.running_mean"])
+
+
+class Tied(nn.Module):
+    """Embeds and projects with one matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.project = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False)
+        self.project.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        out: Tensor = self.project(self.embed(tokens))
+        return out
+
+
+@pytest.mark.parametrize("optimizer", [{"name": "schedule_free"}, {"name": "adamw", "lookahead": {"k": 5}}], ids=str)
+def test_tied_weights_are_delivered_as_they_were_measured(optimizer: dict[str, object]) -> None:
+    chosen = config({"optimizer": optimizer})
+    model, tokens = Tied(), torch.arange(8)
+    updating = build_optimizer(chosen.optimizer, model)
+    for _ in range(7):
+        updating.zero_grad()
+        nn.functional.cross_entropy(model(tokens), tokens.flip(0)).backward()
+        updating.step()
+    state = delivered_state(cast(OpenTask, None), model, chosen, Average(model, chosen, PLAN), updating)
+    assert state is not None
+    with holding(model, state):
+        measured = model.embed.weight.detach().clone()
+    assert all(torch.equal(tensor, measured) for tensor in snapshot(state).tree.values())
+    assert not torch.equal(model.embed.weight, measured)
 
 
 # --- precision ------------------------------------------------------------------------------------

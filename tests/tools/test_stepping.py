@@ -135,6 +135,18 @@ def test_accumulation_is_the_large_batch_also_with_an_uneven_last_one_and_tokens
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-7) for a, b in zip(found, whole, strict=True))
 
 
+def test_a_micro_batch_in_which_nothing_counts_adds_nothing() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 5)
+    x, y = torch.randn(8, 6, 8), torch.randint(5, (8, 6))
+    y[4:] = -100
+    whole_loss, whole = gradients([(x, y)], model)
+    whole = [g.clone() for g in whole]
+    loss, found = gradients(list(zip(x.split(4), y.split(4), strict=True)), model)
+    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-5)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-7) for a, b in zip(found, whole, strict=True))
+
+
 def test_a_mean_of_means_would_be_another_gradient() -> None:
     x, y = torch.randn(11, 6, 8), torch.randint(5, (11, 6))
     y[:4, 1:] = -100

@@ -77,8 +77,8 @@ def _averaged_state(model: nn.Module, average: Average, optimizer: Any) -> State
     own = own_average(optimizer)
     if own is None:
         return None
-    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
-    return {**model.state_dict(), **{names[p]: tensor for p, tensor in own.items()}}
+    by_name = {name: own[p] for name, p in model.named_parameters(remove_duplicate=False) if p in own}  # tied ones alike
+    return {**model.state_dict(), **by_name}
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from mltrainer.tasks.loading import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import evaluation_batches
 from mltrainer.tools.training_orchestrator.precision import autocast, full
+from mltrainer.tools.training_orchestrator.stepping import summed
 
 MEND = "return numbers from metrics(self, outputs, targets), such as tensor.item()"
 
@@ -69,7 +70,7 @@ def outputs(
         found.append(output)
         targets.append(target)
         items.append(task.loss_items(target))
-        weighted.append(loss.detach().double() * items[-1])
+        weighted.append(summed(loss.detach().double(), items[-1]))
     model.train()
-    mean = float(torch.stack(weighted).sum()) / float(sum(items))
+    mean = float(torch.stack(weighted).sum() / sum(items))
     return torch.cat(found).float().cpu(), torch.cat(targets).cpu(), mean

@@ -34,6 +34,12 @@ class Measured:
     total: Tensor
 
 
+def summed(mean: Tensor, items: float | Tensor) -> Tensor:
+    """Return the sum that a mean is of; over no items it is 0, though their mean is no number."""
+    total = mean * items
+    return torch.where(items > 0, total, 0.0) if isinstance(items, Tensor) else total
+
+
 class Stepper:
     """Takes steps.
 
@@ -120,7 +126,7 @@ class Stepper:
             loss, items = self._loss(micro)
             share = items / self.config.batch_size  # near 1, for the range of fp16
             self.scaler.scale(loss * share).backward()
-            total += loss.detach() * share
+            total += summed(loss.detach(), share)
             weight += share
         torch._foreach_div_(self._gradients(), weight)
         return total / weight
