@@ -21,6 +21,9 @@ from mltrainer.configs.pages import tool_page
 from mltrainer.errors import InUseError
 from mltrainer.workspace import Project, locked, write_json
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what a test starts is to be interrupted
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @dataclass(frozen=True)
 class Said:

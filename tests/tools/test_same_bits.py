@@ -49,6 +49,14 @@ def test_watching_and_saving_do_not_matter(tmp_path: Path, reference: dict[str, 
     assert train(make(tmp_path), **changes)["weights_sha256"] == reference["weights_sha256"]
 
 
+def test_evaluating_does_not_matter_to_a_model_that_counts_its_batches(tmp_path: Path) -> None:
+    options = {"use": "digits_task:Digits", "options": {"model": "counting"}}
+    seldom, often = (
+        train(make(tmp_path / str(every)), task=options, evaluate={"every_n_steps": every}, early_stopping=None) for every in (9, 2)
+    )
+    assert often["weights_sha256"] == seldom["weights_sha256"]
+
+
 def test_random_draws_before_training_do_not_matter(tmp_path: Path, reference: dict[str, Any]) -> None:
     random.random(), np.random.rand(3), torch.rand(5)
     assert same(train(make(tmp_path)), reference)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -60,17 +62,28 @@ def outputs(
 ) -> tuple[Tensor, Tensor, float]:
     """Return outputs and targets on the host, and the mean loss; as `measure`."""
     positions = np.arange(len(samples)) if positions is None else positions
-    model.eval()
     found, targets, weighted, items = [], [], [], []
-    for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
-        seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
-        with autocast(config):
-            output, target = task.forward(model, batch)
-            loss = task.loss(full(output), target)
-        found.append(output)
-        targets.append(target)
-        items.append(task.loss_items(target))
-        weighted.append(summed(loss.detach().double(), items[-1]))
-    model.train()
+    with _evaluating(model):
+        for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
+            seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
+            with autocast(config):
+                output, target = task.forward(model, batch)
+                loss = task.loss(full(output), target)
+            found.append(output)
+            targets.append(target)
+            items.append(task.loss_items(target))
+            weighted.append(summed(loss.detach().double(), items[-1]))
     mean = float(torch.stack(weighted).sum() / sum(items))
     return torch.cat(found).float().cpu(), torch.cat(targets).cpu(), mean
+
+
+@contextlib.contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode for a block; a buffer that changes even there, such as a counter, is as it was again."""
+    owned = [(owner, name, b) for owner in model.modules() for name, b in owner._buffers.items() if b is not None]
+    before = [buffer.clone() for _, _, buffer in owned]
+    model.eval()
+    yield
+    model.train()
+    for (owner, name, buffer), kept in zip(owned, before, strict=True):
+        owner._buffers[name] = buffer.copy_(kept)
