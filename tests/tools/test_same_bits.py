@@ -52,7 +52,8 @@ def test_watching_and_saving_do_not_matter(tmp_path: Path, reference: dict[str, 
 def test_evaluating_does_not_matter_to_a_model_that_counts_its_batches(tmp_path: Path) -> None:
     options = {"use": "digits_task:Digits", "options": {"model": "counting"}}
     seldom, often = (
-        train(make(tmp_path / str(every)), task=options, evaluate={"every_n_steps": every}, early_stopping=None) for every in (9, 2)
+        train(make(tmp_path / str(every)), task=options, evaluate={"every_n_steps": every}, early_stopping=None)
+        for every in (9, 2)
     )
     assert often["weights_sha256"] == seldom["weights_sha256"]
 
