@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer import handbook
+from mltrainer.configs.loading import EXCLUSIVE
 from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
 from mltrainer.configs.project import meets
 from mltrainer.diagnostics import (
@@ -241,7 +242,7 @@ def suggested_changes(rows: Sequence[Mapping[str, Any]], config: Mapping[str, An
 
     Returns:
         Changes `{"why": ..., "set": {dotted key: value}}` in the order of the pages. Suggestions are left out whose keys the
-        config does not have, or that it already follows.
+        config does not have, that it already follows, or whose place another key has taken.
     """
     return [change for row in rows if row["state"] == "fired" for change in _changes(row, config)]
 
@@ -264,9 +265,11 @@ def _current(config: Mapping[str, Any], key: str) -> Any:
 
 
 def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
-    """Return the value that a change gives a key, or None if the config has no such key."""
-    group, _, _ = key.rpartition(".")
+    """Return the value that a change gives a key, or None if the config has no such key, or another one in its place."""
+    group, _, last = key.rpartition(".")
     current = _current(config, key)
+    if any(_current(config, f"{group}.{rival}") for rival in EXCLUSIVE.get(group, ()) if rival != last):
+        return None
     if current is None:
         return change if group in SWITCHED_ON and group in config and config[group] is None else None
     if isinstance(change, str) and change[:1] == "x":

@@ -192,6 +192,12 @@ def test_a_change_never_takes_back_a_stronger_setting(broken):
     assert "clip.norm" not in changes(broken, "nan_loss", {**CONFIG, "clip": {"norm": 0.5}})
 
 
+def test_a_warmup_in_steps_is_not_exchanged_for_one_in_epochs(broken):
+    both = {"name": "cosine", "warmup_epochs": 0, "warmup_steps": 0}
+    assert changes(broken, "nan_loss", {**CONFIG, "schedule": both})["schedule.warmup_epochs"] == 1
+    assert "schedule.warmup_epochs" not in changes(broken, "nan_loss", {**CONFIG, "schedule": {**both, "warmup_steps": 500}})
+
+
 def test_keys_that_the_config_does_not_have_are_left_out(healthy):
     for one in healthy["history"]:
         one["train"]["accuracy"], one["validation"]["accuracy"] = 1.0, 0.7
