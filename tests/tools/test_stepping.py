@@ -122,17 +122,21 @@ def gradients(micro_batches: list[tuple[Tensor, Tensor]], model: nn.Module) -> t
     return measured.loss, [p.grad for p in model.parameters() if p.grad is not None]
 
 
+def assert_micro_batches_are_the_large_batch(model: nn.Module, x: Tensor, y: Tensor) -> None:
+    whole_loss, whole = gradients([(x, y)], model)
+    whole = [g.clone() for g in whole]
+    loss, found = gradients(list(zip(x.split(4), y.split(4), strict=True)), model)
+    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-5)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-7) for a, b in zip(found, whole, strict=True))
+
+
 @pytest.mark.parametrize("kept", [1.0, 0.3], ids=["all tokens count", "most do not"])
 def test_accumulation_is_the_large_batch_also_with_an_uneven_last_one_and_tokens_that_do_not_count(kept: float) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 5))
     x, y = torch.randn(11, 6, 8), torch.randint(5, (11, 6))
     y[torch.rand(11, 6) > kept] = -100
-    whole_loss, whole = gradients([(x, y)], model)
-    whole = [g.clone() for g in whole]
-    loss, found = gradients(list(zip(x.split(4), y.split(4), strict=True)), model)
-    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-5)
-    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-7) for a, b in zip(found, whole, strict=True))
+    assert_micro_batches_are_the_large_batch(model, x, y)
 
 
 def test_a_micro_batch_in_which_nothing_counts_adds_nothing() -> None:
@@ -140,11 +144,7 @@ def test_a_micro_batch_in_which_nothing_counts_adds_nothing() -> None:
     model = nn.Linear(8, 5)
     x, y = torch.randn(8, 6, 8), torch.randint(5, (8, 6))
     y[4:] = -100
-    whole_loss, whole = gradients([(x, y)], model)
-    whole = [g.clone() for g in whole]
-    loss, found = gradients(list(zip(x.split(4), y.split(4), strict=True)), model)
-    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-5)
-    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-7) for a, b in zip(found, whole, strict=True))
+    assert_micro_batches_are_the_large_batch(model, x, y)
 
 
 def test_a_mean_of_means_would_be_another_gradient() -> None:
