@@ -100,9 +100,9 @@ def machine_faults(what: str) -> Iterator[None]:
         raise MachineError(error.strerror or str(error), where=what, mend=f"{mend}, then type the same command again") from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file's content, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -129,7 +129,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
 def clear_temporary(folder: Path) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from mltrainer.errors import MachineError
-from mltrainer.workspace import MACHINE_ERRNOS, TEMPORARY, machine_faults
+from mltrainer.workspace import MACHINE_ERRNOS, TEMPORARY, machine_faults, sync
 
 Inputs = tuple[Tensor, ...]
 Call = Callable[[Inputs], list[Tensor]]
@@ -198,7 +198,7 @@ def _export_one(
     path = folder / kind.file
     try:
         kind.write(program, path)
-        _sync(path)
+        sync(path)
         call = kind.open(program, path)
         found = [call(batch) for batch in batches]
     except Exception as error:  # whatever the exporter or the runtime raises is this format's result, not the tool's end
@@ -262,14 +262,6 @@ def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None
     for file in sorted(temporary.iterdir()):
         file.chmod(0o644)
         os.replace(file, folder / file.name)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _raise_machine_fault(error: Exception, path: Path) -> None:

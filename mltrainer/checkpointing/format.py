@@ -40,7 +40,7 @@ from mltrainer.checkpointing.manifest import (
 )
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import GateError, InputError
-from mltrainer.workspace import TEMPORARY, machine_faults, sync_folder
+from mltrainer.workspace import TEMPORARY, machine_faults, sync
 
 __all__ = ["Skipped", "Snapshot", "file_rows", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
 
@@ -304,7 +304,7 @@ def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[s
         rows = [_write_file(temporary / TENSORS_FILE, chunks), _write_file(temporary / TREE_FILE, (text,))]
         data = manifest_bytes(values, rows)
         _write_file(temporary / MANIFEST_FILE, (data,))
-        sync_folder(temporary)
+        sync(temporary)
         _put_in_place(temporary, folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -345,7 +345,7 @@ def _put_in_place(temporary: Path, folder: Path) -> None:
         if replaced.exists():
             replaced.rename(folder)
         raise
-    sync_folder(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 

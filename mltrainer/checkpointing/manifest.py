@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError
-from mltrainer.workspace import TEMPORARY, digest, machine_faults, pretty_json, sha256_bytes, sync_folder
+from mltrainer.workspace import TEMPORARY, digest, machine_faults, pretty_json, sha256_bytes, sync
 
 TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
@@ -258,4 +258,4 @@ def _bring_back(checkpoints_dir: Path) -> None:
         if name != path.name and not (checkpoints_dir / name).exists():
             with contextlib.suppress(OSError):  # a read-only project is left as it is
                 path.rename(checkpoints_dir / name)
-                sync_folder(checkpoints_dir)
+                sync(checkpoints_dir)
