@@ -134,6 +134,35 @@ def test_tied_weights_are_delivered_as_they_were_measured(optimizer: dict[str, o
     assert not torch.equal(model.embed.weight, measured)
 
 
+class Assigning(nn.Module):
+    """Keeps its mean as a buffer, and its weight within limits, by assigning new tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.5 * self.mean + 0.5 * x
+        self.weight.data = (self.weight + x).clamp(-1, 1)
+        return self.weight
+
+
+def test_what_a_model_assigns_anew_is_averaged_as_it_is_now() -> None:
+    model = Assigning()
+    average, seen = Average(model, config({"averaging": {"name": "ema", "decay": 0.5}}), PLAN), []
+    for step in range(1, 5):
+        model(torch.full((3,), 0.1 * step))
+        average.update(step)
+        seen.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+    for name, tensor in average.tensors.items():
+        expected = seen[0][name]
+        for count, state in enumerate(seen[1:], 1):
+            keep = min(0.5, (1 + count) / (10 + count))
+            expected = keep * expected + (1 - keep) * state[name]
+        assert torch.allclose(tensor, expected), name
+
+
 # --- precision ------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ class Average:
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, plan: Plan) -> None:
-        self.config, self.plan = config.averaging, plan
-        self._current = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        self.config, self.plan, self._model = config.averaging, plan, model
+        self._find_current()
         self.tensors: State = {}
         self.count = 0
 
@@ -42,8 +43,16 @@ class Average:
         if self.config is not None and self.config.is_due(step, self.plan.steps, self.plan.steps_per_epoch):
             self._take_in(self.config.share(self.count))
 
+    def _find_current(self) -> None:
+        """Find the tensors that hold the model's state now; a parameter is kept itself, because its data may be exchanged."""
+        state = self._model.state_dict(keep_vars=True)
+        self._current = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+        self._buffers = [*self._model.buffers()]
+
     @torch.no_grad()
     def _take_in(self, share: float) -> None:
+        if any(held is not now for held, now in zip_longest(self._buffers, self._model.buffers())):
+            self._find_current()  # a model may assign a new tensor to a buffer in each step
         if not self.count:
             self.tensors = {name: tensor.clone() for name, tensor in self._current.items()}
         else:
