@@ -18,7 +18,7 @@ from mltrainer.tools.training_orchestrator.averages import Average, delivered_st
 from mltrainer.tools.training_orchestrator.batches import Plan
 from mltrainer.tools.training_orchestrator.optimization import build_optimizer
 from mltrainer.tools.training_orchestrator.precision import decide
-from tests.tools.digits_runs import config, make, train
+from tests.tools.digits_runs import TASK, config, make, train
 
 PLAN = Plan(samples=40, batch_size=10, accumulate=1, epochs=4)
 
@@ -102,6 +102,20 @@ def test_batch_norm_statistics_of_a_mean_of_weights_are_measured_over_the_traini
     assert torch.equal(found["1.weight"], mean["1.weight"])
     assert not torch.equal(found["2.running_mean"], mean["2.running_mean"])
     assert not torch.equal(found["2.running_mean"], tree["model"]["2.running_mean"])
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"averaging": {"name": "swa", "start": 0.0}}, {"optimizer": {"name": "schedule_free"}}], ids=str
+)
+def test_statistics_behind_a_dropout_are_the_same_with_any_number_of_workers(tmp_path: Path, chosen: dict[str, object]) -> None:
+    found = []
+    for workers in (0, 2):
+        root = make(tmp_path / str(workers))
+        (root / "digits_task.py").write_text(
+            TASK.replace("nn.Flatten(), nn.Linear(64, 32)", "nn.Flatten(), nn.Dropout(0.3), nn.Linear(64, 32)")
+        )
+        found.append(train(root, workers=(workers,), epochs=2, early_stopping=None, **chosen)["history"][-1]["validation"])
+    assert found[0] == found[1]
 
 
 class Tied(nn.Module):

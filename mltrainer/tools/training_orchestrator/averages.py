@@ -113,15 +113,15 @@ def _needs_statistics(model: nn.Module, config: TrainingConfig) -> bool:
 def _measure_statistics(task: OpenTask, model: nn.Module, config: TrainingConfig) -> None:
     """Measure the batch-norm statistics of the weights that a model holds, over the training samples."""
     samples = task.split("train")
-    seeds.seed_everything(seeds.key(config.seed, "statistics"))
     with autocast(config):
         batches = evaluation_batches(samples, np.arange(len(samples)), config, "train")
-        update_bn(_alone(batches), _Forward(task.task, model))
+        update_bn(_alone(batches, config.seed), _Forward(task.task, model))
 
 
-def _alone(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
-    """Yield each batch as the first of a list, which is what `update_bn` hands to a model."""
-    for batch in batches:
+def _alone(batches: Iterable[Batch], seed: int) -> Iterator[list[Batch]]:
+    """Yield each batch as the first of a list, which is what `update_bn` hands to a model, whose draws are addressed by it."""
+    for number, batch in enumerate(batches):
+        seeds.seed_everything(seeds.key(seed, "statistics", number))  # reading samples in this process has seeded too
         yield [batch]
 
 
