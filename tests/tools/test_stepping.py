@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,39 @@ def test_every_way_to_train_repeats_and_goes_on_from_a_checkpoint_with_the_same_
     assert again.digests() == whole.digests()
     assert resumed.digests() == whole.digests()
     assert halves.digests() != whole.digests()
+
+
+class Steep(Rows):
+    """A loss whose gradients overflow under the first loss scales."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return 1000 * super().loss(outputs, targets)
+
+
+@pytest.mark.parametrize("optimizer", [{"name": name, "lr": 1e-4} for name in NAMES], ids=str)
+@pytest.mark.usefixtures("unwritten_memory_is_nan")
+def test_a_first_step_that_overflows_is_skipped_and_leaves_no_trace(optimizer: dict[str, Any]) -> None:
+    model = Rows().model()
+    before = weights_sha256(dict(model.named_parameters()))
+    stepper = Stepper(Steep(), model, config({"precision": "fp16", "optimizer": optimizer}))
+    finite, digests = [], []
+    for number, step in enumerate(data(14, 1), 1):
+        finite.append(bool(stepper.take(number, 1e-4, step).total.isfinite()))
+        digests.append(weights_sha256(dict(model.named_parameters())))
+    assert (finite[0], finite[-1]) == (False, True)
+    assert digests[0] == before
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+@pytest.fixture
+def unwritten_memory_is_nan() -> Iterator[None]:
+    """Memory that torch hands out unwritten holds NaN, as in a probe of planning."""
+    before, filled = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    yield
+    torch.use_deterministic_algorithms(before)
+    torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 # --- accumulation ---------------------------------------------------------------------------------

@@ -40,6 +40,13 @@ def summed(mean: Tensor, items: float | Tensor) -> Tensor:
     return torch.where(items > 0, total, 0.0) if isinstance(items, Tensor) else total
 
 
+def _begin_momentum(sgd: torch.optim.Optimizer) -> None:
+    """Let the momentum begin at zero: where the first step overflows and is skipped, the fused kernel leaves it unwritten."""
+    for group in sgd.param_groups:
+        for p in group["params"] if group["momentum"] else ():
+            sgd.state[p]["momentum_buffer"] = torch.zeros_like(p)
+
+
 class Stepper:
     """Takes steps.
 
@@ -54,6 +61,8 @@ class Stepper:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, model)
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
+        if self.scaler.is_enabled() and isinstance(self.optimizer, torch.optim.SGD):
+            _begin_momentum(self.optimizer)
         self._autocast = autocast(config)
         self.before_step: Callable[[int], None] = lambda _number: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
