@@ -146,6 +146,51 @@ def unwritten_memory_is_nan() -> Iterator[None]:
     torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
+# --- another run's state ---------------------------------------------------------------------------
+
+PAIRS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"name": "adamw"}, {"name": "adamw", "weight_decay": 0.5, "betas": [0.5, 0.9]}),
+    ({"name": "sgd"}, {"name": "sgd", "momentum": 0.5, "nesterov": True}),
+    ({"name": "sgd"}, {"name": "sgd", "groups": [{"match": ".", "lr": 0.1, "weight_decay": 0.2}]}),
+    ({"name": "sgd", "sam": {"rho": 0.05}}, {"name": "sgd", "sam": {"rho": 0.5}}),
+    ({"name": "adamw", "lookahead": {}}, {"name": "adamw", "lookahead": {}, "eps": 0.1}),
+    ({"name": "schedule_free"}, {"name": "schedule_free", "weight_decay": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("theirs", "own"), PAIRS, ids=str)
+def test_an_optimizer_that_takes_over_anothers_state_works_with_its_own_options(
+    theirs: dict[str, Any], own: dict[str, Any]
+) -> None:
+    parent, child, fresh = Run(config({"optimizer": theirs})), Run(config({"optimizer": own})), Run(config({"optimizer": own}))
+    parent.take(data(3, 1), 1)
+    child.stepper.take_over(snapshot(parent.tree()).tree)
+    options = set(config({"optimizer": own}).optimizer.model_dump()) | {"share", "rho"}
+    for group, expected in zip(child.stepper.optimizer.param_groups, fresh.stepper.optimizer.param_groups, strict=True):
+        assert all(group[name] == expected[name] for name in options & set(expected) - {"lr"})
+    assert len(child.stepper.optimizer.state) == len(parent.stepper.optimizer.state) > 0
+    child.take(data(1, 1), 4)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "own", "message"),
+    [
+        ({"name": "adamw"}, {"name": "sgd"}, "its optimizer is adamw, and the config's is sgd"),
+        ({"name": "adam"}, {"name": "adamax"}, "its optimizer is adam, and the config's is adamax"),
+        ({"name": "sgd"}, {"name": "sgd", "sam": {}}, "its optimizer is sgd, and the config's is sam over sgd"),
+        ({"name": "rmsprop"}, {"name": "rmsprop", "momentum": 0.9}, "is rmsprop without momentum, and the config's is rmsprop"),
+        (
+            {"name": "sgd", "groups": [{"match": "weight", "lr": 0.5}]},
+            {"name": "sgd", "groups": [{"match": "^[01]", "lr": 0.5}]},
+            "groups the parameters in another way",
+        ),
+    ],
+)
+def test_the_state_of_an_optimizer_of_another_kind_is_refused(theirs: dict[str, Any], own: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Run(config({"optimizer": own})).stepper.take_over(Run(config({"optimizer": theirs})).tree())
+
+
 # --- accumulation ---------------------------------------------------------------------------------
 
 

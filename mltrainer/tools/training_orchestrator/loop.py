@@ -146,23 +146,24 @@ class Trainer:
         """Begin with the weights of another run's checkpoint; chain, history and best are this run's own.
 
         Raises:
-            RuntimeError: The model's or the optimizer's state does not fit.
+            RuntimeError: The model's state does not fit.
+            ValueError: The optimizer's state does not fit.
         """
-        self._load(tree)
+        self._load(tree, self.stepper.take_over)
         self.recorder.begin(self.step * len(self.parameters) * 4)
 
     def restore(self, tree: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree, in the middle of an epoch too."""
-        self._load(tree)
+        self._load(tree, self.stepper.load_state_dict)
         self.history = list(tree["history"])
         self.recorder.first_loss = tree["first_loss"]
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
         size = self.step * len(self.parameters) * 4
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
 
-    def _load(self, tree: dict[str, Any]) -> None:
+    def _load(self, tree: dict[str, Any], load_optimizer: Callable[[dict[str, Any]], None]) -> None:
         self.model.load_state_dict(tree["model"], strict=True)
-        self.stepper.load_state_dict(tree)
+        load_optimizer(tree)
         self.average.load_state_dict(tree["average"])
         self.callbacks.load_state_dict(tree["callbacks"])
         self.step = tree["step"]

@@ -54,6 +54,12 @@ def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
     return make(groups) if config.lookahead is None else _looking_ahead(make(groups), config.lookahead)
 
 
+def kind_of(config: Optimizer) -> str:
+    """Return what decides which entries an optimizer's state has: its name, whether it has momentum, and what is around it."""
+    wrapper = "sam over " if config.sam is not None else "lookahead over " if config.lookahead is not None else ""
+    return wrapper + config.name + (" without momentum" if getattr(config, "momentum", 1) == 0 else "")
+
+
 def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
     """Return what makes the optimizer of a config from groups."""
     module, name, kernels = KINDS[config.name]

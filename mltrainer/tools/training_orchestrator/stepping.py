@@ -14,7 +14,8 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import Batch, Step
 from mltrainer.tools.training_orchestrator.gradients import gradient_norms, shape
-from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer
+from mltrainer.tools.training_orchestrator.groups import parameter_groups
+from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer, kind_of
 from mltrainer.tools.training_orchestrator.precision import autocast, choose, full
 from mltrainer.tools.training_orchestrator.preparing import lay_out_like_parameters
 
@@ -66,10 +67,12 @@ class Stepper:
         self._autocast = autocast(config)
         self.before_step: Callable[[int], None] = lambda _number: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
+        groups = [group["parameters"] for group in parameter_groups(config.optimizer, model)]
+        self._made = {"optimizer": kind_of(config.optimizer), "groups": groups}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of optimizer and loss scale."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(), "made": self._made}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state.
@@ -80,6 +83,23 @@ class Stepper:
         self.optimizer.load_state_dict(state["optimizer"])
         lay_out_like_parameters(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
+
+    def take_over(self, state: dict[str, Any]) -> None:
+        """Take over the state of another run's optimizer; the options are the config's, though torch saves them with the state.
+
+        Raises:
+            ValueError: It is of another kind, or groups parameters in another way.
+        """
+        made, own = state.get("made", self._made), self._made
+        if made["optimizer"] != own["optimizer"]:
+            raise ValueError(f"its optimizer is {made['optimizer']}, and the config's is {own['optimizer']}")
+        if made["groups"] != own["groups"]:
+            raise ValueError("its optimizer groups the parameters in another way")
+        names = {SHARE, "rho", "adaptive", *self.config.optimizer.model_dump()}
+        options = [{name: value for name, value in group.items() if name in names} for group in self.optimizer.param_groups]
+        self.load_state_dict(state)
+        for group, chosen in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(chosen)
 
     def take(self, number: int, rate: float, step: Step) -> Measured:
         """Take the step of a number (from 1) at a learning rate."""
