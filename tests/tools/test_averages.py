@@ -50,6 +50,16 @@ def test_stochastic_weight_averaging_is_the_mean_over_the_last_epochs_ends() -> 
     assert torch.allclose(average.tensors["weight"], (seen[11] + seen[15]) / 2, atol=1e-6)
 
 
+def test_an_average_of_another_kind_is_left_behind() -> None:
+    ema, _ = averages({"name": "ema", "decay": 0.5}, 16)
+    swa, _ = averages({"name": "swa", "start": 0.5}, 0)
+    again, _ = averages({"name": "ema", "decay": 0.9}, 0)
+    swa.load_state_dict(ema.state_dict())
+    again.load_state_dict(ema.state_dict())
+    assert (swa.count, swa.tensors) == (0, {})
+    assert (again.count, torch.equal(again.tensors["weight"], ema.tensors["weight"])) == (16, True)
+
+
 def test_which_steps_enter() -> None:
     assert [step for step in range(1, 17) if Swa(start=0.75).is_due(step, 16, 4)] == [16]
     assert [step for step in range(1, 17) if Swa(start=0.0).is_due(step, 16, 4)] == [4, 8, 12, 16]

@@ -60,12 +60,16 @@ class Average:
         self.count += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the average and how many steps it is over."""
-        return {"tensors": dict(self.tensors), "count": self.count}
+        """Return the average, how many steps it is over, and of which kind it is."""
+        return {"tensors": dict(self.tensors), "count": self.count, "name": self._name}
+
+    @property
+    def _name(self) -> str | None:
+        return self.config.name if self.config is not None else None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with an average; where none is configured, another run's is left behind."""
-        if self.config is not None:
+        """Go on with an average; where none is configured or one of another kind, another run's is left behind."""
+        if self.config is not None and state.get("name", self._name) == self._name:
             self.count = state["count"]
             self.tensors = {name: tensor.to(self._current[name].device) for name, tensor in state["tensors"].items()}
 
