@@ -73,6 +73,9 @@ def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) 
         (("--step", "12", "--set", "batch_size=32"), 1, "number of samples, batch size and accumulation must be the parent's"),
         (("--step", "12", "--set", "task.options={n: 280}"), 4, "the data is not what planning recorded"),
         (("--set", "optimizer.lr=none"), 1, "optimizer.lr"),
+        ((), 1, "epochs: step 16 of the parent leaves nothing to train: the config ends after epoch 4"),
+        (("--step", "12", "--set", "epochs=2"), 1, "such as --set epochs=6"),
+        (("--step", "12", "--set", "optimizer={name: sgd}"), 1, "its optimizer is adamw, and the config's is sgd"),
     ],
 )
 def test_what_does_not_fit_the_parent_is_refused(fork: Any, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -188,6 +188,12 @@ class Session:
         (path,) = folders(folder)
         tree, manifest = load(path, None)
         epoch = self.plan.place(tree["step"])[0] + 1
+        if tree["step"] >= self.plan.steps and epoch == manifest["epoch"]:
+            raise InputError(
+                f"step {tree['step']} of the parent leaves nothing to train: the config ends after epoch {self.plan.epochs}",
+                where="epochs",
+                mend=f"fork with more epochs, such as --set epochs={2 * epoch}, or with an earlier --step",
+            )
         if tree["step"] >= self.plan.steps or epoch != manifest["epoch"]:
             raise InputError(
                 f"step {tree['step']} lay in epoch {manifest['epoch']} of the parent and would lie in epoch {epoch} of "
