@@ -146,6 +146,18 @@ def unwritten_memory_is_nan() -> Iterator[None]:
     torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
+def test_the_second_pass_of_a_sharp_step_leaves_no_trace_in_the_buffers() -> None:
+    found = []
+    for optimizer in ({"name": "sgd"}, {"name": "sgd", "sam": {}}):
+        run = Run(config({"optimizer": optimizer}))
+        run.model[1] = nn.BatchNorm1d(80, momentum=None)  # the mean of all batches, by their number
+        run.stepper = Stepper(Rows(), run.model, config({"optimizer": optimizer}))
+        for number, step in enumerate(data(3, 1), 1):
+            run.stepper.take(number, 0.0, step)  # the weights stay where they are
+        found.append([buffer.clone() for buffer in run.model.buffers()])
+    assert all(torch.equal(plain, sharp) for plain, sharp in zip(*found, strict=True))
+
+
 # --- another run's state ---------------------------------------------------------------------------
 
 PAIRS: list[tuple[dict[str, Any], dict[str, Any]]] = [

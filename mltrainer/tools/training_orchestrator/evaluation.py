@@ -18,7 +18,7 @@ from mltrainer.tasks.loading import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import evaluation_batches
 from mltrainer.tools.training_orchestrator.precision import autocast, full
-from mltrainer.tools.training_orchestrator.stepping import summed
+from mltrainer.tools.training_orchestrator.stepping import buffers_kept, summed
 
 MEND = "return numbers from metrics(self, outputs, targets), such as tensor.item()"
 
@@ -80,10 +80,7 @@ def outputs(
 @contextlib.contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode for a block; a buffer that changes even there, such as a counter, is as it was again."""
-    owned = [(owner, name, b) for owner in model.modules() for name, b in owner._buffers.items() if b is not None]
-    before = [buffer.clone() for _, _, buffer in owned]
-    model.eval()
-    yield
-    model.train()
-    for (owner, name, buffer), kept in zip(owned, before, strict=True):
-        owner._buffers[name] = buffer.copy_(kept)
+    with buffers_kept(model):
+        model.eval()
+        yield
+        model.train()

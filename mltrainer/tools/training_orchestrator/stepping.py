@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,16 @@ def summed(mean: Tensor, items: float | Tensor) -> Tensor:
     """Return the sum that a mean is of; over no items it is 0, though their mean is no number."""
     total = mean * items
     return torch.where(items > 0, total, 0.0) if isinstance(items, Tensor) else total
+
+
+@contextlib.contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Give a model the buffers that it has now back after a block."""
+    owned = [(owner, name, b) for owner in model.modules() for name, b in owner._buffers.items() if b is not None]
+    before = [buffer.clone() for _, _, buffer in owned]
+    yield
+    for (owner, name, buffer), kept in zip(owned, before, strict=True):
+        owner._buffers[name] = buffer.copy_(kept)
 
 
 def _begin_momentum(sgd: torch.optim.Optimizer) -> None:
@@ -128,13 +139,10 @@ class Stepper:
 
     def _sharp_step(self, number: int, step: Step, _gradients: list[Tensor], _total: Tensor) -> None:
         """Climb to the worst point nearby, take the gradient there under the same draws, come back and step with it."""
-        from pytorch_optimizer.optimizer.utils.model import disable_running_stats, enable_running_stats
-
         self.optimizer.first_step()
-        disable_running_stats(self.model)
-        self._seed(number)
-        self._backward(step)
-        enable_running_stats(self.model)
+        with buffers_kept(self.model):  # statistics are of the batch at the weights, once
+            self._seed(number)
+            self._backward(step)
         gradients = self._gradients()
         shape(gradients, self.parameters, gradient_norms(gradients)[1], self.config, number)
         self.optimizer.second_step()
