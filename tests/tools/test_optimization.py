@@ -53,6 +53,12 @@ def test_norms_and_biases_may_be_spared_from_decay() -> None:
     ]
 
 
+def test_a_group_whose_pattern_matches_nothing_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(InputError, match=r"no parameter's name matches '\^encoder'; the names are: 0.weight, 0.bias") as raised:
+        parameter_groups(optimizer("sgd", groups=[{"match": "bias$"}, {"match": "^encoder", "lr": 0.0}]), two_layers())
+    assert raised.value.where == "optimizer.groups[1].match"
+
+
 def test_of_several_groups_the_first_that_matches_counts() -> None:
     groups = [{"match": "^2", "lr": 0.1, "weight_decay": 0.5}, {"match": "bias$", "lr": 0.0}]
     found = parameter_groups(optimizer("sgd", groups=groups), two_layers())

@@ -9,10 +9,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from mltrainer.configs.optimizers import Optimizer
+from mltrainer.errors import InputError
+
+SHOWN_NAMES = 40
 
 
 def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the groups in the order of their first parameter: share of the learning rate, weight decay, parameters' names."""
+    """Return the groups in the order of their first parameter: share of the learning rate, weight decay, parameters' names.
+
+    Raises:
+        InputError: A group's pattern matches no parameter; with the names that there are.
+    """
+    _refuse_unmatched(config, [name for name, _ in model.named_parameters()])
     shares = layer_shares(dict(model.named_parameters()), config.layer_decay)
     groups: dict[tuple[float, float], list[str]] = {}
     for name, parameter in model.named_parameters():
@@ -20,6 +28,17 @@ def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]
             share, decay = _settings(config, name, parameter)
             groups.setdefault((share * shares[name], decay), []).append(name)
     return [{"lr": lr, "weight_decay": decay, "parameters": names} for (lr, decay), names in groups.items()]
+
+
+def _refuse_unmatched(config: Optimizer, names: list[str]) -> None:
+    for number, group in enumerate(config.groups):
+        if not any(re.search(group.match, name) for name in names):
+            shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
+            raise InputError(
+                f"no parameter's name matches {group.match!r}; the names are: {shown}",
+                where=f"optimizer.groups[{number}].match",
+                mend="mltrainer phase run planning --set optimizer.groups=[...]",
+            )
 
 
 def layer_shares(parameters: dict[str, Tensor], decay: float) -> dict[str, float]:
