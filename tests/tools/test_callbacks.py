@@ -99,6 +99,14 @@ class Pickpocket:
         shift()
 
 
+class Burglar:
+    def on_step(self, step, loss, grad_norm):
+        import gc
+        for found in gc.get_objects():
+            if type(found) is nn.Sequential:
+                found[-1].bias.data[0] += 1
+
+
 class Impatient(Shaky):
     def on_evaluation(self, row):
         shift()
@@ -157,7 +165,8 @@ def test_the_code_of_a_callback_is_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "event"), [("Thief", "on_evaluation"), ("Pickpocket", "on_step"), ("Impatient", "on_evaluation")]
+    ("name", "event"),
+    [("Thief", "on_evaluation"), ("Pickpocket", "on_step"), ("Burglar", "on_step"), ("Impatient", "on_evaluation")],
 )
 def test_one_that_changes_weights_where_it_may_only_watch_is_caught(tmp_path: Path, name: str, event: str) -> None:
     with pytest.raises(InputError, match=f"digits_task:{name} changed the model's weights in {event}"):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from mltrainer.callbacks import Participant, Watcher
-from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.checkpointing.weights import raw_bytes, weights_sha256
 from mltrainer.configs.project import Callback, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
@@ -69,7 +69,7 @@ class Callbacks:
         self._tell("on_start", run["step"], [(run,)])
 
     def steps(self, fetched: Sequence[tuple[int, float, float]]) -> None:
-        """Tell of steps whose numbers have come: step, loss, gradient norm; weights are watched without reading them."""
+        """Tell of steps whose numbers have come: step, loss, gradient norm; weights are watched without hashing them."""
         if fetched:
             self._tell("on_step", fetched[0][0], fetched, _versions)
 
@@ -153,9 +153,12 @@ def _digest(model: nn.Module) -> str:
     return weights_sha256(model.state_dict())
 
 
-def _versions(model: nn.Module) -> list[int]:
-    """Return how often each tensor was written to, which is known without waiting for the device."""
-    return [tensor._version for tensor in (*model.parameters(), *model.buffers())]
+@torch.no_grad()
+def _versions(model: nn.Module) -> tuple[list[int], bytes]:
+    """Return how often each tensor was written to, and their norms, because a write to `.data` is not counted."""
+    tensors = [*model.parameters(), *model.buffers()]
+    norms = [torch.linalg.vector_norm(t.detach().to(torch.promote_types(t.dtype, torch.float32))).double() for t in tensors]
+    return [tensor._version for tensor in tensors], raw_bytes(torch.stack(norms)).tobytes()
 
 
 def _made(number: int, given: Callback, root: Path) -> _Own:
