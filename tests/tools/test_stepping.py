@@ -158,6 +158,31 @@ def test_the_second_pass_of_a_sharp_step_leaves_no_trace_in_the_buffers() -> Non
     assert all(torch.equal(plain, sharp) for plain, sharp in zip(*found, strict=True))
 
 
+class Words(Rows):
+    """Rows of words into classes."""
+
+    def model(self, sparse: bool = False) -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Embedding(9, 4, sparse=sparse), nn.Flatten(), nn.Linear(8, 5))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [{}, {"accumulate": 2}, {"precision": "fp16"}, {"optimizer": {"name": "sgd", "sam": {}}}, {"optimizer": {"name": "adagrad"}}],
+    ids=str,
+)
+def test_sparse_gradients_take_the_steps_of_full_ones(chosen: dict[str, Any]) -> None:
+    generator, found = torch.Generator().manual_seed(2), []
+    micros = [(torch.randint(9, (4, 2), generator=generator), torch.randint(5, (4,), generator=generator)) for _ in range(4)]
+    for sparse in (False, True):
+        model = Words().model(sparse)
+        stepper = Stepper(Words(), model, config({"clip": {"norm": 0.5}, **chosen}))
+        for number in (1, 2):
+            stepper.take(number, 0.1, Step(np.arange(8), micros[2 * number - 2 : 2 * number]))
+        found.append([p.detach() for p in model.parameters()])
+    assert all(torch.allclose(full, sparse, atol=1e-6) for full, sparse in zip(*found, strict=True))
+
+
 # --- another run's state ---------------------------------------------------------------------------
 
 PAIRS: list[tuple[dict[str, Any], dict[str, Any]]] = [

@@ -175,8 +175,10 @@ class Stepper:
             return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
 
     def _gradients(self) -> list[Tensor]:
-        """Return every parameter's gradient; one that the loss did not reach has gradient zero."""
+        """Return every parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up."""
         for p in self.parameters:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
+            elif p.grad.is_sparse:  # neither norms nor most optimizers can do with it
+                p.grad = p.grad.to_dense()
         return [p.grad for p in self.parameters if p.grad is not None]
