@@ -31,6 +31,7 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
         raise InputError(f"model() gave {type(given).__name__}; a torch.nn.Module was expected", where=config.task.use)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError("model() gave a model without a parameter to train", where=config.task.use)
+    _refuse_complex(model, config)
     modes = [(module, module.training) for module in model.modules()]
     with generators_kept():
         batch = _batch(samples, min(BATCH, config.batch_size, len(samples)), config, root)
@@ -40,6 +41,17 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
         finally:
             for module, training in modes:
                 module.training = training
+
+
+def _refuse_complex(model: nn.Module, config: TrainingConfig) -> None:
+    """Raise an `InputError` where a parameter is complex, which fused optimizers and averages cannot do with."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise InputError(
+                f"the parameter {name} is {str(parameter.dtype).removeprefix('torch.')}; only real ones can be trained",
+                where=config.task.use,
+                mend="keep real and imaginary part in a real parameter, and join them in forward with torch.view_as_complex",
+            )
 
 
 def _batch(samples: Samples, count: int, config: TrainingConfig, root: Path) -> tuple[Any, ...]:

@@ -51,6 +51,10 @@ CODE_FAULTS = {
     "model raises": (broken("return nn.Sequential", "raise OSError('no weights')"), "my_task.py:35: OSError: no weights"),
     "model gives none": (broken("return nn.Sequential", "return None"), "model() gave NoneType; a torch.nn.Module was expected"),
     "nothing to train": (broken("return nn.Sequential", "return nn.Flatten()"), "without a parameter to train"),
+    "a complex parameter": (
+        TASK.replace("nn.Linear(2, 32)", "nn.Linear(2, 32, dtype=torch.complex64)"),
+        "the parameter 0.weight is complex64; only real ones can be trained",
+    ),
     "model takes another shape": (
         TASK.replace("nn.Linear(2, 32)", "nn.Linear(3, 32)"),
         "layer 0 = Linear(in_features=3, out_features=32, bias=True) got float32 [8, 2]",
