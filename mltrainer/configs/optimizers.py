@@ -87,6 +87,12 @@ class Sgd(_Optimizer):
     nesterov: bool = Field(False, description="Nesterov's form of momentum")
     weight_decay: float = Field(1.0e-4, ge=0, description="L2 penalty")
 
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> Sgd:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov is a form of momentum: give a momentum above 0, such as 0.9")
+        return self
+
 
 class Adam(_Adam):
     """Adam (Kingma and Ba, 2015, arXiv 1412.6980)."""

@@ -152,6 +152,7 @@ def test_a_schedule_that_waits_for_a_plateau_resumes_too(tmp_path: Path) -> None
         ({"name": "ranger", "lookahead": {}}, "ranger has a lookahead of its own"),
         ({"name": "schedule_free", "lookahead": {}}, "schedule_free has weights of its own"),
         ({"name": "sgd", "sam": {"rho": -1}}, "greater than 0"),
+        ({"name": "sgd", "nesterov": True, "momentum": 0}, "nesterov is a form of momentum"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, object], told: str) -> None:
