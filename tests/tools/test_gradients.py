@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from mltrainer.configs.project import Clip, Noise
-from mltrainer.tools.training_orchestrator.gradients import gradient_norms, shape, unit_norms
+from mltrainer.tools.training_orchestrator.gradients import clipped_above, gradient_norms, shape, unit_norms
 from tests.tools.digits_runs import config
 
 
@@ -26,6 +26,12 @@ def norm(gradients: list[Tensor]) -> float:
 
 
 PAIR = (torch.tensor([3.0, 0.0]), torch.tensor([4.0]))
+
+
+@pytest.mark.parametrize(("limit", "counted"), [({"norm": 2.0}, None), ({"norm": 0.5}, 0.0), ({"value": 0.5}, None)], ids=str)
+def test_normalized_gradients_count_as_clipped_where_they_are(limit: dict[str, float], counted: float | None) -> None:
+    assert clipped_above(config({"clip": limit, "gradients": {"normalize": True}})) == counted
+    assert clipped_above(config({"clip": limit})) == limit.get("norm")
 
 
 def test_norms_are_those_of_each_parameter_and_of_all() -> None:

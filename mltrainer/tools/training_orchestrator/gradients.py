@@ -38,6 +38,14 @@ def shape(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, 
         _add_noise(gradients, config.gradients.noise, step)
 
 
+def clipped_above(config: TrainingConfig) -> float | None:
+    """Return the norm of a step's gradients, before anything is done to them, above which clipping makes them smaller."""
+    limit = config.clip.norm if config.clip is not None else None
+    if limit is None or not config.gradients.normalize:
+        return limit
+    return 0.0 if limit < 1 else None  # they are clipped as normalized, to norm 1
+
+
 def clip(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, limit: Clip) -> None:
     """Limit gradients in place by their common norm, by value, or by the norm of the weights of each unit.
 

@@ -29,6 +29,7 @@ from mltrainer.tools.training_orchestrator.callbacks import Callbacks
 from mltrainer.tools.training_orchestrator.evaluation import measure
 from mltrainer.tools.training_orchestrator.feeding import Limits, workers_needed
 from mltrainer.tools.training_orchestrator.gpu import GpuWatch
+from mltrainer.tools.training_orchestrator.gradients import clipped_above
 from mltrainer.tools.training_orchestrator.loop import Outcome, Sinks, Trainer
 from mltrainer.tools.training_orchestrator.preparing import compiled_with, prepare_model
 from mltrainer.tools.training_orchestrator.recorder import GRADIENTS_FILE, Recorder, gradient_row
@@ -81,8 +82,7 @@ class Session:
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
-        clip_norm = config.clip.norm if config.clip else None
-        recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clip_norm)
+        recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clipped_above(config))
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, max_steps, stops)
