@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -24,6 +25,7 @@ from mltrainer.workspace import Project, machine_faults, write_atomic, write_jso
 
 Event = dict[str, Any]
 LOG_FILE = "log.txt"
+POLL_S = 0.2  # a tool that ends closes the pipe, which is told at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 
@@ -121,18 +123,32 @@ def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Callable[
     """Hand on a tool's events until it ends; return its last word, "done" or "error", if it had one."""
     end: Event | None = None
     try:
-        with os.fdopen(read_end, "rb") as pipe:
-            for event in filter(None, map(_event, pipe)):
-                if event["event"] in ("done", "error"):
-                    end = event
-                else:
-                    on_event(event)
+        for event in filter(None, map(_event, _lines(process, read_end))):
+            if event["event"] in ("done", "error"):
+                end = event
+            else:
+                on_event(event)
         process.wait()
     finally:
+        os.close(read_end)
         if process.poll() is None:
             process.terminate()
             process.wait()
     return end
+
+
+def _lines(process: subprocess.Popen[bytes], read_end: int) -> Iterator[bytes]:
+    """Yield a tool's lines until it ends: what the user's code started may outlive it, and hold the pipe open."""
+    rest, ended = b"", False
+    while True:
+        if select.select([read_end], [], [], 0 if ended else POLL_S)[0]:
+            if not (data := os.read(read_end, 65536)):
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            yield from lines
+        elif ended:
+            return
+        ended = process.poll() is not None
 
 
 def _event(line: bytes) -> Event | None:

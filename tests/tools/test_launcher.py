@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -111,6 +112,14 @@ def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool: Launch, tmp_p
     begun = time.monotonic()
     with pytest.raises(StoppedError):
         run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(30)")
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("end", ["send('note', text='a'); send('done')", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_process_that_the_users_code_left_behind_is_not_waited_for(run_tool: Launch, end: str) -> None:
+    begun = time.monotonic()
+    with contextlib.nullcontext() if "done" in end else pytest.raises(MltrainerError, match="signal 9"):
+        assert run_tool(f"os.system('sleep 20 &'); {end}") == [{"event": "note", "text": "a"}]
     assert time.monotonic() - begun < 10
 
 
