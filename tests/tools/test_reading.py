@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +113,35 @@ def test_a_fault_of_the_data_set_is_told_the_same_from_a_worker(
     assert ("test_reading.py:" in str(caught.value)) == (fail is broken)
     del caught  # it holds the loader, whose worker would be waited for
     held.loaders.clear()
+
+
+def hanging() -> Any:
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+
+def read_for_ever() -> None:
+    list(evaluation_batches(samples(hanging), np.arange(40), config(workers=1), "validation"))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for() -> None:
+    code = "from tests.tools.test_reading import read_for_ever; read_for_ever()"
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        process.kill()
+    end = time.monotonic() + 10
+    while is_alive(worker) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not is_alive(worker)
 
 
 def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from mltrainer.tasks.user_code import user_code
 
 Batch = tuple[Tensor, ...]
 Address = tuple[int, int]
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 AGAIN = "then type the same command again"
 
 
@@ -45,6 +48,7 @@ def make_loader(
     workers: dict[str, Any] = {"num_workers": config.loader.processes}
     if config.loader.processes:
         workers |= {"prefetch_factor": config.loader.prefetch, "persistent_workers": keep_workers, "timeout": timeout_s}
+        workers["worker_init_fn"] = _end_with_the_reader
     return DataLoader(
         _Addressed(samples, config.seed, purpose),
         batch_sampler=addresses,
@@ -53,6 +57,11 @@ def make_loader(
         generator=own,
         **workers,
     )
+
+
+def _end_with_the_reader(_worker: int) -> None:
+    """Have the system end this worker when the process that it reads for dies; one that hangs would never notice."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def batches_of(loader: DataLoader[Any], device: torch.device) -> Iterator[Batch]:
