@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,33 @@ def test_no_setting_of_the_loader_changes_a_bit(tmp_path: Path) -> None:
     plain = train(make(tmp_path / "plain"), loader={"workers": 0}, epochs=2)
     other = {"workers": 2, "prefetch": 7, "pin_memory": False}
     assert same(train(make(tmp_path / "other"), loader=other, epochs=2), plain)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+class Sums(Dataset[Any]):
+    """Sums whose last bits depend on how many threads share the work."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, place: int) -> Any:
+        return torch.randn(1_000_000).sum(), torch.get_num_threads()
+
+
+def test_operations_of_a_data_set_have_the_same_threads_in_every_process(two_threads: None) -> None:
+    held = [
+        list(evaluation_batches(Samples(np.arange(8), None, Sums()), np.arange(8), config(workers=number), "validation"))
+        for number in (0, 1)
+    ]
+    assert [part.tolist() for part in held[0][0]] == [part.tolist() for part in held[1][0]]
+    assert torch.get_num_threads() == 2
 
 
 def test_training_keeps_its_workers_over_all_epochs() -> None:

@@ -72,10 +72,21 @@ def batches_of(loader: DataLoader[Any], device: torch.device) -> Iterator[Batch]
         MachineError: The disk failed.
     """
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-    for batch in loader:
+    batches = iter(loader)
+    while (batch := _next(batches)) is not None:
         if isinstance(batch, _Fault):
             raise batch.error()
         yield _moved(batch, device, stream)
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """Return the next batch, or None; read here, it has one thread for an operation as in a worker: bits depend on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return next(batches, None)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _moved(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -> Batch:
