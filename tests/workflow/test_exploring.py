@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -153,6 +154,18 @@ def test_a_killed_process_leaves_what_it_had_measured(new: Project, cli: Cli, mo
     found = cli("batch-size", "--json", "--project", new.root).json
     assert (found["largest"], found["suggestion"]) == (8, 8)
     assert found["stopped"].startswith("16 does not fit: the system killed the process")
+
+
+def test_throughput_is_not_more_than_the_loader_processes_can_read(
+    new: Project, cli: Cli, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})  # they sleep, so any machine runs them side by side
+    slow = TASK.replace("        noise = np", "        import time\n        time.sleep(0.005)\n        noise = np")
+    (new.root / "my_task.py").write_text(slow)
+    line = ("batch-size", "--from", "16", "--json", "--set", "loader.workers=4")
+    rates = [row["samples_per_s"] for row in cli(*line, "--project", new.root).json["sizes"]]
+    assert len(rates) == 4
+    assert max(rates) < 1.1 * 4 / 0.005
 
 
 # --- a step's time --------------------------------------------------------------------------------

@@ -43,27 +43,48 @@ def try_sizes(session: Session) -> dict[str, Any]:
 def _measured(session: Session, size: int) -> dict[str, Any]:
     device = session.config.device
     _forget_peak(device)
-    step_s = statistics.median(_timed(session, size))
+    step_s = step_seconds(_timed(session, size), size, in_bursts=_processes(session) > 0)
     row = {"batch_size": size, "step_us": step_s * 1e6, "samples_per_s": size / step_s, "peak_mb": peak_mb(device)}
     text = f"batch size {size}: {row['samples_per_s']:,.0f} samples/s, {row['peak_mb']:,.0f} MB at most"
     session.events.send("note", text=text)
     return row
 
 
-def _timed(session: Session, size: int) -> list[float]:
-    """Return the durations of real steps of one micro-batch, data included, after some that are not timed."""
+def step_seconds(times: list[tuple[int, float]], size: int, in_bursts: bool) -> float:
+    """Return the seconds of a full step: the median, or where samples come in bursts what all of them together took.
+
+    Args:
+        times: The samples and the duration of each step.
+        size: The samples of a full step; an epoch's last may be smaller.
+        in_bursts: Whether processes read the samples: they end their batches together, so that most steps wait for none.
+    """
+    if in_bursts:
+        return size * sum(seconds for _, seconds in times) / sum(samples for samples, _ in times)
+    return statistics.median(seconds for samples, seconds in times if samples == size)
+
+
+def _timed(session: Session, size: int) -> list[tuple[int, float]]:
+    """Return samples and duration of real steps of one micro-batch, data included, after some that are not timed."""
     plan = dataclasses.replace(session.plan, batch_size=size, accumulate=1)
-    found: list[float] = []
+    processes = _processes(session)
+    warm_up = max(WARM_UP, processes * session.config.loader.prefetch)  # what was read ahead while the first step began
+    found: list[tuple[int, float]] = []
     at = _now(session.config.device)
-    for number, step in enumerate(first_steps(session, WARM_UP + MOST, plan), 1):
+    for number, step in enumerate(first_steps(session, warm_up + MOST * max(1, processes), plan), 1):
         session.trainer.stepper.take(number, session.config.optimizer.lr, step)
         session.stop_signal()
         before, at = at, _now(session.config.device)
-        if number > WARM_UP and len(step.ids) == size:  # an epoch's last batch may be smaller
-            found.append(at - before)
-        if len(found) >= LEAST and sum(found) > SECONDS:
+        if number > warm_up:
+            found.append((len(step.ids), at - before))
+        full = [seconds for samples, seconds in found if samples == size]
+        if len(full) >= LEAST and sum(full) > SECONDS:
             break
     return found
+
+
+def _processes(session: Session) -> int:
+    """Return how many processes read the samples; those in memory are read by none."""
+    return session.config.loader.processes if session.task.split("train").tensors is None else 0
 
 
 def _now(device: str) -> float:
