@@ -153,6 +153,8 @@ def _exploring(project: Project, question: str, assignments: tuple[str, ...], te
 def present_config(project: Project, assignments: tuple[str, ...], tell: Tell) -> TrainingConfig:
     """Return the config that template, project file, edits and `--set` give together; nothing is written.
 
+    `loader.workers: auto` is as many as the planning that is there found, with which training would read.
+
     Raises:
         InputError: A file or a `--set` is not valid, or holds a secret.
     """
@@ -163,7 +165,7 @@ def present_config(project: Project, assignments: tuple[str, ...], tell: Tell) -
         raise InputError(
             f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run", mend=KEEP_SECRETS
         )
-    return config
+    return config.with_workers((((current or {}).get("evidence") or {}).get("loader") or {}).get("workers", 0))
 
 
 def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:

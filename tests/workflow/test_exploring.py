@@ -185,6 +185,20 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
     assert found["state"]["changed"] == []
 
 
+def test_samples_are_read_by_as_many_processes_as_planning_found(new: Project, cli: Cli) -> None:
+    (new.root / "my_task.py").write_text(
+        TASK.replace("        noise = np", "        import time\n        time.sleep(0.01)\n        noise = np")
+    )
+    workers = {}
+    for planned in (False, True):
+        assert not planned or cli("phase", "run", "planning", "--project", new.root, "--set", "epochs=10").code == 0
+        assert cli("profile", "--steps", "1", "--project", new.root).code == 0
+        workers[planned] = json.loads((new.state_dir / "profile/job.json").read_bytes())["config"]["loader"]["workers"]
+    record = json.loads((new.phase_dir("planning") / "record.json").read_bytes())
+    assert (workers[False], workers[True]) == (0, record["evidence"]["loader"]["workers"])
+    assert workers[True] > 0
+
+
 def test_more_steps_than_the_config_has_are_profiled(new: Project, cli: Cli) -> None:
     short = (
         "--set",
