@@ -167,7 +167,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
 def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: float, disk_free: int) -> dict[str, Any]:
     """Return what the whole run will take, scaled from the probes' measured steps and evaluation."""
     probe = probes[0]
-    step_us = min(p["step_time_us"]["median"] for p in probes)
+    step_us = min(p["step_pace_us"] for p in probes)
     steps = probe["planned_steps"]
     per_sample = probe["rehearsal"]["seconds"] / max(1, probe["rehearsal"]["samples"])
     every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)

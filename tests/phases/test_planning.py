@@ -221,7 +221,7 @@ def test_edits_are_what_differs_from_what_was_generated_before(
 
 def probe(step_us: float, peak_mb: float) -> dict[str, Any]:
     return {
-        "step_time_us": {"median": step_us},
+        "step_pace_us": step_us,
         "planned_steps": 200,
         "rehearsal": {"seconds": 0.1, "samples": 100},
         "data": {"splits": {"validation": {"samples": 50}}},

@@ -15,6 +15,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.loading import Samples
 from mltrainer.tools.training_orchestrator import feeding
 from mltrainer.tools.training_orchestrator.feeding import Limits, choose, counts, expected_wait, workers_needed
+from mltrainer.tools.training_orchestrator.recorder import Timings
 from tests.tools.digits_runs import CONFIG
 
 LIMITS = Limits(seconds=0.2, largest_wait=0.2, least_s=0.1)
@@ -84,6 +85,23 @@ def test_never_more_processes_than_cores(cores: int, expected: list[int]) -> Non
 def test_the_expected_wait() -> None:
     assert expected_wait(0, 100, 100) == 0.5
     assert [expected_wait(1, rate, 100) for rate in (50, 100, 200)] == [0.5, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("processes", "steps", "pace"),
+    [
+        (0, [3, 1, 1, 2, 1], 1),
+        (4, [5, 0, 0, 0, 4, 0, 0, 0], 1),  # of the second burst only the beginning is there
+        (3, [5, 0, 0, 3], 1),
+        (8, [5, 2, 2], 2),
+        (2, [5], 5),
+        (2, [], 0),
+    ],
+)
+def test_the_pace_of_steps_whose_samples_come_in_bursts(processes: int, steps: list[float], pace: float) -> None:
+    timings = Timings()
+    timings.step_s.extend(steps)
+    assert timings.pace_us(processes) == pace * 1e6
 
 
 def test_where_nothing_feeds_the_steps_the_quickest_is_taken() -> None:

@@ -43,7 +43,7 @@ def try_sizes(session: Session) -> dict[str, Any]:
 def _measured(session: Session, size: int) -> dict[str, Any]:
     device = session.config.device
     _forget_peak(device)
-    step_s = step_seconds(_timed(session, size), size, in_bursts=_processes(session) > 0)
+    step_s = step_seconds(_timed(session, size), size, in_bursts=session.readers > 0)
     row = {"batch_size": size, "step_us": step_s * 1e6, "samples_per_s": size / step_s, "peak_mb": peak_mb(device)}
     text = f"batch size {size}: {row['samples_per_s']:,.0f} samples/s, {row['peak_mb']:,.0f} MB at most"
     session.events.send("note", text=text)
@@ -66,11 +66,10 @@ def step_seconds(times: list[tuple[int, float]], size: int, in_bursts: bool) -> 
 def _timed(session: Session, size: int) -> list[tuple[int, float]]:
     """Return samples and duration of real steps of one micro-batch, data included, after some that are not timed."""
     plan = dataclasses.replace(session.plan, batch_size=size, accumulate=1)
-    processes = _processes(session)
-    warm_up = max(WARM_UP, processes * session.config.loader.prefetch)  # what was read ahead while the first step began
+    warm_up = max(WARM_UP, session.readers * session.config.loader.prefetch)  # what was read ahead while the first step began
     found: list[tuple[int, float]] = []
     at = _now(session.config.device)
-    for number, step in enumerate(first_steps(session, warm_up + MOST * max(1, processes), plan), 1):
+    for number, step in enumerate(first_steps(session, warm_up + MOST * max(1, session.readers), plan), 1):
         session.trainer.stepper.take(number, session.config.optimizer.lr, step)
         session.stop_signal()
         before, at = at, _now(session.config.device)
@@ -80,11 +79,6 @@ def _timed(session: Session, size: int) -> list[tuple[int, float]]:
         if len(full) >= LEAST and sum(full) > SECONDS:
             break
     return found
-
-
-def _processes(session: Session) -> int:
-    """Return how many processes read the samples; those in memory are read by none."""
-    return session.config.loader.processes if session.task.split("train").tensors is None else 0
 
 
 def _now(device: str) -> float:

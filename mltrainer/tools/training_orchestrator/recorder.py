@@ -39,6 +39,19 @@ class Timings:
         ordered = sorted(self.step_s)
         return {"median": statistics.median(ordered) * 1e6, "p95": ordered[int(0.95 * (len(ordered) - 1))] * 1e6}
 
+    def pace_us(self, processes: int) -> float:
+        """Return the time of a step at the pace of a long run, in microseconds.
+
+        That is the median, or with processes that read the samples the mean over their bursts: they end their batches
+        together, so that most steps wait for none. The first step, in which they start, does not count; a burst that is
+        longer than the steps is not seen.
+        """
+        times = list(self.step_s)
+        if not processes or not times:
+            return self.summary()["median"]
+        in_bursts = (len(times) - 1) // processes * processes
+        return statistics.fmean(times[1 : 1 + in_bursts] or times[1:] or times) * 1e6
+
     def busy_s(self) -> list[float]:
         """Return each step's time without its wait for data."""
         return [step - wait for step, wait in zip(self.step_s, self.wait_s, strict=True)]

@@ -44,6 +44,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         "time_s": _times(outcome, now - started, now - checked_at),
         "wall_s": now - started,
         "step_time_us": session.trainer.recorder.timings.summary(),
+        "step_pace_us": session.trainer.recorder.timings.pace_us(session.readers),
         "shortest_step_us": session.trainer.recorder.timings.shortest_us(),
         "memory": _memory(session.config.device),
         "gpu": session.gpu.summary(),

@@ -294,6 +294,11 @@ class Session:
         of_job = {key: self.job[key] for key in ("run", "phase", "purpose", "config")}
         return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
 
+    @property
+    def readers(self) -> int:
+        """How many processes read the training samples; those in memory are read by none."""
+        return self.config.loader.processes if self.task.split("train").tensors is None else 0
+
     def measure_loader(self, limits: Limits) -> dict[str, Any]:
         """Return how many loader processes keep this training's steps fed, measured after it; as `workers_needed`."""
         busy = self.trainer.recorder.timings.busy_s()
