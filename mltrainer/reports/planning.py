@@ -82,7 +82,11 @@ def _loader(found: Any) -> list[str]:
         return ["The samples are in memory, so no processes load them."]
     heads = ("processes", "samples/s", "steps would wait for data")
     rows = [
-        (number(row.get("workers")), number(row.get("samples_per_s")), md.text(row.get("error")) or share(row.get("wait")))
+        (
+            number(row.get("workers")),
+            number(row.get("samples_per_s")),
+            md.text(row["error"]) if row.get("error") else share(row.get("wait")),
+        )
         for row in found.get("rows") or []
     ]
     line = (

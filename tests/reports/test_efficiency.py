@@ -48,6 +48,7 @@ def test_the_loader_processes_are_told_with_what_was_measured() -> None:
     assert f"The steps take {number(300.0)} samples/s" in text
     assert "1 process will load them" in text
     assert "a process died" in text
+    assert f"| 0 | {number(100.0)} | {values.share(0.75)} |" in text
     assert "in memory" in manifest(loader={"workers": 0, "in_memory": True, "rows": []})
 
 
