@@ -58,17 +58,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, help_line) for name, (_, _, help_line) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: mltrainer init demo --example digits && cd demo && mltrainer run",
+)
 @click.version_option(__version__, prog_name="mltrainer")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    r"""Training runs that can be trusted: five gated phases, each with measured evidence.
-
-    \b
-    Example:
-      mltrainer init demo --example digits && cd demo
-      mltrainer run
-    """
+    """Training runs that can be trusted: five gated phases, each with measured evidence."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(get("status")) if _inside_a_project() else click.echo(ctx.get_help())
 

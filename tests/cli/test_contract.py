@@ -71,6 +71,12 @@ def test_help_has_an_example_of_the_command(cli: Cli, name: str) -> None:
         assert f"Example: mltrainer {name}" in said.out
 
 
+def test_the_programs_own_help_has_an_example_without_markup(cli: Cli) -> None:
+    said = cli("--help").out
+    assert "Example: mltrainer init demo --example digits && cd demo && mltrainer run" in said
+    assert "\\" not in said
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_the_example_can_be_typed_as_it_stands(name: str) -> None:
     words = shlex.split((ALL[name].epilog or "").removeprefix("Example: mltrainer "))
