@@ -103,7 +103,8 @@ def _groups(run: Run) -> list[str]:
 
 
 def _parent(run: Run) -> str:
-    return f", forked from {md.code(run['parent'])}" if run.get("parent") else ""
+    """Return the baseline that a run goes back to; its own weights begin anew, which a fork's do not."""
+    return f", trained anew; its baseline is {md.code(run['parent'])}" if run.get("parent") else ""
 
 
 def _gpu(run: Run) -> str:

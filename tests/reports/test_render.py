@@ -305,6 +305,14 @@ def test_evidence_of_the_wrong_shape_is_refused_with_the_mending_command(phase: 
     assert caught.value.mend == f"mltrainer phase run {phase}"
 
 
+def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> None:
+    found = records.finalization()
+    found["evidence"]["run"]["parent"] = "0f1e2d3c4b5a"
+    text = report(found)
+    assert "trained anew; its baseline is `0f1e2d3c4b5a`" in text
+    assert "forked" not in text
+
+
 # --- the model card -------------------------------------------------------------------------------
 
 
