@@ -45,6 +45,7 @@ def run(ctx: Context) -> Result:
         "reproduction": again.row,
         "exports": exported["exports"],
         "inference": exported["inference"],
+        "delivered_sha256": exported["weights_sha256"],
         "test": {"samples": exported["test"]["samples"], "metrics": exported["test"]["metrics"], "openings": _openings(ctx)},
         "model_files": rows,
         "acceptance": acceptance_rows(config.acceptance, result["metrics"]),

@@ -7,7 +7,7 @@ from typing import Any
 from mltrainer.reports import figures, runs, sections
 from mltrainer.reports import markdown as md
 from mltrainer.reports.model_card import model_card
-from mltrainer.reports.values import at, given, number, times
+from mltrainer.reports.values import at, given, number, short, times
 
 CARD = "final_model/README.md"
 EXPORT_STATES = {"written": "written", "not_available": "not available", "failed": "❌ **failed**"}
@@ -30,7 +30,7 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
             *runs.result(run, drawn),
         ],
         findings=_findings(evidence),
-        reproduce=[*sections.digests(run), ("reproduction", _reproduction(evidence))],
+        reproduce=[*sections.digests(run), *_delivered(evidence), ("reproduction", _reproduction(evidence))],
         commands=[f"mltrainer reproduce {run['id']}"],
         after=[
             (
@@ -94,6 +94,11 @@ def _files(evidence: dict[str, Any]) -> list[str]:
     documents = ", ".join(md.code(d if isinstance(d, str) else d.get("path")) for d in evidence.get("documents") or [])
     listed = [f"Documents: {documents}."] if documents else []
     return [*listed, *([md.details(f"Files of the model ({number(len(files))})", sections.file_table(files))] if files else [])]
+
+
+def _delivered(evidence: dict[str, Any]) -> list[tuple[str, str]]:
+    found = evidence.get("delivered_sha256")
+    return [("digest of the delivered weights", md.code(short(found, 16)))] if found else []
 
 
 def _reproduction(evidence: dict[str, Any]) -> str:

@@ -197,14 +197,14 @@ def _formats(evidence: dict[str, Any]) -> Iterable[str]:
 def _origin(record: sections.Record) -> list[tuple[str, str]]:
     run, source = record["evidence"]["run"], record.get("source") or {}
     again = at(record, "evidence.reproduction.identical")
-    digests = [
-        (f"{name} digest", md.code(run.get(f"{name}_sha256"))) for name in ("data", "code", "config", "environment", "weights")
-    ]
+    digests = [(f"{name} digest", md.code(run.get(f"{name}_sha256"))) for name in ("data", "code", "config", "environment")]
+    delivered = at(record, "evidence.delivered_sha256")  # of the best step, or averaged: the run's own digest is of its last step
     repeated = {True: "trained again in a fresh process: the same bits", False: "**trained again: other bits**"}.get(
         again, "not verified"
     )
     return [
         *digests,
+        *([("weights digest", md.code(delivered))] if delivered else []),
         ("numerics class", md.code(run.get("numerics_class"))),
         ("commit", md.code(source.get("commit") or "none")),
         ("reproduction", repeated),

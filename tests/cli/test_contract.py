@@ -110,6 +110,12 @@ def test_outside_a_project_the_name_alone_shows_help(tmp_path: Path, cli: Cli, m
     assert said.out == cli("--help").out
 
 
+def test_the_model_card_names_the_weights_that_lie_beside_it(project: Project) -> None:
+    folder = project.phase_dir("finalization") / "final_model"
+    weights = json.loads((folder / "manifest.json").read_bytes())["weights_sha256"]
+    assert f"| weights digest | `{weights}` |" in (folder / "README.md").read_text("utf-8")
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 JSON = [

@@ -466,6 +466,7 @@ def finalization(kind: str = "classification") -> dict[str, Any]:
             "grade": "bitwise",
         },
         "exports": exports,
+        "delivered_sha256": sha("delivered"),
         "model_files": [{"path": "phases/05_finalization/final_model/model.safetensors", "sha256": sha("safe"), "size": 341992}],
         "test": {
             "samples": 179,
