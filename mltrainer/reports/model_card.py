@@ -94,13 +94,15 @@ def _quoted(value: object) -> str:
 
 def _summary(evidence: dict[str, Any]) -> str:
     config = evidence.get("config") or {}
-    task = at(config, "task.kind") or at(config, "task.use") or "task of its own"
+    kind, use = at(config, "task.kind"), at(config, "task.use")
+    task = md.text(str(kind).replace("_", " ")) if kind else md.code(use) if use else "task of its own"
     model = at(config, "model.name") or "the task's own model"
     target = at(config, "data.target")
     goal = f", predicting {md.code(target)}" if target else ""
-    data = md.code(at(config, "data.source", "the task's own data"))
+    source = at(config, "data.source")
+    data = md.code(source) if source else "the task's own data"
     size = f"{number(at(evidence, 'run.parameters'))} parameters"
-    return f"{md.text(str(task).replace('_', ' '))} on {data}{goal}: {md.text(model)} with {size}."
+    return f"{task} on {data}{goal}: {md.text(model)} with {size}."
 
 
 def _results(evidence: dict[str, Any]) -> Iterable[str]:

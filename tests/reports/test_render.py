@@ -331,6 +331,12 @@ def test_the_model_card_has_the_digest_of_the_delivered_weights_and_not_of_the_l
     assert f"| digest of the delivered weights | `{found['evidence']['delivered_sha256'][:16]}` |" in report(found)
 
 
+def test_the_model_card_names_a_task_of_ones_own_as_it_is_written() -> None:
+    found = records.finalization()
+    found["evidence"]["config"].update(task={"kind": None, "use": "my_project.tasks:TwoMoons"}, data=None, model=None)
+    assert "\n`my_project.tasks:TwoMoons` on the task's own data: the task's own model with" in model_card(found, [])
+
+
 def test_a_test_split_that_was_opened_twice_is_loud() -> None:
     found = records.finalization()
     found["evidence"]["test"]["openings"] *= 2
