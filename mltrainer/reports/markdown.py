@@ -88,8 +88,16 @@ def image(alt: str, file: str) -> str:
 
 
 def setting(value: Any) -> str:
-    """Return a value that a person set as one line of Markdown, every digit of it."""
+    """Return a value that a person set as one line of Markdown: every digit and every entry, inner ones in parentheses."""
+    if isinstance(value, dict):
+        return ", ".join(f"{text(key)} {_inner(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_inner, value)) or "none"
     return plain_value(value, given)
+
+
+def _inner(value: Any) -> str:
+    return f"({setting(value)})" if isinstance(value, (dict, list)) and value else setting(value)
 
 
 def plain_value(value: Any, written: Callable[[Any], str] = measured) -> str:

@@ -130,11 +130,16 @@ def _training(evidence: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("run", f"{md.code(run.get('id'))}, best epoch {number(at(run, 'best.epoch'))} of {number(run.get('epochs'))}"),
         ("samples", f"{number(run.get('train_samples'))}, in batches of {number(run.get('batch_size'))}"),
-        ("optimizer", md.setting(config.get("optimizer") or {})),
-        ("schedule", md.setting(config.get("schedule") or {})),
+        ("optimizer", _named(config.get("optimizer") or {})),
+        ("schedule", _named(config.get("schedule") or {})),
         ("seed", given(run.get("seed"))),
         ("time", f"{duration(run.get('wall_s'))} on {md.text(run.get('device'))}"),
     ]
+
+
+def _named(chosen: dict[str, Any]) -> str:
+    """Return what was chosen, its name first."""
+    return md.setting({"name": chosen["name"], **chosen} if "name" in chosen else chosen)
 
 
 def _limits(evidence: dict[str, Any]) -> list[str]:

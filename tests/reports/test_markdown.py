@@ -49,6 +49,13 @@ def test_what_was_measured_is_short_and_what_was_set_is_whole() -> None:
     assert md.setting({"lr": 0.00030000000001}) == "lr 0.00030000000001"
 
 
+def test_a_setting_is_shown_whole_and_its_inner_lists_can_be_told_apart() -> None:
+    groups = [{"match": "stem", "lr": 0.5, "betas": [0.9, 0.99]}, {"match": "head", "lr": 2.0, "betas": []}]
+    assert md.setting(groups) == "(match stem, lr 0.5, betas (0.9, 0.99)), (match head, lr 2, betas none)"
+    assert md.setting(list(range(12))) == ", ".join(map(str, range(12)))
+    assert md.setting({str(nr): nr for nr in range(10)}).count(",") == 9
+
+
 def test_an_embedded_document_cannot_leave_its_place() -> None:
     found = md.embedded("# A\n```\n# code\n", 3)
     assert found.split("\n") == ["#### A", "```", "# code", "```"]

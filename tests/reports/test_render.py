@@ -337,6 +337,15 @@ def test_the_model_card_names_a_task_of_ones_own_as_it_is_written() -> None:
     assert "\n`my_project.tasks:TwoMoons` on the task's own data: the task's own model with" in model_card(found, [])
 
 
+def test_the_model_card_shows_the_whole_optimizer_its_name_first() -> None:
+    found = records.finalization()
+    chosen = {**{f"key_{nr}": nr for nr in range(9)}, "name": "adamw", "weight_decay": 0.0125}
+    found["evidence"]["config"]["optimizer"] = chosen
+    (line,) = [line for line in model_card(found, []).splitlines() if line.startswith("| optimizer |")]
+    assert line.startswith("| optimizer | name adamw, ")
+    assert line.endswith("weight_decay 0.0125 |")
+
+
 def test_a_test_split_that_was_opened_twice_is_loud() -> None:
     found = records.finalization()
     found["evidence"]["test"]["openings"] *= 2
