@@ -62,7 +62,7 @@ def _tuned(evidence: dict[str, Any], drawn: list[Figure], judged: Judged) -> sec
     return sections.Page(
         title="Tuning results",
         verdict=_verdict(evidence, judged),
-        done=[_done(evidence), _space(evidence)],
+        done=[_done(evidence), _space(evidence), *_cheaper(evidence)],
         result=[*(f.markdown for f in drawn), _comparison(evidence, judged), _trials(evidence), *_config(evidence)],
         findings=_findings(evidence, judged),
         reproduce=_origin(evidence),
@@ -109,6 +109,15 @@ def _done(evidence: dict[str, Any]) -> str:
 def _space(evidence: dict[str, Any]) -> str:
     rows = [(md.code(key), md.setting(value)) for key, value in sorted((evidence.get("space") or {}).items())]
     return md.table(("searched", "range"), rows)
+
+
+def _cheaper(evidence: dict[str, Any]) -> list[str]:
+    rows = [(md.code(row["key"]), md.setting(row["planned"]), md.setting(row["trial"])) for row in evidence.get("cheaper") or []]
+    line = (
+        "The trials, and both sides of the comparison, were trained with what the template changes for them; "
+        "the baseline's own value was reached as planned."
+    )
+    return [line, md.table(("key", "planned", "in a trial"), rows)] if rows else []
 
 
 def _trials(evidence: dict[str, Any]) -> str:

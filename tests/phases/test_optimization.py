@@ -132,6 +132,7 @@ def test_the_gate_holds_and_the_report_tells_the_search(optimized: Project, cli:
     report = (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
     assert "promoted: **candidate**" in report
     assert "random search, seed 42: 3 trials of 3 planned (3 finished)" in report
+    assert "| `epochs` | 3 | 2 |" in report
 
 
 def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli) -> None:

@@ -402,6 +402,7 @@ def tuning() -> dict[str, Any]:
         "strategy": "random",
         "seed": 43,
         "metric": {"name": "accuracy", "mode": "max"},
+        "cheaper": [{"key": "epochs", "planned": 21, "trial": 10}],
         "planned_trials": 8,
         "trials": trials,
         "best": 8,
