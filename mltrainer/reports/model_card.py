@@ -112,6 +112,10 @@ def _results(evidence: dict[str, Any]) -> Iterable[str]:
     names = [key for key in dict.fromkeys([name, *sorted({*test, *validation})]) if key in test or key in validation]
     rows = [(md.text(key), number(test.get(key), 5), number(validation.get(key), 5), number(train.get(key), 5)) for key in names]
     yield md.table(("metric", "test", "validation", "training"), rows, "lrrr")
+    part = at(evidence, "run.measured_samples.train")
+    if finite(part):
+        whole = number(at(evidence, "run.train_samples"))
+        yield f"Training metrics were measured on {number(part)} of the {whole} training samples."
     yield sections.acceptance_table(evidence.get("acceptance") or [])
 
 

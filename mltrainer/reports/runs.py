@@ -146,7 +146,17 @@ def states(run: Run) -> str:
     extra = md.plain_value(run.get("metrics") or {})
     first = f"First loss {number(run.get('first_loss'), 5)}. Metrics of the best checkpoint: {extra}."
     table = md.table(("evaluation", "metric", "training", "validation", "difference"), rows, "llrrr")
-    return "\n\n".join([table, first, *_averaged(run)])
+    return "\n\n".join([table, first, *_measured_on(run), *_averaged(run)])
+
+
+def _measured_on(run: Run) -> list[str]:
+    """Return on how many samples the metrics were measured; of the training split it may be a part."""
+    found = run.get("measured_samples")
+    if not isinstance(found, dict):
+        return []
+    part, whole, held_out = (number(n) for n in (found.get("train"), run.get("train_samples"), found.get("validation")))
+    spread = "" if part == whole else ", spread evenly"
+    return [f"Measured on {part} of the {whole} training samples{spread}, and on {held_out} of validation."]
 
 
 def _averaged(run: Run) -> list[str]:

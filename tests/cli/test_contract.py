@@ -116,6 +116,13 @@ def test_the_model_card_names_the_weights_that_lie_beside_it(project: Project) -
     assert f"| weights digest | `{weights}` |" in (folder / "README.md").read_text("utf-8")
 
 
+def test_the_record_tells_on_how_many_samples_the_metrics_were_measured(project: Project) -> None:
+    run = json.loads((project.phase_dir("baseline") / "record.json").read_bytes())["evidence"]["run"]
+    validation = sum(map(sum, run["evaluation"]["confusion"]))
+    assert run["train_samples"] > validation
+    assert run["measured_samples"] == {"train": validation, "validation": validation}
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 JSON = [

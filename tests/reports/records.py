@@ -110,6 +110,7 @@ def run(kind: str = "classification", epochs: int = 20, **changes: Any) -> dict[
         "planned_epochs": epochs + 1,
         "batch_size": 64,
         "train_samples": 1258,
+        "measured_samples": {"train": 360, "validation": 360},
         "metric": {"name": name, "mode": mode},
         "best": {key: best[key] for key in ("epoch", "step", "validation", "train")},
         "final": {key: rows[-1][key] for key in ("epoch", "step", "validation", "train")},

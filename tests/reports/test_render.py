@@ -346,6 +346,13 @@ def test_the_model_card_shows_the_whole_optimizer_its_name_first() -> None:
     assert line.endswith("weight_decay 0.0125 |")
 
 
+def test_reports_say_on_which_part_of_the_training_samples_its_metrics_were_measured() -> None:
+    assert "Measured on 360 of the 1,258 training samples, spread evenly, and on 360 of validation." in report(records.baseline())
+    assert "measured on 360 of the 1,258 training samples" in model_card(records.finalization(), [])
+    whole = report(records.baseline(train_samples=360))
+    assert "Measured on 360 of the 360 training samples, and on" in whole
+
+
 def test_a_test_split_that_was_opened_twice_is_loud() -> None:
     found = records.finalization()
     found["evidence"]["test"]["openings"] *= 2

@@ -310,6 +310,11 @@ class Trainer:
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
         }
 
+    def measured_samples(self) -> dict[str, int]:
+        """Return on how many samples of each split an evaluation measures."""
+        train, validation = len(self.task.split("train")), len(self.task.split("validation"))
+        return {"train": len(sample_positions(train, validation)), "validation": validation}
+
     def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
         return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions)
 

@@ -95,6 +95,7 @@ def _progress(session: Session, outcome: Outcome) -> dict[str, Any]:
         "planned_epochs": plan.epochs,
         "batch_size": plan.batch_size,
         "train_samples": plan.samples,
+        "measured_samples": session.trainer.measured_samples(),
         "chain": {"entries": trainer.recorder.head.entries, "head": trainer.recorder.head.value},
         "interruptions": session.earlier_causes + outcome.interruptions,
         "first_divergence": outcome.divergence,
