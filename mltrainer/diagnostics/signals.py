@@ -193,8 +193,9 @@ class Run:
 
     @property
     def validation_samples(self) -> int | None:
-        """Number of validation samples, where the confusion matrix tells it."""
-        return sum(self.class_counts) or None
+        """Number of validation samples, as the run recorded it or the confusion matrix tells it."""
+        recorded = _at(self.record, ("measured_samples", "validation"))
+        return recorded if isinstance(recorded, int) else sum(self.class_counts) or None
 
     @property
     def chance(self) -> float:

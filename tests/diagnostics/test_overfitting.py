@@ -57,6 +57,14 @@ def test_a_gap_within_the_noise_of_a_small_validation_set_is_not_judged():
     assert "errs by" in finding.reason
 
 
+def test_the_noise_of_a_task_without_confusion_matrix_comes_from_the_samples_that_were_measured():
+    rows, known = [row(n, 1.0, 0.8) for n in range(1, 6)], {"measured_samples": {"train": 10, "validation": 10}}
+    finding = find(Run(result(rows, evaluation=None, **known)), LIMITS)
+    assert finding.state == "clear"
+    assert finding.evidence["standard_error"] == pytest.approx((0.8 * 0.2 / 10) ** 0.5)
+    assert find(Run(result(rows, evaluation=None)), LIMITS).state == "fired"
+
+
 @pytest.mark.parametrize(
     ("train", "validation", "rise", "expected"),
     [(0.99, 0.5, 1.5, "fired"), (0.99, 0.5, 1.0, "clear"), (0.99, 0.95, 1.5, "clear"), (0.2, -0.5, 1.5, "clear")],
