@@ -413,7 +413,7 @@ def source_committed(record: Evidence, settings: Settings) -> Outcome:
     found = {"commit": source["commit"], "dirty": source["dirty"]}
     if source["commit"] is None and source["dirty"] is None and bool(settings["allow_no_git"]):
         return Outcome("not_applicable", {**found, "rule": source["note"]})
-    mend = f"commit your changes, then mltrainer run (from {RUN_PLANNING} on, where the code is recorded)"
+    mend = "commit your changes, then mltrainer run (it begins with planning, where the code is recorded)"
     return _when(source["commit"] is not None and source["dirty"] is False, found, mend)
 
 

@@ -10,6 +10,7 @@ from mltrainer.workspace import PHASES, Project, is_locked, read_json
 
 LOCK_FILE = "lock"
 RUNNING_FILE = "running.json"
+SENT_BACK = ("recommendation_given", "source_committed")  # items that nothing but another planning can mend
 
 
 @dataclass(frozen=True)
@@ -71,18 +72,20 @@ def running_phase(project: Project) -> str | None:
 def next_phase(states: list[PhaseState]) -> str | None:
     """Return the phase to run next, or None when all are done.
 
-    A diagnosis that recommends `debug` sends the project back to planning.
+    A diagnosis that recommends `debug` sends the project back to planning; so does code that planning found uncommitted.
     """
     for state in states:
         if state.done:
             continue
-        sent_back = state.name == "diagnostics" and state.state == "failed"
-        sent_back = sent_back and any(item.id == "recommendation_given" for item in state.gate.failing)
+        sent_back = state.state == "failed" and any(item.id in SENT_BACK for item in state.gate.failing)
         return PHASES[0] if sent_back else state.name
     return None
 
 
 def next_command(states: list[PhaseState]) -> str | None:
-    """Return what to type next, or None when all is done."""
+    """Return what to do next, a command or what mends the item that fails; None when all is done."""
+    state = next((state for state in states if not state.done), None)
+    if state is not None and state.state == "failed" and state.gate.failing[0].mend:
+        return state.gate.failing[0].mend  # running the phase again would only fail again
     phase = next_phase(states)
     return f"mltrainer phase run {phase}" if phase else None

@@ -17,7 +17,7 @@ from mltrainer.handbook import shipped_folder
 from mltrainer.workflow.digests import CACHE_FROM_BYTES, FileDigests
 from mltrainer.workflow.engine import write
 from mltrainer.workflow.gate import check_gates
-from mltrainer.workflow.machine import derive
+from mltrainer.workflow.machine import derive, next_phase
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, commit, start_digits, succeed
 
@@ -284,6 +284,22 @@ def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits: P
     write(digits, "finalization", seal(record))
     assert "record.json tells of run" in stale_reasons(digits)
     assert holding(digits) == list(PHASES[:-1])
+
+
+def test_after_code_that_was_not_committed_a_run_begins_with_planning(digits: Project, cli: Cli) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["source"]["dirty"] = True
+    write(digits, "finalization", seal(record))
+    assert next_phase(derive(digits)) == "planning"
+    assert "next: commit your changes, then mltrainer run (" in cli("status", "--project", digits.root).out
+
+
+def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project, cli: Cli) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 1.1"}
+    write(digits, "finalization", seal(record))
+    said = cli("status", "--project", digits.root).out
+    assert "next: mltrainer phase run optimization; or mltrainer gate waive finalization acceptance_met --reason" in said
 
 
 def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) -> None:
