@@ -133,9 +133,14 @@ def _training(evidence: dict[str, Any]) -> list[tuple[str, str]]:
     run, config = evidence["run"], evidence.get("config") or {}
     return [
         ("run", f"{md.code(run.get('id'))}, best epoch {number(at(run, 'best.epoch'))} of {number(run.get('epochs'))}"),
-        ("samples", f"{number(run.get('train_samples'))}, in batches of {number(run.get('batch_size'))}"),
+        ("samples", f"{number(run.get('train_samples'))}, in batches of {number(run.get('batch_size'))}{_accumulated(config)}"),
         ("optimizer", _named(config.get("optimizer") or {})),
         ("schedule", _named(config.get("schedule") or {})),
+        *(
+            (key, md.setting(config[key]))
+            for key in ("clip", "gradients", "averaging", "precision", "callbacks")
+            if config.get(key)
+        ),
         ("seed", given(run.get("seed"))),
         ("time", f"{duration(run.get('wall_s'))} on {md.text(run.get('device'))}"),
     ]
@@ -144,6 +149,11 @@ def _training(evidence: dict[str, Any]) -> list[tuple[str, str]]:
 def _named(chosen: dict[str, Any]) -> str:
     """Return what was chosen, its name first."""
     return md.setting({"name": chosen["name"], **chosen} if "name" in chosen else chosen)
+
+
+def _accumulated(config: dict[str, Any]) -> str:
+    micro = config.get("accumulate", 1)
+    return "" if micro == 1 else f", {number(micro)} of them to a step"
 
 
 def _limits(evidence: dict[str, Any]) -> list[str]:

@@ -64,12 +64,13 @@ def done(run: Run) -> list[str]:
     versions = f"PyTorch {md.text(libraries.get('PyTorch', 'not known'))}"
     planned = f"{number(run.get('epochs'))} of {number(run.get('planned_epochs'))}"
     steps = f"{number(run.get('steps'))} of {number(run.get('planned_steps'))}"
+    batch = f"batch size {number(run.get('batch_size'))}{_accumulated(run)}"
     timing = at(run, "step_time_us", {})
     rows = [
         ("run", f"{md.code(run.get('id'))}{_parent(run)}"),
         ("state", f"{md.text(run.get('state'))}: {STOPS.get(str(run.get('stop_reason')), md.text(run.get('stop_reason')))}"),
         ("epochs", planned),
-        ("steps", f"{steps}, batch size {number(run.get('batch_size'))}, {number(run.get('train_samples'))} training samples"),
+        ("steps", f"{steps}, {batch}, {number(run.get('train_samples'))} training samples"),
         ("seed", given(run.get("seed"))),
         ("parameters", number(run.get("parameters"))),
         ("wall time", duration(run.get("wall_s"))),
@@ -85,6 +86,11 @@ def done(run: Run) -> list[str]:
         ),
     ]
     return [md.facts(rows), *_groups(run), *_interruptions(run)]
+
+
+def _accumulated(run: Run) -> str:
+    micro = run.get("accumulate") or 1
+    return "" if micro == 1 else f" with {number(micro)} batches to a step"
 
 
 def _precision(run: Run) -> list[tuple[str, str]]:

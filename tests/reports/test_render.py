@@ -353,6 +353,15 @@ def test_reports_say_on_which_part_of_the_training_samples_its_metrics_were_meas
     assert "Measured on 360 of the 360 training samples, and on" in whole
 
 
+def test_accumulation_averaging_precision_and_callbacks_stand_in_the_model_card() -> None:
+    card = model_card(records.finalization(), [])
+    assert "| samples | 1,258, in batches of 64, 2 of them to a step |" in card
+    assert "| averaging | name ema, decay 0.995 |" in card
+    assert "| precision | bf16 |" in card
+    assert "| callbacks | (use digits.watch:Cooling, options (factor 0.5)) |" in card
+    assert "batch size 64 with 2 batches to a step, 1,258 training samples" in report(records.baseline())
+
+
 def test_a_test_split_that_was_opened_twice_is_loud() -> None:
     found = records.finalization()
     found["evidence"]["test"]["openings"] *= 2

@@ -94,6 +94,7 @@ def _progress(session: Session, outcome: Outcome) -> dict[str, Any]:
         "planned_steps": plan.steps,
         "planned_epochs": plan.epochs,
         "batch_size": plan.batch_size,
+        "accumulate": plan.accumulate,
         "train_samples": plan.samples,
         "measured_samples": session.trainer.measured_samples(),
         "chain": {"entries": trainer.recorder.head.entries, "head": trainer.recorder.head.value},
