@@ -46,11 +46,19 @@ def run_phase(project: Project, phase: str, assignments: tuple[str, ...], tell: 
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         for folder in (project.root, project.state_dir, *project.root.glob("phases/*"), *project.root.glob("phases/*/*/")):
             clear_temporary(folder)
+        _keep_out_of_git(project)
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:
             return _run_locked(project, phase, assignments, tell)
         finally:
             (project.state_dir / RUNNING_FILE).unlink(missing_ok=True)
+
+
+def _keep_out_of_git(project: Project) -> None:
+    """Make git ignore runs and checkpoints also in a project that was written by hand, without `mltrainer init`."""
+    path = project.state_dir / ".gitignore"
+    if not path.exists():
+        write_atomic(path, b"*\n")
 
 
 def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell: Tell) -> Gate:

@@ -120,6 +120,13 @@ def test_a_clean_commit_is_recorded_with_its_branch(tmp_path: Path, cli: Cli) ->
     assert (source["note"], held(project.root)) == (None, before)
 
 
+def test_runs_and_checkpoints_stay_out_of_git_in_a_project_written_by_hand(tmp_path: Path, cli: Cli) -> None:
+    project = write_rings(tmp_path / "rings")
+    git(project.root, "init", "--quiet", "--initial-branch=main")
+    planned(cli, project)
+    assert ".mltrainer" not in git(project.root, "status", "--porcelain", "--untracked-files=all")
+
+
 def test_before_the_first_commit_the_files_are_captured_and_stay_unstaged(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path / "rings")
     git(project.root, "init", "--quiet", "--initial-branch=main")
