@@ -10,7 +10,7 @@ from typing import Any
 from mltrainer.reports import markdown as md
 from mltrainer.reports import svg
 from mltrainer.reports.canvas import FAULT, Mark, Series
-from mltrainer.reports.values import as_float, at, number, share, signed, times, visible
+from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
 
 Run = dict[str, Any]
 MAX_CLASSES = 60
@@ -214,8 +214,9 @@ def _heat(run: Run, key: str, file: str, title: str, what: str) -> Figure | None
     caption = f"No layer's {what} was finite at the last evaluation."
     if whole:
         low, high = min(whole, key=lambda pair: pair[1]), max(whole, key=lambda pair: pair[1])
-        ends = f"{number(low[1], 3)} ({visible(low[0])}) to {number(high[1], 3)} ({visible(high[0])})"
-        caption = f"At the last evaluation the {what} of the {len(rows):,} layers went from {ends}."
+        ends = f"between {number(low[1], 3)} ({visible(low[0])}) and {number(high[1], 3)} ({visible(high[0])})"
+        same = f"{number(low[1], 3)} in every layer"
+        caption = f"At the last evaluation the {what} was {same if low[1] == high[1] else ends}; {counted(len(rows), 'layer')}."
     epochs = [as_float(row.get("epoch")) for row in history(run)]
     content = svg.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
     return Figure(file, title, md.text(caption), content)

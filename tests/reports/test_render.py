@@ -313,6 +313,14 @@ def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> 
     assert "forked" not in text
 
 
+def test_the_layers_caption_tells_of_the_spread_between_layers_and_of_none() -> None:
+    found = records.baseline()
+    text = report(found)
+    assert "the gradient norm was between" in text
+    found["evidence"]["run"]["history"][-1]["update_ratios"] = [0.0, 0.0, 0.0]
+    assert "the update / weight was 0 in every layer; 3 layers." in report(found)
+
+
 # --- the model card -------------------------------------------------------------------------------
 
 
