@@ -73,7 +73,8 @@ def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewher
         hint = _hint(str(path[-1]), names, elsewhere if len(path) == 1 else {})
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     found = fault.get("input")
-    shown = "" if fault["type"] == "missing" else f"; found {found!r}"[:200]
+    told = fault["type"] in ("missing", "union_tag_invalid")  # the wrong word itself stands in what was expected
+    shown = "" if told else f"; found {found!r}"[:200]
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
 
 

@@ -55,7 +55,10 @@ PROJECT_FAULTS = {
     "a number out of range": (DIGITS.replace("seed: 1", "seed: 4294967296"), "less than or equal to 4294967295"),
     "a list for a group": (DIGITS.replace("{validation: 0.2, test: 0.1}", "[1]"), "key split: keys with values were expected"),
     "a wrong kind": (DIGITS.replace("image_c", "imag_c"), "did you mean 'image_classification'?"),
-    "a wrong model": (DIGITS.replace("name: mlp", "name: mpl"), "key model: 'mpl' is none of 'mlp', 'cnn', 'linear'"),
+    "a wrong model": (
+        DIGITS.replace("name: mlp", "name: mpl"),
+        "key model: 'mpl' is none of 'mlp', 'cnn', 'linear'; did you mean 'mlp'?",
+    ),
     "a wrong key of a model": (DIGITS.replace("hidden", "hiden"), "key model.hiden: unknown key 'hiden'; did you mean 'hidden'?"),
     "a criterion that is none": (DIGITS.replace(">= 0.95", "95%"), "'95%' is not a criterion such as \">= 0.95\""),
     "no training data left": (DIGITS.replace("0.2", "0.95"), "key split: validation 0.95 + test 0.1 leave no training data"),
