@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from mltrainer.configs.optimizers import AdamW, Lamb, Lion, Optimizer, Sam, Sgd
 from mltrainer.errors import InputError
@@ -115,6 +115,21 @@ def test_layer_decay_sets_the_rate_of_a_step(tmp_path: Path) -> None:
 def test_a_pattern_that_is_none_is_refused() -> None:
     with pytest.raises(ValidationError, match="is not a regular expression"):
         optimizer("sgd", groups=[{"match": "("}])
+
+
+def taken_by_a_first_step(name: str) -> Tensor:
+    """Return what the first step, with the gradient [3, -4], takes from a weight of norm 5, in learning rates."""
+    model = nn.Linear(2, 1, bias=False)
+    nn.init.constant_(model.weight, 12.5**0.5)
+    before = model.weight.detach().clone()
+    built = build_optimizer(optimizer(name, lr=0.01, weight_decay=0.0), model)
+    (model.weight * torch.tensor([[3.0, -4.0]])).sum().backward()
+    built.step()
+    return (before - model.weight.detach()) / 0.01
+
+
+def test_ranger_goes_down_the_centralized_gradient_before_its_variance_can_be_rectified() -> None:
+    assert torch.allclose(taken_by_a_first_step("ranger"), torch.tensor([[3.5, -3.5]]), atol=1e-3)
 
 
 WHOLE_RUNS: dict[str, dict[str, object]] = {

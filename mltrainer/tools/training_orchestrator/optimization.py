@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lamb": ("pytorch_optimizer", "Lamb", {"foreach": True}),
     "lars": ("pytorch_optimizer", "LARS", {"foreach": True}),
     "lion": ("pytorch_optimizer", "Lion", {"foreach": True}),
-    "ranger": ("pytorch_optimizer", "Ranger", {"foreach": True}),
+    "ranger": ("pytorch_optimizer", "Ranger", {"foreach": True, "degenerated_to_sgd": True}),  # else its first steps climb
     "schedule_free": ("pytorch_optimizer", "ScheduleFreeAdamW", {"foreach": True}),
     "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
 }
