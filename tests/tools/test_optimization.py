@@ -132,6 +132,10 @@ def test_ranger_goes_down_the_centralized_gradient_before_its_variance_can_be_re
     assert torch.allclose(taken_by_a_first_step("ranger"), torch.tensor([[3.5, -3.5]]), atol=1e-3)
 
 
+def test_the_first_step_of_lamb_is_as_long_as_its_trust_ratio_says() -> None:
+    assert taken_by_a_first_step("lamb").norm().item() == pytest.approx(5.0, rel=1e-3)
+
+
 WHOLE_RUNS: dict[str, dict[str, object]] = {
     "groups": {"optimizer": {"name": "sgd", "groups": [{"match": "bias", "lr": 0.5}]}},
     "lion": {"optimizer": {"name": "lion"}},

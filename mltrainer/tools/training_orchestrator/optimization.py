@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "radam": ("torch.optim", "RAdam", {"foreach": True}),
     "adamax": ("torch.optim", "Adamax", {"foreach": True}),
     "rmsprop": ("torch.optim", "RMSprop", {"foreach": True}),
-    "lamb": ("pytorch_optimizer", "Lamb", {"foreach": True}),
+    "lamb": ("pytorch_optimizer", "Lamb", {"foreach": True, "adam_debias": True}),  # else its first steps are ten times too long
     "lars": ("pytorch_optimizer", "LARS", {"foreach": True}),
     "lion": ("pytorch_optimizer", "Lion", {"foreach": True}),
     "ranger": ("pytorch_optimizer", "Ranger", {"foreach": True, "degenerated_to_sgd": True}),  # else its first steps climb
