@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 
 from mltrainer.configs.loading import Strict
 
+ROUNDING = 1e-9  # share by which a number of steps may be off because of its arithmetic
+
 
 class _Schedule(Strict):
     """What every schedule has: a warm-up, which reaches the base rate at its last step."""
@@ -85,7 +87,7 @@ class CosineRestarts(_Schedule):
     def share(self, step: int, steps: int, per_epoch: int) -> float:
         """Return the half cosine at the place in the cycle that the step lies in."""
         place, length = float(step - 1), self.first_epochs * per_epoch
-        while place >= length:
+        while place >= length * (1 - ROUNDING):  # 0.55 epochs of 100 steps are 55.00000000000001
             place, length = place - length, length * self.growth
         return _cosine(1.0, self.final, place / length)
 

@@ -95,6 +95,13 @@ def test_every_rate_lies_between_zero_and_the_base_rate(name: str, steps: int, p
     assert all(0 <= rate(step) <= 0.1 * (1 + 1e-12) for step in range(1, steps + 1))
 
 
+@pytest.mark.parametrize(("first_epochs", "growth", "restarts"), [(0.55, 1, [56, 111, 166]), (1.1, 1, [111, 221])])
+def test_a_cycle_of_a_fraction_of_an_epoch_restarts_at_its_step(first_epochs: float, growth: float, restarts: list[int]) -> None:
+    cycles = schedule("cosine_restarts", first_epochs=first_epochs, growth=growth)
+    rate = learning_rate(cycles, 1.0, steps=300, steps_per_epoch=100)
+    assert [rate(step) for step in restarts] == pytest.approx([1.0] * len(restarts))
+
+
 def part(name: str = "constant", **options: object) -> dict[str, object]:
     return {"schedule": {"name": name}, **options}
 
