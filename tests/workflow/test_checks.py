@@ -186,3 +186,9 @@ def test_the_sign_flip_test_is_exact() -> None:
     assert sign_flip_p_value([1.0, 2.0, 3.0, 4.0, 5.0]) == 1 / 32
     assert sign_flip_p_value([1.0, -1.0]) == 0.75
     assert sign_flip_p_value([0.0, 0.0]) == 1.0
+
+
+def test_the_sign_flip_test_counts_sums_that_are_equal_but_for_rounding() -> None:
+    hits = [(311, 309), (323, 319), (311, 306), (344, 346), (306, 304), (346, 343)]
+    assert sign_flip_p_value([float(new - old) for new, old in hits]) == 4 / 64
+    assert sign_flip_p_value([new / 360 - old / 360 for new, old in hits]) == 4 / 64
