@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,9 +236,8 @@ def update_layers(run: Run) -> Figure | None:
 def throughput(run: Run) -> Figure | None:
     """Samples trained per second."""
     points = column(run, "samples_per_s")
-    whole = sorted(y for _, y in _whole(points))
-    middle = whole[len(whole) // 2] if whole else math.nan
-    low, high = (whole[0], whole[-1]) if whole else (math.nan, math.nan)
+    whole = [y for _, y in _whole(points)] or [math.nan]
+    middle, low, high = statistics.median(whole), min(whole), max(whole)
     caption = f"Training went at {_number(middle)} samples/s (median), between {_number(low)} and {_number(high)}."
     series = [Series("training", points)] if points else []
     return _chart(run, "throughput.svg", "Throughput", series, caption, "samples/s", include=[0.0], log_y=False)

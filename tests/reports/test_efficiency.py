@@ -12,6 +12,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.reports import baseline as baseline_report
 from mltrainer.reports import planning as planning_report
 from mltrainer.reports import values
+from mltrainer.reports.figures import throughput
 from mltrainer.reports.values import number
 from tests.reports.records import baseline, gate, planning
 
@@ -66,3 +67,10 @@ def test_a_short_wait_is_not_starvation() -> None:
     assert not starvation(Run({"history": rows}), THRESHOLDS)["starved"]
     assert starvation(Run({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS)["starved"]
     assert math.isnan(starvation(Run({"history": []}), THRESHOLDS)["share"])
+
+
+def test_the_median_of_an_even_number_of_throughputs_lies_between_the_two_in_the_middle() -> None:
+    rows = [{"epoch": epoch, "samples_per_s": rate} for epoch, rate in enumerate((100.0, 900.0, 200.0, 400.0), 1)]
+    figure = throughput({"history": rows})
+    assert figure is not None
+    assert f"{number(300.0)} samples/s (median), between {number(100.0)} and {number(900.0)}" in figure.caption
