@@ -275,9 +275,18 @@ class TrainingConfig(ProjectConfig):
             raise ValueError("numerics: portable needs threads: 1 and device: cpu, and compile: false")
         return self
 
+    @property
+    def averages(self) -> bool:
+        """Whether averaged weights are measured beside those that are trained."""
+        return self.averaging is not None or self._optimizer_averages
+
+    @property
+    def _optimizer_averages(self) -> bool:
+        return self.optimizer.lookahead is not None or self.optimizer.name == "schedule_free"
+
     @model_validator(mode="after")
     def _fit_together(self) -> TrainingConfig:
-        if self.averaging is not None and (self.optimizer.lookahead is not None or self.optimizer.name == "schedule_free"):
+        if self.averaging is not None and self._optimizer_averages:
             raise ValueError("averaging does not go with lookahead or schedule_free, which average the weights themselves")
         if self.precision == "fp16" and self.optimizer.sam is not None:
             raise ValueError("precision: fp16 does not go with sam: take bf16")

@@ -6,6 +6,7 @@ take.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -171,8 +172,9 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
     steps = probe["planned_steps"]
     per_sample = probe["rehearsal"]["seconds"] / max(1, probe["rehearsal"]["samples"])
     every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
-    validation = probe["data"]["splits"]["validation"]["samples"]
-    seconds = steps * step_us / 1e6 + (steps / every) * 2 * validation * per_sample + probe["time_s"]["setup"]
+    evaluations = math.ceil(steps / every)  # the last step always is evaluated
+    measured = (3 if config.averages else 2) * probe["data"]["splits"]["validation"]["samples"]
+    seconds = steps * step_us / 1e6 + evaluations * measured * per_sample + probe["time_s"]["setup"]
     return {
         "steps": steps,
         "step_time_us": step_us,

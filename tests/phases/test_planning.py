@@ -239,6 +239,21 @@ def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: P
     assert (found["checkpoint_mb"], found["disk_free_mb"], found["budget_minutes"]) == (12, 1024, 5)
 
 
+@pytest.mark.parametrize(
+    ("changes", "samples"),
+    [
+        (["evaluate.every_n_epochs=4"], 3 * 2 * 50),  # after epochs 4, 8 and 10
+        (["evaluate.every_n_steps=1000"], 2 * 50),
+        (["averaging={name: ema}"], 10 * 3 * 50),
+        (["optimizer.lookahead={k: 5}"], 10 * 3 * 50),
+    ],
+)
+def test_the_estimate_counts_every_evaluation_and_all_that_it_measures(tmp_path: Path, changes: list[str], samples: int) -> None:
+    config = plan_config(context(tmp_path, "epochs=10", *changes)).config
+    found = estimate(config, [probe(1000, 300)], 8000, 2**30)
+    assert found["minutes"] * 60 == pytest.approx(200 * 0.001 + samples * 0.001 + 1.0)
+
+
 def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
     often, seldom = (
         estimate(plan_config(context(tmp_path, f"evaluate.every_n_steps={n}")).config, [probe(1000, 300)], 8000, 2**30)
