@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 
 from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.tools.training_orchestrator.interval import KEPT_STEPS, RECENT_STEPS, Interval
+from mltrainer.tools.training_orchestrator.session import Session
+from tests.tools.digits_runs import make, train
 
 
 def steps(count: int) -> tuple[list[float], list[int], torch.Tensor]:
@@ -80,3 +83,14 @@ def test_an_interval_goes_through_a_checkpoint(tmp_path: Any) -> None:
     save(tmp_path / "step-00000001", snapshot({"interval": interval.tree()}), {})
     again = Interval(**load(tmp_path / "step-00000001")[0]["interval"])
     assert again.row([0, 2]) == found
+
+
+def test_the_first_row_does_not_count_the_time_of_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearse = Session._rehearse_evaluation
+
+    def for_an_hour(session: Session) -> None:
+        rehearse(session)
+        session.trainer._row_started -= 3600
+
+    monkeypatch.setattr(Session, "_rehearse_evaluation", for_an_hour)
+    assert train(make(tmp_path), epochs=1)["history"][0]["seconds"] < 3600

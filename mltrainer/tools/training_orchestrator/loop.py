@@ -176,6 +176,7 @@ class Trainer:
         if not self.recorder.head.entries and self._note_weights():
             return self.outcome
         self._steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        self._row_started = time.perf_counter()  # what was prepared before is no time of training
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
         state = Stage.TRAIN if self._more_to_do() else Stage.STOP
         try:
