@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -33,8 +32,8 @@ class Average:
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, plan: Plan) -> None:
-        self.config, self.plan, self._model = config.averaging, plan, model
-        self._find_current()
+        self.config, self.plan = config.averaging, plan
+        self._places = _places(model)
         self.tensors: State = {}
         self.count = 0
 
@@ -43,20 +42,13 @@ class Average:
         if self.config is not None and self.config.is_due(step, self.plan.steps, self.plan.steps_per_epoch):
             self._take_in(self.config.share(self.count))
 
-    def _find_current(self) -> None:
-        """Find the tensors that hold the model's state now; a parameter is kept itself, because its data may be exchanged."""
-        state = self._model.state_dict(keep_vars=True)
-        self._current = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
-        self._buffers = [*self._model.buffers()]
-
     @torch.no_grad()
     def _take_in(self, share: float) -> None:
-        if any(held is not now for held, now in zip_longest(self._buffers, self._model.buffers())):
-            self._find_current()  # a model may assign a new tensor to a buffer in each step
+        current = {name: tensors[key] for name, (tensors, key) in self._places.items()}
         if not self.count:
-            self.tensors = {name: tensor.clone() for name, tensor in self._current.items()}
+            self.tensors = {name: tensor.detach().clone() for name, tensor in current.items()}
         else:
-            torch._foreach_lerp_(list(self.tensors.values()), list(self._current.values()), share)
+            torch._foreach_lerp_([self.tensors[name] for name in current], [*current.values()], share)
         self.count += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -69,9 +61,22 @@ class Average:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with an average; where none is configured or one of another kind, another run's is left behind."""
-        if self.config is not None and state.get("name", self._name) == self._name:
+        if self.config is not None and state["name"] == self._name:
             self.count = state["count"]
-            self.tensors = {name: tensor.to(self._current[name].device) for name, tensor in state["tensors"].items()}
+            devices = {name: tensors[key].device for name, (tensors, key) in self._places.items()}
+            self.tensors = {name: tensor.to(devices[name]) for name, tensor in state["tensors"].items()}
+
+
+def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return where each floating-point tensor of a model's state is held; a module may put another tensor there in any step."""
+    state = model.state_dict()
+    return {
+        name: (tensors, key)
+        for path, module in model.named_modules(remove_duplicate=False)
+        for tensors in (module._parameters, module._buffers)
+        for key, tensor in tensors.items()
+        if (name := f"{path}.{key}".removeprefix(".")) in state and tensor is not None and tensor.is_floating_point()
+    }
 
 
 def delivered_state(task: OpenTask, model: nn.Module, config: TrainingConfig, average: Average, optimizer: Any) -> State | None:

@@ -20,7 +20,9 @@ def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]
     Raises:
         InputError: A group's pattern matches no parameter; with the names that there are.
     """
-    _refuse_unmatched(config, [name for name, _ in model.named_parameters()])
+    for number, group in enumerate(config.groups):
+        names = [name for name, _ in model.named_parameters()]
+        refuse_unmatched(group.match, names, "parameter", f"optimizer.groups[{number}].match")
     shares = layer_shares(dict(model.named_parameters()), config.layer_decay)
     groups: dict[tuple[float, float], list[str]] = {}
     for name, parameter in model.named_parameters():
@@ -30,15 +32,20 @@ def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]
     return [{"lr": lr, "weight_decay": decay, "parameters": names} for (lr, decay), names in groups.items()]
 
 
-def _refuse_unmatched(config: Optimizer, names: list[str]) -> None:
-    for number, group in enumerate(config.groups):
-        if not any(re.search(group.match, name) for name in names):
-            shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
-            raise InputError(
-                f"no parameter's name matches {group.match!r}; the names are: {shown}",
-                where=f"optimizer.groups[{number}].match",
-                mend="mltrainer phase run planning --set optimizer.groups=[...]",
-            )
+def refuse_unmatched(pattern: str, names: list[str], what: str, key: str) -> None:
+    """Refuse a pattern of the config that matches none of the names of a model's modules or parameters.
+
+    Raises:
+        InputError: With the names that there are.
+    """
+    if any(re.search(pattern, name) for name in names):
+        return
+    shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
+    raise InputError(
+        f"no {what}'s name matches {pattern!r}; the names are: {shown or 'none'}",
+        where=key,
+        mend=f"mltrainer phase run planning --set {key.partition('[')[0]}=[...]",
+    )
 
 
 def layer_shares(parameters: dict[str, Tensor], decay: float) -> dict[str, float]:

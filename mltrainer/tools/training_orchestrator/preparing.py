@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.tools.training_orchestrator.groups import refuse_unmatched
 
 COMPILED_SHAPES = 64  # shapes of a batch that one model is compiled for
-SHOWN_NAMES = 40
 WITHOUT = "mltrainer phase run planning --set compile=false"
 
 
@@ -53,13 +53,7 @@ def modules_to_recompute(model: nn.Module, patterns: list[str]) -> list[nn.Modul
     """
     callable_ones = {n: m for n, m in model.named_modules() if n and type(m).forward is not nn.Module.forward}
     for pattern in patterns:
-        if not any(re.search(pattern, name) for name in callable_ones):
-            names = ", ".join([*callable_ones][:SHOWN_NAMES]) + (", ..." if len(callable_ones) > SHOWN_NAMES else "")
-            raise InputError(
-                f"no module's name matches {pattern!r}; the names are: {names or 'none'}",
-                where="gradient_checkpointing",
-                mend="mltrainer phase run planning --set gradient_checkpointing=[...]",
-            )
+        refuse_unmatched(pattern, [*callable_ones], "module", "gradient_checkpointing")
     chosen: dict[str, nn.Module] = {}
     for name, module in callable_ones.items():
         is_inside = any(name.startswith(f"{outer}.") for outer in chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ def make_loader(
     workers: dict[str, Any] = {"num_workers": config.loader.processes}
     if config.loader.processes:
         workers |= {"prefetch_factor": config.loader.prefetch, "persistent_workers": keep_workers, "timeout": timeout_s}
-        workers["worker_init_fn"] = _end_with_the_reader
+        workers["worker_init_fn"] = _end_with_the_reader if sys.platform == "linux" else None
     return DataLoader(
         _Addressed(samples, config.seed, purpose),
         batch_sampler=addresses,

@@ -101,7 +101,7 @@ class Stepper:
         Raises:
             ValueError: It is of another kind, or groups parameters in another way.
         """
-        made, own = state.get("made", self._made), self._made
+        made, own = state["made"], self._made
         if made["optimizer"] != own["optimizer"]:
             raise ValueError(f"its optimizer is {made['optimizer']}, and the config's is {own['optimizer']}")
         if made["groups"] != own["groups"]:
