@@ -14,7 +14,7 @@ from mltrainer.cli.main import emit, printable
 set_option = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Change a config value, for this only."
 )
-POSITIVE = click.FloatRange(min=0, min_open=True, max=1e6)
+POSITIVE = click.FloatRange(min=1e-30, max=1e6)  # of smaller ones the ratio is no finite number
 
 
 @click.command(name="lr-find", epilog="Example: mltrainer lr-find --set optimizer.name=sgd")

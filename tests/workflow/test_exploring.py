@@ -241,6 +241,11 @@ def test_a_mistake_is_named_and_nothing_is_written(new: Project, cli: Cli, line:
     assert sorted(path.name for path in new.state_dir.iterdir()) in ([], ["lock"]) if new.state_dir.exists() else True
 
 
+def test_a_rate_too_small_to_be_multiplied_is_wrong_usage(new: Project, cli: Cli) -> None:
+    said = cli("lr-find", "--from", "5e-324", "--project", new.root)
+    assert (said.code, "5e-324 is not in the range" in said.err) == (2, True)
+
+
 def test_a_fault_of_the_users_code_is_named_with_its_line(new: Project, cli: Cli) -> None:
     (new.root / "my_task.py").write_text(TASK.replace("import time\n", "raise ValueError('no such thing')\n"))
     for command in COMMANDS:
