@@ -126,6 +126,12 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
             where="loader.workers",
             mend="mltrainer phase run planning --set loader.workers=0 loads in one process, where your code's own error shows",
         )
+    if isinstance(error, ValueError) and "Expected more than 1 value per channel when training" in str(error):
+        return InputError(
+            f"a batch of one sample, which your model's normalization cannot train on: {error}",
+            where="batch_size",
+            mend="take a batch_size above 1 that leaves no single sample over at an epoch's end",
+        )
     text = redact("".join(traceback.format_exception(error)))
     with contextlib.suppress(MltrainerError):
         write_atomic(folder / CRASH_FILE, text.encode())

@@ -241,6 +241,11 @@ def test_a_mistake_is_named_and_nothing_is_written(new: Project, cli: Cli, line:
     assert sorted(path.name for path in new.state_dir.iterdir()) in ([], ["lock"]) if new.state_dir.exists() else True
 
 
+def test_a_last_batch_of_one_sample_that_cannot_be_normalized_is_told(new: Project, cli: Cli) -> None:
+    said = cli("profile", "--set", "batch_size=11", "--project", new.root)  # 210 are 19 times 11, and 1
+    assert (said.code, "batch_size: a batch of one sample" in said.err) == (1, True)
+
+
 def test_a_rate_too_small_to_be_multiplied_is_wrong_usage(new: Project, cli: Cli) -> None:
     said = cli("lr-find", "--from", "5e-324", "--project", new.root)
     assert (said.code, "5e-324 is not in the range" in said.err) == (2, True)
