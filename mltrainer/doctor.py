@@ -121,7 +121,8 @@ def _git(folder: Path) -> list[Row]:
         return [_row("git", "note", f"{error}: file digests stand for commits", "install git, for instance apt-get install git")]
     found = git.describe(folder)
     if found["commit"] is None:
-        return [_row("git", "ok", version), _row("repository", "note", str(found["note"]), "mltrainer init, or git init")]
+        start = "mltrainer init, or git init" if found["dirty"] is None else "git add and git commit"
+        return [_row("git", "ok", version), _row("repository", "note", str(found["note"]), start)]
     branch = found["branch"] or "no branch"
     text = f"{found['commit'][:12]} on {branch}" + (", with uncommitted changes" if found["dirty"] else "")
     return [_row("git", "ok", version), _row("repository", "ok", text if not found["note"] else f"{text}; {found['note']}")]

@@ -100,6 +100,12 @@ def test_a_repository_is_told_by_commit_and_state(tmp_path):
     assert rows_by_name(tmp_path)["repository"]["found"].endswith(" on main, with uncommitted changes")
 
 
+def test_a_repository_without_a_commit_is_told_to_commit_and_no_repository_to_start_one(tmp_path):
+    assert rows_by_name(tmp_path)["repository"]["get"] == "mltrainer init, or git init"
+    subprocess.run(["git", "init"], cwd=tmp_path, check=True, capture_output=True)
+    assert rows_by_name(tmp_path)["repository"]["get"] == "git add and git commit"
+
+
 @pytest.mark.parametrize(("memory", "state"), [(1024, "note"), (65536, "ok")])
 def test_little_memory_is_noted(tmp_path, monkeypatch, memory, state):
     monkeypatch.setattr(environment, "memory_mb", lambda: memory)
