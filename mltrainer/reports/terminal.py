@@ -22,7 +22,7 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: in
 
     Args:
         rows: Cells; None is an empty one.
-        headers: The columns' names.
+        headers: The columns' names; where none has one, there is no head.
         limit: Longest cell in characters; the last column is never cut.
     """
     cells = [[_cell(value, limit if nr + 1 < len(headers) else None) for nr, value in enumerate(row)] for row in rows]
@@ -30,8 +30,8 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: in
         return "(none)\n"
     widths = [max(columns(row[nr]) for row in [list(headers), *cells]) for nr in range(len(headers))]
     right = [all(bool(_NUMBER.fullmatch(row[nr])) for row in cells) for nr in range(len(headers))]
-    rules = ["-" * width for width in widths]
-    return "\n".join(_line(row, widths, right) for row in [list(headers), rules, *cells]) + "\n"
+    head = [list(headers), ["-" * width for width in widths]] if any(headers) else []
+    return "\n".join(_line(row, widths, right) for row in [*head, *cells]) + "\n"
 
 
 def _cell(value: object, limit: int | None) -> str:

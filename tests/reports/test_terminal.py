@@ -10,6 +10,10 @@ def test_columns_are_aligned_and_numbers_stand_on_the_right() -> None:
     assert found.split("\n")[2:4] == ["baseline  passed    9.5", "planning  stale   10.25"]
 
 
+def test_columns_without_names_have_no_head() -> None:
+    assert table([("id", "ab12"), ("steps", "7")], ["", ""]) == "id     ab12\nsteps  7\n"
+
+
 def test_control_characters_are_shown() -> None:
     found = table([("\x1b[31mred\r\n", "x")], ["a", "b"])
     assert "\x1b" not in found
