@@ -129,9 +129,8 @@ def _waiver(waiver: dict[str, Any], gate: GateView) -> str:
 
 def _source_banner(source: dict[str, Any]) -> Iterable[str]:
     note = f"\n\n{md.text(source['note'])}" if source.get("note") else ""
-    digest = (
-        f"The {number(len(source.get('files') or []))} imported files have the digest {md.code(short(source.get('sha256')))}."
-    )
+    imported = counted(len(source.get("files") or []), "imported file")
+    digest = f"The digest of {imported} is {md.code(short(source.get('sha256')))}."
     if source.get("commit") is None:
         yield md.alert("WARNING", f"**NOT COMMITTED**: no commit names the code that ran. {digest}{note}")
     elif source.get("dirty"):
@@ -207,13 +206,13 @@ def _elsewhere(record: Record, source: dict[str, Any]) -> Iterable[str]:
 
 
 def _code(source: dict[str, Any]) -> str:
-    files = number(len(source.get("files") or []))
+    files = counted(len(source.get("files") or []), "imported file")
     commit = f"commit {md.code(short(source['commit']))}" if source.get("commit") else "no commit"
     branch = f" on {md.code(source['branch'])}" if source.get("branch") else ""
     dirty, untracked = source.get("dirty"), source.get("untracked")
     state = "" if dirty is None else ", with uncommitted changes" if dirty else ", clean"
     beside = f", {counted(untracked, 'untracked file')}" if untracked else ""
-    return f"{commit}{branch}{state}{beside}; {files} imported files, digest {md.code(short(source.get('sha256')))}"
+    return f"{commit}{branch}{state}{beside}; {files}, digest {md.code(short(source.get('sha256')))}"
 
 
 def _files(record: Record, source: dict[str, Any]) -> Iterable[str]:
@@ -221,7 +220,7 @@ def _files(record: Record, source: dict[str, Any]) -> Iterable[str]:
     if inputs:
         yield md.details(f"Files that this phase is bound to ({number(len(inputs))})", file_table(inputs))
     if source.get("files"):
-        yield md.details(f"Code that was imported ({number(len(source['files']))} files)", file_table(source["files"]))
+        yield md.details(f"Code that was imported ({counted(len(source['files']), 'file')})", file_table(source["files"]))
 
 
 def file_table(rows: Sequence[dict[str, Any]]) -> str:

@@ -180,6 +180,13 @@ def test_code_that_no_commit_names_is_loud() -> None:
     assert "git worktree" not in found
 
 
+def test_one_imported_file_is_told_in_the_singular() -> None:
+    one = records.source(commit=None, files=records.source()["files"][:1])
+    text = report(records.record("baseline", records.baseline()["evidence"], source=one))
+    assert "The digest of 1 imported file is" in text
+    assert "Code that was imported (1 file)" in text
+
+
 def test_overridden_pages_are_named() -> None:
     found = records.record("baseline", records.baseline()["evidence"], policy_overrides=["phases/02_baseline/workflow.md"])
     assert "own handbook pages" in report(found)
