@@ -52,6 +52,21 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"mltrainer.cli.{module}"), attribute)
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name; a misspelled one is answered with the nearest.
+
+        Raises:
+            click.UsageError: There is none of that name.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(error.message + hint, ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table without importing any command."""
         with formatter.section("Commands"):

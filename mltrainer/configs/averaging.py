@@ -9,6 +9,8 @@ from pydantic import Field
 
 from mltrainer.configs.loading import Strict
 
+ROUNDING = 1e-9  # epochs by which a share of them may be off because of its arithmetic
+
 
 class Ema(Strict):
     """An exponential moving average, taken after every step (Polyak and Juditsky, 1992; Tarvainen and Valpola, 2017)."""
@@ -33,7 +35,7 @@ class Swa(Strict):
 
     def is_due(self, step: int, steps: int, per_epoch: int) -> bool:
         """Return whether a step enters the average: the last one of each epoch after the start."""
-        return step % per_epoch == 0 and step // per_epoch > math.floor(self.start * steps / per_epoch)
+        return step % per_epoch == 0 and step // per_epoch > math.floor(self.start * steps / per_epoch + ROUNDING)
 
     def share(self, count: int) -> float:
         """Return the share of the new weights in the mean of `count` + 1."""

@@ -198,6 +198,16 @@ def _set(value: dict[str, Any], keys: list[str], item: Any, key: str) -> dict[st
     return {**value, keys[0]: _set(inner or {}, keys[1:], item, key)}
 
 
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return `key` (dotted), `before` and `after` of each value in which two nested configs differ; None: no such key."""
+    old, new = flatten(before), flatten(after)
+    return [
+        {"key": key, "before": old.get(key), "after": new.get(key)}
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
+    ]
+
+
 def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested values by dotted key; lists stay whole."""
     flat: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.loading import parse_assignment, validate_values
+from mltrainer.configs.loading import differences, parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import acceptance_rows
@@ -42,6 +42,7 @@ def run(ctx: Context) -> Result:
     evidence = {
         "run": result,
         "config": config.model_dump(),
+        "changed": differences(ctx.earlier["planning"]["evidence"]["config"], config.model_dump()),
         "reproduction": again.row,
         "exports": exported["exports"],
         "inference": exported["inference"],

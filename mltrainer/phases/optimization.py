@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from mltrainer.configs.loading import assign, flatten, parse_assignment, validate_values
+from mltrainer.configs.loading import assign, differences, parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, overlay, tuning_template
 from mltrainer.errors import InputError
@@ -93,14 +93,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     }
     launch(ctx.project, TUNER, job, ctx.tell)
     found = read_json(ctx.project.root / job["folder"] / "result.json")
-    return _collect(ctx, diagnosis, {**found, "cheaper": _cheaper(config.model_dump(), values)}, job)
-
-
-def _cheaper(planned: dict[str, Any], trial: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the template changes in every trial, key by key."""
-    before, after = flatten(planned), flatten(trial)
-    keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
-    return [{"key": key, "planned": before.get(key), "trial": after.get(key)} for key in keys]
+    return _collect(ctx, diagnosis, {**found, "cheaper": differences(config.model_dump(), values)}, job)
 
 
 def _space(ctx: Context, space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

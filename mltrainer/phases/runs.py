@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.loading import flatten
+from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.phases.context import Context
@@ -106,9 +106,8 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
 
 def contract_changes(job: dict[str, Any], contract: dict[str, str], config: TrainingConfig) -> list[str]:
     """Return what differs between a job's contract and another, the config key by key."""
-    before, after = flatten(bits_config(job["config"])), flatten(bits_config(config.model_dump()))
-    keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)]
-    changes = [f"{key}: {before.get(key)} -> {after.get(key)}" for key in keys]
+    found = differences(bits_config(job["config"]), bits_config(config.model_dump()))
+    changes = [f"{row['key']}: {row['before']} -> {row['after']}" for row in found]
     digests = [key for key in contract if key != "config_sha256" and job["contract"].get(key) != contract[key]]
     return changes + [f"{key}: {str(job['contract'].get(key))[:12]} -> {contract[key][:12]}" for key in digests]
 

@@ -21,7 +21,7 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
     page = sections.Page(
         title="Final report",
         verdict=_verdict(evidence),
-        done=[*runs.done(run), *_config(evidence)],
+        done=[*runs.done(run), *_changed(evidence), *_config(evidence)],
         result=[
             *_test(evidence),
             sections.acceptance_table(evidence.get("acceptance") or []),
@@ -52,6 +52,12 @@ def _verdict(evidence: dict[str, Any]) -> str:
     line = sections.acceptance_line(evidence.get("acceptance") or [])
     again = "reproduced bit for bit" if at(evidence, "reproduction.identical") is True else "**not reproduced**"
     return f"{runs.outcome(evidence['run'])} Test split: {shown}. {f'{line} ' if line else ''}The training was {again}."
+
+
+def _changed(evidence: dict[str, Any]) -> list[str]:
+    line = "What tuning found, and what the production template or the command line set for this training, is not as planned:"
+    table = sections.changes_table(evidence.get("changed") or [], "planned", "trained")
+    return [line, table] if table else []
 
 
 def _config(evidence: dict[str, Any]) -> list[str]:

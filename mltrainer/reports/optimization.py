@@ -112,12 +112,12 @@ def _space(evidence: dict[str, Any]) -> str:
 
 
 def _cheaper(evidence: dict[str, Any]) -> list[str]:
-    rows = [(md.code(row["key"]), md.setting(row["planned"]), md.setting(row["trial"])) for row in evidence.get("cheaper") or []]
     line = (
         "The trials, and both sides of the comparison, were trained with what the template changes for them; "
         "the baseline's own value was reached as planned."
     )
-    return [line, md.table(("key", "planned", "in a trial"), rows)] if rows else []
+    table = sections.changes_table(evidence.get("cheaper") or [], "planned", "in a trial")
+    return [line, table] if table else []
 
 
 def _trials(evidence: dict[str, Any]) -> str:

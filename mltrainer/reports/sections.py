@@ -287,6 +287,12 @@ def acceptance_line(rows: Sequence[dict[str, Any]]) -> str:
     return f"Acceptance: {'; '.join(parts)}." if parts else ""
 
 
+def changes_table(rows: Sequence[dict[str, Any]], before: str, after: str) -> str:
+    """Return the values in which two configs differ, under two heads; nothing where they do not."""
+    cells = [(md.code(row["key"]), md.setting(row["before"]), md.setting(row["after"])) for row in rows]
+    return md.table(("key", before, after), cells) if cells else ""
+
+
 def config_tables(config: dict[str, Any], edited: dict[str, Any] | None = None) -> str:
     """Return a config as dotted keys and values; those that a person changed are marked."""
     changed = edited or {}

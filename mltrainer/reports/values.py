@@ -149,8 +149,8 @@ def size(count: Any) -> str:
 
 
 def megabytes(value: Any) -> str:
-    """Return an amount of memory that is recorded in MB."""
-    return f"{number(value, 4)} MB" if finite(value) else number(value)
+    """Return an amount of memory that is recorded in MiB (2**20 bytes)."""
+    return f"{number(value, 4)} MiB" if finite(value) else number(value)
 
 
 def short(digest: Any, length: int = 12) -> str:

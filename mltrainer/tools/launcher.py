@@ -61,7 +61,7 @@ def launch(
         signals.pass_on_to(process)
         os.close(write_end)
         log.close()
-        end = _follow(process, read_end, on_event)
+        end = _follow(process, read_end, on_event, signals)
     _redact(folder / LOG_FILE)
     _raise_for(process.returncode, end, signals.asked, project.relative(folder / LOG_FILE))
 
@@ -119,14 +119,21 @@ class _Signals:
                 self._process.send_signal(number)
 
 
-def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Callable[[Event], None]) -> Event | None:
+def _follow(
+    process: subprocess.Popen[bytes], read_end: int, on_event: Callable[[Event], None], signals: _Signals
+) -> Event | None:
     """Hand on a tool's events until it ends; return its last word, "done" or "error", if it had one."""
     end: Event | None = None
+    told = False
     try:
-        for event in filter(None, map(_event, _lines(process, read_end))):
-            if event["event"] in ("done", "error"):
+        for line in _lines(process, read_end):
+            if not line and signals.asked and not told:
+                on_event({"event": "note", "text": "stopping as soon as this step is done; Ctrl-C again ends it at once"})
+                told = True
+            event = _event(line)
+            if event is not None and event["event"] in ("done", "error"):
                 end = event
-            else:
+            elif event is not None:
                 on_event(event)
         process.wait()
     finally:
@@ -138,7 +145,10 @@ def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Callable[
 
 
 def _lines(process: subprocess.Popen[bytes], read_end: int) -> Iterator[bytes]:
-    """Yield a tool's lines until it ends: what the user's code started may outlive it, and hold the pipe open."""
+    """Yield a tool's lines until it ends, and an empty one whenever nothing came for a while.
+
+    What the user's code started may outlive the tool, and hold the pipe open.
+    """
     rest, ended = b"", False
     while True:
         if select.select([read_end], [], [], 0 if ended else POLL_S)[0]:
@@ -148,6 +158,8 @@ def _lines(process: subprocess.Popen[bytes], read_end: int) -> Iterator[bytes]:
             yield from lines
         elif ended:
             return
+        else:
+            yield b""
         ended = process.poll() is not None
 
 

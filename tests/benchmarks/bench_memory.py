@@ -26,7 +26,7 @@ GROWTH_STEPS = (1_000, 10_000)
 
 
 def peak_mb() -> float:
-    """Return this process's largest resident memory since it was last forgotten, in MB (Linux)."""
+    """Return this process's largest resident memory since it was last forgotten, in MiB (Linux)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
@@ -37,7 +37,7 @@ def forget_peak() -> None:
 
 
 def train(trainer: str, work: str) -> None:
-    """Train in this process and print its peak, in MB."""
+    """Train in this process and print its peak, in MiB."""
     torch.set_num_threads(1)
     WORKS[work].data()
     forget_peak()
@@ -66,7 +66,7 @@ def grow() -> None:
 
 
 def resident_mb() -> float:
-    """Return this process's resident memory now, in MB."""
+    """Return this process's resident memory now, in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
@@ -100,9 +100,9 @@ def compare(rounds: int) -> None:
         hand, own = (
             statistics.median(child("--train", trainer, work)["peak"] for _ in range(rounds)) for trainer in ("optimized", "ours")
         )
-        print(f"{work}: hand-optimized {hand:.0f} MB, mltrainer {own:.0f} MB, ratio {own / hand:.3f}")
+        print(f"{work}: hand-optimized {hand:.0f} MiB, mltrainer {own:.0f} MiB, ratio {own / hand:.3f}")
     before, after = child("--grow").values()
-    print(f"after {GROWTH_STEPS[0]} steps {before:.1f} MB, after {GROWTH_STEPS[1]} steps {after:.1f} MB")
+    print(f"after {GROWTH_STEPS[0]} steps {before:.1f} MiB, after {GROWTH_STEPS[1]} steps {after:.1f} MiB")
 
 
 if __name__ == "__main__":

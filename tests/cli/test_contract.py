@@ -88,6 +88,12 @@ def test_every_command_takes_a_project(name: str) -> None:
     assert "--project" in {option for parameter in ALL[name].params for option in parameter.opts}
 
 
+def test_a_misspelled_command_is_answered_with_the_nearest(cli: Cli) -> None:
+    said = cli("stauts")
+    assert (said.code, "did you mean 'status'?" in said.err.lower()) == (2, True)
+    assert "did you mean" not in cli("zzz").err.lower()
+
+
 def test_the_version_is_told(cli: Cli) -> None:
     assert cli("--version").out == f"mltrainer, version {mltrainer.__version__}\n"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import assign, flatten, known_keys, parse_assignment, read_text, validate
+from mltrainer.configs.loading import assign, differences, flatten, known_keys, parse_assignment, read_text, validate
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.errors import InputError
 
@@ -160,6 +160,14 @@ def test_the_same_name_again_drops_nothing() -> None:
 def test_of_keys_that_exclude_one_another_the_new_one_stays() -> None:
     value = {"evaluate": {"every_n_epochs": 1, "every_n_steps": None}}
     assert assign(value, [("evaluate.every_n_steps", 50)]) == {"evaluate": {"every_n_steps": 50}}
+
+
+def test_differences_of_two_configs_are_told_key_by_key() -> None:
+    before, after = {"lr": 1, "clip": {"norm": 1.0}, "seed": 3}, {"lr": 1, "clip": None, "seed": 4}
+    assert differences(before, after) == [
+        {"key": "clip.norm", "before": 1.0, "after": None},
+        {"key": "seed", "before": 3, "after": 4},
+    ]
 
 
 def test_a_key_below_a_plain_value_is_refused() -> None:

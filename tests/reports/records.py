@@ -408,7 +408,7 @@ def tuning() -> dict[str, Any]:
         "strategy": "random",
         "seed": 43,
         "metric": {"name": "accuracy", "mode": "max"},
-        "cheaper": [{"key": "epochs", "planned": 21, "trial": 10}],
+        "cheaper": [{"key": "epochs", "before": 21, "after": 10}],
         "planned_trials": 8,
         "trials": trials,
         "best": 8,
@@ -465,6 +465,7 @@ def finalization(kind: str = "classification") -> dict[str, Any]:
     evidence = {
         "run": run(kind, phase="finalization"),
         "config": config(kind),
+        "changed": [{"key": "early_stopping.patience", "before": 3, "after": 30}],
         "reproduction": {
             "run": "a1b2c3d4e5f6",
             "identical": True,

@@ -320,6 +320,13 @@ def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> 
     assert "forked" not in text
 
 
+def test_the_final_report_tells_what_was_not_trained_as_planned() -> None:
+    found = records.finalization()
+    assert "| `early_stopping.patience` | 3 | 30 |" in report(found)
+    found["evidence"]["changed"] = []
+    assert "not as planned" not in report(found)
+
+
 def test_the_layers_caption_tells_of_the_spread_between_layers_and_of_none() -> None:
     found = records.baseline()
     text = report(found)

@@ -64,6 +64,8 @@ def test_which_steps_enter() -> None:
     assert [step for step in range(1, 17) if Swa(start=0.75).is_due(step, 16, 4)] == [16]
     assert [step for step in range(1, 17) if Swa(start=0.0).is_due(step, 16, 4)] == [4, 8, 12, 16]
     assert all(Ema().is_due(step, 16, 4) for step in range(1, 17))
+    assert not Swa(start=0.29).is_due(29, 100, 1)
+    assert Swa(start=0.29).is_due(30, 100, 1)
 
 
 def fail_within(model: nn.Module, seen: list[str]) -> None:

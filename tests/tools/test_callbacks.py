@@ -157,6 +157,12 @@ def test_one_with_state_is_resumed_with_it(tmp_path: Path, plain: dict[str, Any]
     assert agrees(killed, whole)
 
 
+def test_the_history_has_the_learning_rate_that_a_callback_set(tmp_path: Path, plain: dict[str, Any]) -> None:
+    cooled = train(make(tmp_path / "cooled"), **using("Shaky", lr=0.5))
+    rates = [[row["lr"] for row in result["history"]] for result in (plain, cooled)]
+    assert rates[1] == pytest.approx([rate * 0.5**number for number, rate in enumerate(rates[0])])
+
+
 def test_the_code_of_a_callback_is_recorded(tmp_path: Path) -> None:
     root = make(tmp_path / "a")
     (root / "quiet.py").write_text("class Quiet:\n    def on_end(self, outcome): pass\n")

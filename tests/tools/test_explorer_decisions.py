@@ -71,7 +71,8 @@ NOTHING: dict[str, tuple[Callable[[int, float], float], str]] = {
     "only noise": (lambda nr, rate: 2.3 + 0.1 * math.sin(7.1 * nr * nr), "never fell clearly"),
     "rising": (lambda nr, rate: 2.3 + nr * 0.01, "never fell clearly"),
     "diverged at once": (lambda nr, rate: 2.3 * 20.0**nr, "begin lower, with --from"),
-    "not a number at once": (lambda nr, rate: math.nan, "begin lower, with --from"),
+    "not a number at once": (lambda nr, rate: math.nan, "look at data, model and loss"),
+    "infinite from the start": (lambda nr, rate: math.inf, "look at data, model and loss"),
     "infinite at once": (lambda nr, rate: 2.3 if nr == 0 else math.inf, "begin lower, with --from"),
 }
 

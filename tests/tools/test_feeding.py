@@ -104,6 +104,13 @@ def test_the_pace_of_steps_whose_samples_come_in_bursts(processes: int, steps: l
     assert timings.pace_us(processes) == pace * 1e6
 
 
+def test_a_wait_for_the_device_belongs_to_the_steps_that_it_computed() -> None:
+    timings = Timings()
+    timings.step_s.extend([1.0, 1.0, 1.0])
+    timings.share_out(4.0, 2)
+    assert [*timings.step_s] == [1.0, 3.0, 3.0]
+
+
 def test_where_nothing_feeds_the_steps_the_quickest_is_taken() -> None:
     rows = [{"workers": n, "wait": wait} for n, wait in ((0, 0.9), (1, 0.5), (2, 0.6))]
     assert choose([*rows, {"workers": 4, "error": "died"}], 0.1) == 1

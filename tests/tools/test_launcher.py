@@ -22,7 +22,7 @@ from mltrainer.tools.launcher import LOG_FILE, launch
 from mltrainer.workspace import Project
 
 Event = dict[str, Any]
-Launch = Callable[[str], list[Event]]
+Launch = Callable[..., list[Event]]
 START = """
 import json, os, signal, sys, time
 def send(event, **values):
@@ -36,9 +36,9 @@ def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     monkeypatch.setattr(launcher, "tool_page", lambda tool, root: SimpleNamespace(entry_point="fake_tool", environment={}))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    def call(code: str) -> list[Event]:
+    def call(code: str, events: list[Event] | None = None) -> list[Event]:
         (tmp_path / "fake_tool.py").write_text(START + code)
-        events: list[Event] = []
+        events = [] if events is None else events
         launch(Project(tmp_path), "fake", {"folder": "job", "threads": 1}, events.append)
         return events
 
@@ -113,6 +113,14 @@ def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool: Launch, tmp_p
     with pytest.raises(StoppedError):
         run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(30)")
     assert time.monotonic() - begun < 10
+
+
+def test_who_waits_for_a_stop_is_told_once_how_to_end_it_at_once(run_tool: Launch, tmp_path: Path) -> None:
+    ask(signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
+    events: list[Event] = []
+    with pytest.raises(StoppedError):
+        run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(2)", events)
+    assert [event["text"] for event in events] == ["stopping as soon as this step is done; Ctrl-C again ends it at once"]
 
 
 @pytest.mark.parametrize("end", ["send('note', text='a'); send('done')", "os.kill(os.getpid(), signal.SIGKILL)"])

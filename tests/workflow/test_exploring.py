@@ -142,7 +142,7 @@ def test_a_size_beyond_the_memorys_share_is_not_tried(
     monkeypatch.setattr(batch_sizes, "memory_mb", lambda device: 400.0)
     monkeypatch.setattr(batch_sizes, "peak_mb", lambda device: next(peaks))
     found = cli("batch-size", "--from", "16", "--json", "--project", new.root).json
-    assert (found["largest"], found["stopped"]) == (32, "64 would take about 400 of 360 MB")
+    assert (found["largest"], found["stopped"]) == (32, "64 would take about 400 of 360 MiB")
 
 
 def test_a_killed_process_leaves_what_it_had_measured(new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def try_sizes(session: Session) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for size in doubled(session.job["asked"]["first"], session.plan.samples):
         if rows and needed_mb(rows) > limit:
-            return {"limit_mb": limit, "stopped": f"{size} would take about {needed_mb(rows):,.0f} of {limit:,.0f} MB"}
+            return {"limit_mb": limit, "stopped": f"{size} would take about {needed_mb(rows):,.0f} of {limit:,.0f} MiB"}
         try:
             rows.append(_measured(session, size))
         except Exception as error:
@@ -45,7 +45,7 @@ def _measured(session: Session, size: int) -> dict[str, Any]:
     _forget_peak(device)
     step_s = step_seconds(_timed(session, size), size, in_bursts=session.readers > 0)
     row = {"batch_size": size, "step_us": step_s * 1e6, "samples_per_s": size / step_s, "peak_mb": peak_mb(device)}
-    text = f"batch size {size}: {row['samples_per_s']:,.0f} samples/s, {row['peak_mb']:,.0f} MB at most"
+    text = f"batch size {size}: {row['samples_per_s']:,.0f} samples/s, {row['peak_mb']:,.0f} MiB at most"
     session.events.send("note", text=text)
     return row
 

@@ -50,9 +50,9 @@ class Smoothing:
 
 
 def diverged(smoothed: Sequence[float], factor: float) -> bool:
-    """Return whether the last smoothed loss is `factor` times the best, or not a number; a best below 0 counts by its size."""
+    """Return whether the last smoothed loss is `factor` times the best, or not finite; a best below 0 counts by its size."""
     best = min(smoothed)
-    return not smoothed[-1] <= best + (factor - 1) * abs(best)
+    return not math.isfinite(smoothed[-1]) or not smoothed[-1] <= best + (factor - 1) * abs(best)
 
 
 def suggest_rate(
@@ -71,6 +71,8 @@ def suggest_rate(
         clear_fall: How many times the noise of a single loss the fall must be.
     """
     count = sum(map(math.isfinite, smoothed))
+    if not count:
+        return Suggestion(None, "the loss is not a finite number before any step is taken: look at data, model and loss")
     start = max(3, count // 10)  # the first tenth shows the loss, and its noise, before anything is learned
     if count <= start:
         return Suggestion(None, f"the loss left the finite numbers or diverged within {count} steps: begin lower, with --from")

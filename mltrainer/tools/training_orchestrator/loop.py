@@ -301,7 +301,7 @@ class Trainer:
         return {
             "epoch": self.plan.place(self.step)[0] + 1,
             "step": self.step,
-            "lr": self.rate(self.step),
+            "lr": self.stepper.used_rate(),
             **self.recorder.interval.row(self.layer_places),
             "update_ratios": ratios,
             "train": self._measure("train", sample_positions(len(train), len(validation))),

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 import statistics
+import time
 from collections import deque
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class Timings:
             return self.summary()["median"]
         in_bursts = (len(times) - 1) // processes * processes
         return statistics.fmean(times[1 : 1 + in_bursts] or times[1:] or times) * 1e6
+
+    def share_out(self, seconds: float, steps: int) -> None:
+        """Add a wait for the device to the last steps, which it still computed while the loop queued the next ones."""
+        for place in range(1, min(steps, len(self.step_s)) + 1):
+            self.step_s[-place] += seconds / steps
 
     def busy_s(self) -> list[float]:
         """Return each step's time without its wait for data."""
@@ -134,8 +140,9 @@ class Recorder:
         Raises:
             NonFiniteError: A loss or a gradient norm is NaN or infinite; the lines up to that step are written.
         """
-        count = len(self._ids)
+        count, begun = len(self._ids), time.perf_counter()
         losses, totals = self._losses[:count].tolist(), self._totals[:count].tolist()
+        self.timings.share_out(time.perf_counter() - begun, count)
         self.fetched = list(zip(range(self._first_step, self._first_step + count), losses, totals, strict=True))
         if count == 0:
             return []

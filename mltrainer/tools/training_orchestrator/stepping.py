@@ -125,6 +125,11 @@ class Stepper:
         self._update(number, step, gradients, measured.total)
         return measured
 
+    def used_rate(self) -> float:
+        """Return the learning rate of the last step, before the groups' shares; a callback may have set another than planned."""
+        group = max(self.optimizer.param_groups, key=lambda group: float(group[SHARE]))
+        return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
+
     def may_overflow(self) -> bool:
         """Return whether gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
         return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
