@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config, meets
+from mltrainer.configs.templates import TUNING
 from mltrainer.phases.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.workspace import digest
@@ -43,6 +44,7 @@ RUN_PLANNING = "mltrainer phase run planning"
 RUN_BASELINE = "mltrainer phase run baseline"
 RUN_DIAGNOSTICS = "mltrainer phase run diagnostics"
 RUN_OPTIMIZATION = "mltrainer phase run optimization"
+SEARCH_MORE = f"widen the space or raise the trials in {TUNING}, then {RUN_OPTIMIZATION}"
 RUN_FINALIZATION = "mltrainer phase run finalization"
 
 
@@ -338,7 +340,7 @@ def improvement_validated(record: Evidence, settings: Settings) -> Outcome:
         "seeds": len(differences),
         "promoted": evidence["promoted"],
     }
-    return _when(holds, found, f"widen the search space or the number of trials, then {RUN_OPTIMIZATION}")
+    return _when(holds, found, SEARCH_MORE)
 
 
 # --- finalization ---------------------------------------------------------------------------------
@@ -404,7 +406,7 @@ def acceptance_met(record: Evidence, _settings: Settings) -> Outcome:
         return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
     values = {name: metrics.get(name) for name in criteria}
     holds = all(isinstance(v, (int, float)) and meets(v, criteria[name]) for name, v in values.items())
-    return _when(holds, {"values": values, "criteria": criteria}, RUN_OPTIMIZATION)
+    return _when(holds, {"values": values, "criteria": criteria}, f"{SEARCH_MORE}; or plan anew with another model or more data")
 
 
 def source_committed(record: Evidence, settings: Settings) -> Outcome:
