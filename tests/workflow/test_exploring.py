@@ -19,6 +19,7 @@ import mltrainer.workflow.exploring as exploring
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
 from mltrainer.tools.program import Events
+from mltrainer.workflow.records import read_record
 from mltrainer.workspace import Project, locked
 from tests.conftest import Cli
 from tests.projects import TASK, results, write_rings
@@ -185,18 +186,17 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
     assert found["state"]["changed"] == []
 
 
-def test_samples_are_read_by_as_many_processes_as_planning_found(new: Project, cli: Cli) -> None:
-    (new.root / "my_task.py").write_text(
-        TASK.replace("        noise = np", "        import time\n        time.sleep(0.01)\n        noise = np")
-    )
-    workers = {}
-    for planned in (False, True):
-        assert not planned or cli("phase", "run", "planning", "--project", new.root, "--set", "epochs=10").code == 0
-        assert cli("profile", "--steps", "1", "--project", new.root).code == 0
-        workers[planned] = json.loads((new.state_dir / "profile/job.json").read_bytes())["config"]["loader"]["workers"]
-    record = json.loads((new.phase_dir("planning") / "record.json").read_bytes())
-    assert (workers[False], workers[True]) == (0, record["evidence"]["loader"]["workers"])
-    assert workers[True] > 0
+def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def workers() -> object:
+        return exploring.present_config(rings, ("loader.workers=auto",), print).loader.workers
+
+    record = read_record(rings, "planning")
+    assert record is not None
+    record.data["evidence"]["loader"]["workers"] = 3
+    monkeypatch.setattr(exploring, "read_record", lambda project, phase: record)
+    assert workers() == 3
+    monkeypatch.setattr(exploring, "read_record", lambda project, phase: None)
+    assert workers() == 0
 
 
 def test_more_steps_than_the_config_has_are_profiled(new: Project, cli: Cli) -> None:
