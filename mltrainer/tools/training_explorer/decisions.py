@@ -13,6 +13,7 @@ from mltrainer.configs.project import TrainingConfig
 
 Row = dict[str, Any]
 ROUNDING = 1e-6  # a loss that changes by less than this share of itself changed by rounding
+HIGHER = "it is lowest where the range ends, so go higher, with --to"
 LINEAR = ("sgd", "lars")  # their update is as large as the gradient, or held to a share of the weights
 
 
@@ -78,16 +79,17 @@ def suggest_rate(
         return Suggestion(None, f"the loss left the finite numbers or diverged within {count} steps: begin lower, with --from")
     lowest = min(range(count), key=smoothed.__getitem__)
     before, noise = statistics.fmean(losses[:start]), _noise(losses[: max(lowest, start)])
-    fall = before - smoothed[lowest]
+    fall, at_end = before - smoothed[lowest], lowest == len(rates) - 1
     if lowest < start or fall <= clear_fall * noise + ROUNDING * abs(before):
-        return Suggestion(
-            None, f"the loss never fell clearly: {before:.4g} at the start, at best {smoothed[lowest]:.4g} (noise {noise:.2g})"
-        )
+        told = f"the loss never fell clearly: {before:.4g} at the start, at best {smoothed[lowest]:.4g} (noise {noise:.2g})"
+        return Suggestion(None, told + (f"; {HIGHER}" if at_end else ""))
     steepest = min(range(start, lowest + 1), key=lambda place: _slope(rates, smoothed, place))
     bound = rates[lowest] / margin
     told = f"the loss falls steepest at {rates[steepest]:.2g} and is lowest at {rates[lowest]:.2g}"
     if bound < rates[steepest]:
-        return Suggestion(_rounded(bound), f"{told}, which divided by {margin:g} keeps away from where it turns")
+        divided = f"divided by {margin:g} for want of a turn: {HIGHER}"
+        away = f"which divided by {margin:g} keeps away from where it turns"
+        return Suggestion(_rounded(bound), f"{told}, {divided if at_end else away}")
     return Suggestion(_rounded(rates[steepest]), told)
 
 
