@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+WIDEST, NARROWEST = 24, 6  # of the bar itself, in columns
+
 
 class Bar:
     """One line on standard error that is drawn anew when told, and leaves nothing behind.
@@ -15,9 +17,10 @@ class Bar:
     """
 
     def __init__(self) -> None:
+        self._column = BarColumn(bar_width=WIDEST)
         columns = [
             TextColumn("  {task.description}", markup=False),
-            BarColumn(bar_width=24),
+            self._column,
             TextColumn("{task.fields[rest]}", markup=False),
         ]
         console = Console(stderr=True, force_terminal=True)
@@ -33,12 +36,21 @@ class Bar:
             done: Steps that are done.
             total: Of how many.
             place: What stands before the bar.
-            rest: What stands after it.
+            rest: What stands after it; on a narrow terminal the last of it is left out.
         """
-        self._drawn.update(self._task, completed=done, total=total, description=place, rest="  ".join(rest))
+        room = self._drawn.console.width - len(f"  {place}  ")
+        text = fitting(rest, room - NARROWEST)
+        self._column.bar_width = max(NARROWEST, min(WIDEST, room - len(text)))
+        self._drawn.update(self._task, completed=done, total=total, description=place, rest=text)
         self._drawn.start()
         self._drawn.refresh()
 
     def close(self) -> None:
         """Erase the bar and show the cursor again."""
         self._drawn.stop()
+
+
+def fitting(parts: Sequence[str], room: int) -> str:
+    """Return as many parts, from the first on, as fit whole into a number of columns."""
+    lines = ("  ".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((line for line in lines if len(line) <= room), "")

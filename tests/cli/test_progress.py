@@ -101,6 +101,18 @@ def test_a_narrow_terminal_keeps_one_line(terminal: Terminal, monkeypatch: pytes
     assert "\n" not in terminal.tell(EVENTS[1], EVENTS[2], close=False)
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(80, "step 240/400  loss 0.01234  accuracy 0.9654  393 steps/s"), (40, "step 240/400")]
+)
+def test_a_terminal_with_too_few_columns_keeps_place_and_bar_and_leaves_out_the_last_values(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    state = {"epoch": 12, "epochs": 20, "step": 240, "steps": 400, "loss": 0.01234, "metric": "accuracy", "steps_per_s": 393.0}
+    line = plain(terminal.tell({"event": "progress", **state, "validation_accuracy": 0.9654}, close=False)).split("\r")[-1]
+    assert re.fullmatch(rf"  epoch 12/20 [━╸╺]+ *{re.escape(shown)} *", line), line
+
+
 def test_a_dumb_terminal_gets_the_lines_of_a_log(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.delenv("CI")
