@@ -96,7 +96,7 @@ def test_a_loss_that_is_not_a_number_is_told(tmp_path: Path, cli: Cli, tools_her
     )
     found = cli("lr-find", "--json", "--project", project.root).json
     assert (found["suggestion"], found["losses"], found["stopped"]) == (None, ["nan"], True)
-    assert "left the finite numbers" in found["reason"]
+    assert "not a finite number before any step" in found["reason"]
     assert cli("lr-find", "--project", project.root).code == 0
 
 
