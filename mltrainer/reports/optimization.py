@@ -88,7 +88,14 @@ def _verdict(evidence: dict[str, Any], judged: Judged) -> str:
     mean = f"mean improvement {signed(found.get('mean_difference'))} over {number(len(found.get('seeds') or []))} seeds"
     better = "is better than the baseline" if judged.improved else "is **not shown to be better** than the baseline"
     trials, promoted = number(len(evidence.get("trials") or [])), md.text(evidence.get("promoted", "nothing"))
+    if _none_finished(evidence):
+        return f"Not one of {trials} trials finished, so that nothing was compared with the baseline; promoted: **{promoted}**."
     return f"The best of {trials} trials {better} ({mean}, {_p_value(judged)}); promoted: **{promoted}**."
+
+
+def _none_finished(evidence: dict[str, Any]) -> bool:
+    """Return whether all trials failed, so that there is no best one, and nothing was run again or compared."""
+    return all(trial.get("state") != "finished" for trial in evidence.get("trials") or [{}])
 
 
 def _p_value(judged: Judged) -> str:
@@ -176,6 +183,8 @@ def _findings(evidence: dict[str, Any], judged: Judged) -> list[str]:
         numbers = ", ".join(number(t.get("nr")) for t in failed)
         found.append(f"{counted(len(failed), 'trial')} of {number(len(evidence['trials']))} failed: {numbers}.")
         found += [f"Trial {number(t.get('nr'))}: {md.text(t['reason'])}." for t in failed[:REASONS] if t.get("reason")]
+    if _none_finished(evidence):
+        return [md.bullets([*found, "No trial was run again, because none finished."])]
     if at(evidence, "replay.identical") is not True:
         found.append("**The best trial, run again, did not give the same bits.**")
     if not judged.improved:
@@ -186,9 +195,10 @@ def _findings(evidence: dict[str, Any], judged: Judged) -> list[str]:
 def _origin(evidence: dict[str, Any]) -> list[tuple[str, str]]:
     base = evidence.get("baseline") or {}
     replay = "the same bits" if at(evidence, "replay.identical") is True else "**other bits**"
+    best = f"number {number(evidence.get('best'))}; run again in a fresh process it gave {replay}"
     return [
         ("baseline", f"run {md.code(base.get('run'))}, {md.text(_metric(evidence))} {number(base.get('value'), 5)}"),
-        ("best trial", f"number {number(evidence.get('best'))}; run again in a fresh process it gave {replay}"),
+        ("best trial", "none, because no trial finished" if _none_finished(evidence) else best),
         ("search", f"{md.text(evidence.get('strategy'))}, seed {given(evidence.get('seed'))}"),
     ]
 
@@ -207,8 +217,7 @@ def _trials_figure(evidence: dict[str, Any]) -> Figure | None:
     if math.isfinite(base):
         series.append(Series("baseline", [(trials[0][0], base), (trials[-1][0], base)], dashed=True))
     series.append(Series("trial", trials, dots=True))
-    top = number(_pick(evidence)(whole), 5) if whole else "none"
-    best = f"{top} (trial {number(evidence.get('best'))})"
+    best = f"{number(_pick(evidence)(whole), 5)} (trial {number(evidence.get('best'))})" if whole else "none, all failed"
     caption = f"Best {name} of the {number(len(trials))} trials: {best}; the baseline has {_base(base)}."
     content = svg.line_chart("Trials", caption, series, x_label="trial", y_label=name)
     return Figure("trials.svg", "Trials", md.text(caption), content)

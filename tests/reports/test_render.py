@@ -304,6 +304,19 @@ def test_an_unknown_phase_is_refused() -> None:
         render({"phase": "training"}, [], [])
 
 
+def test_a_search_of_which_no_trial_finished_claims_no_best_trial_and_no_other_bits() -> None:
+    found = records.tuning()
+    evidence = found["evidence"]
+    evidence["trials"] = [{**trial, "state": "failed", "value": "nan"} for trial in evidence["trials"]]
+    empty = {"seeds": [], "baseline": [], "candidate": [], "mean_difference": None, "worst_difference": None}
+    evidence |= {"best": None, "replay": {"run": None, "identical": False}, "comparison": empty}
+    text = report(found)
+    assert "Not one of 8 trials finished" in text
+    assert not [
+        claim for claim in ("other bits", "same bits.**", "The best of", "than luck", "trial not measured") if claim in text
+    ]
+
+
 @pytest.mark.parametrize("phase", ["baseline", "optimization", "finalization", "planning", "diagnostics"])
 @pytest.mark.parametrize("evidence", [None, [], "text"])
 def test_evidence_of_the_wrong_shape_is_refused_with_the_mending_command(phase: str, evidence: Any) -> None:
