@@ -100,3 +100,9 @@ def error_for_exit(code: int, message: str) -> MltrainerError:
     if code in (130, 143):
         return StoppedError(message, exit_code=code)
     return MltrainerError(message)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out: Python's, a GPU's, or the CPU's, for which torch has no type of its own."""
+    signs = ("not enough memory", "can't allocate memory")
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or any(sign in str(error) for sign in signs)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks._samples import Samples, generators_kept
 from mltrainer.tasks.task import Task
@@ -130,7 +130,8 @@ def _explained(what: str, batch: tuple[Any, ...], inside: list[str], root: Path)
     except MltrainerError:
         raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+        machine = isinstance(error, OSError) and error.errno in MACHINE_ERRNOS
+        if machine or is_out_of_memory(error):
             raise
         place = inside[-1] if inside else f"a batch of {', '.join(map(_shape, batch))}"
         raise InputError(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError, MachineError, MltrainerError, interrupted, raise_terminated
+from mltrainer.errors import InputError, MachineError, MltrainerError, interrupted, is_out_of_memory, raise_terminated
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, plain, read_json, write_atomic
@@ -145,12 +145,6 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), mend="report this fault with that file")
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out: Python's, a GPU's, or the CPU's, for which torch has no type of its own."""
-    signs = ("not enough memory", "can't allocate memory")
-    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or any(sign in str(error) for sign in signs)
 
 
 def _place(folder: Path, root: Path) -> str:

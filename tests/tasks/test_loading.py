@@ -384,6 +384,12 @@ def test_a_built_in_layer_that_does_not_fit_is_named_with_its_input(own):
         check(opened)
 
 
+def test_memory_that_runs_out_in_the_first_forward_pass_is_not_taken_for_shapes_that_disagree(own):
+    opened = own(PLAIN + "    def forward(self, model, inputs): return torch.empty(2**45)")
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        check(opened)
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from mltrainer.errors import is_out_of_memory
 from mltrainer.reproducibility.environment import available_mb
-from mltrainer.tools.program import is_out_of_memory
 from mltrainer.tools.training_explorer.decisions import doubled, needed_mb
 from mltrainer.tools.training_explorer.stepping import first_steps
 from mltrainer.tools.training_orchestrator.session import Session
