@@ -31,6 +31,7 @@ from mltrainer.workspace import Project, digest, locked, read_json, write_atomic
 EXPLORER = "training_explorer"
 RESULT_FILE = "result.json"
 TRACE_FILE = "trace.json"
+NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 KEEP_SECRETS = "keep it in an environment variable that your code reads"
 
 Tell = Callable[[dict[str, Any]], None]
@@ -127,6 +128,9 @@ class Exploration:
             launch(self.project, EXPLORER, job, on_event or self.tell)
         except (StoppedError, KeyboardInterrupt):
             shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        except KilledError as error:
+            error.mend = NO_CHECKPOINT
             raise
         return dict(read_json(self.folder / RESULT_FILE))
 
