@@ -438,3 +438,12 @@ def test_the_planned_learning_rate_is_drawn() -> None:
     files = render(records.planning(), [], records.gate())
     assert files["learning_rate.svg"].startswith("<svg")
     assert "begins at 5.000e-05, is 0.001000 at its highest and ends at 0" in files["reproducibility_manifest.md"]
+
+
+def test_an_interval_in_which_every_step_was_skipped_has_no_gradient_norm_in_the_report() -> None:
+    record = records.baseline()
+    row = record["evidence"]["run"]["history"][0]
+    row |= {"grad_norm": dict.fromkeys(("min", "median", "max")), "layer_norms": [None] * len(row["layer_norms"])}
+    row |= {"clipped": None, "skipped": 1.0}
+    report = render(record, [], [])["baseline_results.md"]
+    assert f"| {row['epoch']} | not measured | not measured | not measured | not measured |" in report

@@ -67,10 +67,12 @@ def test_steps_that_were_skipped_have_no_norms() -> None:
     assert (found["clipped"], found["skipped"], found["layer_norms"]) == (0.5, 1 / 3, [1.5])
 
 
-def test_a_row_of_nothing_but_skipped_steps_is_a_row() -> None:
+def test_a_row_of_nothing_but_skipped_steps_tells_no_norm_and_no_share_of_clipped_steps() -> None:
     interval = Interval()
     interval.extend([0.1], [1], torch.full((1, 3), math.inf), None)
-    assert interval.row([0, 1])["grad_norm"] == {"median": 0.0, "max": 0.0, "min": 0.0}
+    found = interval.row([0, 1])
+    assert found["grad_norm"] == {"median": None, "max": None, "min": None}
+    assert (found["layer_norms"], found["clipped"], found["skipped"]) == ([None, None], None, 1.0)
 
 
 def test_only_the_last_numbers_are_remembered() -> None:

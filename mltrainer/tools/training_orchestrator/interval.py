@@ -79,14 +79,15 @@ class Interval:
             self.kept, self.stride = self.kept[::2].clone(), self.stride * 2
 
     def row(self, layer_places: list[int]) -> dict[str, Any]:
-        """Return the interval's part of a history row: losses and gradient norms before clipping."""
+        """Return the interval's part of a history row: losses, and gradient norms before clipping, None where no step has one."""
         finite = self.kept[torch.isfinite(self.kept[:, 0])].numpy()
-        medians = np.median(finite, axis=0) if len(finite) else np.zeros(self.kept.shape[1])
-        stepped = max(1, self.steps - self.skipped)
+        medians = np.median(finite, axis=0).tolist() if len(finite) else [None] * self.kept.shape[1]
+        stepped = self.steps - self.skipped
+        ends = {"max": self.largest, "min": self.smallest} if stepped else {"max": None, "min": None}
         return {
             "train_loss": self.loss_sum / max(1, self.samples),
-            "grad_norm": {"median": float(medians[0]), "max": self.largest, "min": min(self.smallest, self.largest)},
-            "layer_norms": [float(medians[1 + place]) for place in layer_places],
-            "clipped": self.clipped / stepped,
+            "grad_norm": {"median": medians[0], **ends},
+            "layer_norms": [medians[1 + place] for place in layer_places],
+            "clipped": self.clipped / stepped if stepped else None,
             "skipped": self.skipped / max(1, self.steps),
         }
