@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from mltrainer.configs.project import Clip, Noise
-from mltrainer.tools.training_orchestrator.gradients import clipped_above, gradient_norms, shape, unit_norms
-from tests.tools.digits_runs import config
+from mltrainer.tools.training_orchestrator.gradients import clipped_above, counts_clipped, gradient_norms, shape, unit_norms
+from tests.tools.digits_runs import config, make, train
 
 
 def shaped(*gradients: Tensor, step: int = 1, parameters: list[Tensor] | None = None, **changes: Any) -> list[Tensor]:
@@ -32,6 +33,25 @@ PAIR = (torch.tensor([3.0, 0.0]), torch.tensor([4.0]))
 def test_normalized_gradients_count_as_clipped_where_they_are(limit: dict[str, float], counted: float | None) -> None:
     assert clipped_above(config({"clip": limit, "gradients": {"normalize": True}})) == counted
     assert clipped_above(config({"clip": limit})) == limit.get("norm")
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted"),
+    [
+        ({"clip": None}, True),
+        ({"clip": {"norm": 0.5}}, True),
+        ({"clip": {"value": 0.5}}, False),
+        ({"clip": {"adaptive": 0.1}}, False),
+        ({"clip": {"norm": 0.5}, "optimizer": {"name": "adamw", "lr": 0.01, "sam": {"rho": 0.05}}}, False),
+    ],
+    ids=str,
+)
+def test_clipped_steps_are_counted_only_where_the_recorded_norm_tells_them(changes: dict[str, Any], counted: bool) -> None:
+    assert counts_clipped(config(changes)) == counted
+
+
+def test_a_history_does_not_say_that_no_step_was_clipped_by_value(tmp_path: Path) -> None:
+    assert train(make(tmp_path), epochs=1, clip={"value": 1e-6})["history"][0]["clipped"] is None
 
 
 def test_norms_are_those_of_each_parameter_and_of_all() -> None:

@@ -46,6 +46,11 @@ def clipped_above(config: TrainingConfig) -> float | None:
     return 0.0 if limit < 1 else None  # they are clipped as normalized, to norm 1
 
 
+def counts_clipped(config: TrainingConfig) -> bool:
+    """Return whether the recorded norms tell which steps were clipped; SAM clips other gradients than those recorded."""
+    return config.clip is None or (config.clip.norm is not None and config.optimizer.sam is None)
+
+
 def clip(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, limit: Clip) -> None:
     """Limit gradients in place by their common norm, by value, or by the norm of the weights of each unit.
 

@@ -21,6 +21,7 @@ from mltrainer.tools.training_orchestrator.averages import Average, State, deliv
 from mltrainer.tools.training_orchestrator.batches import Plan, Step, training_steps
 from mltrainer.tools.training_orchestrator.callbacks import Callbacks
 from mltrainer.tools.training_orchestrator.evaluation import measure
+from mltrainer.tools.training_orchestrator.gradients import counts_clipped
 from mltrainer.tools.training_orchestrator.interval import Interval
 from mltrainer.tools.training_orchestrator.recorder import NonFiniteError, Recorder
 from mltrainer.tools.training_orchestrator.stepping import Stepper
@@ -303,6 +304,7 @@ class Trainer:
             "step": self.step,
             "lr": self.stepper.used_rate(),
             **self.recorder.interval.row(self.layer_places),
+            **({} if counts_clipped(self.config) else {"clipped": None}),
             "update_ratios": ratios,
             "train": self._measure("train", sample_positions(len(train), len(validation))),
             "validation": self._measure("validation"),
