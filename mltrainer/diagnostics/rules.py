@@ -6,7 +6,7 @@ Pure but for the handbook's pages, which hold every threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -247,14 +247,26 @@ def suggested_changes(rows: Sequence[Mapping[str, Any]], config: Mapping[str, An
     return [change for row in rows if row["state"] == "fired" for change in _changes(row, config)]
 
 
-def _changes(row: Mapping[str, Any], config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = []
+def fitting(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[DiagnosticRow]:
+    """Return rows with those suggestions alone that a config has room for and does not follow yet, and those that set nothing."""
+    return [{**row, "suggestions": [*_fitting(row, config)]} for row in rows]
+
+
+def _fitting(row: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for one in row["suggestions"]:
-        values = {key: _value(config, key, change) for key, change in one["set"].items()}
-        kept = {key: value for key, value in values.items() if value is not None and value != _current(config, key)}
-        if kept:
-            found.append({"why": one["why"], "set": kept})
-    return found
+        kept = {key: change for key, change in one["set"].items() if key in _kept(one, config)}
+        if kept or not one["set"]:
+            yield {**one, "set": kept}
+
+
+def _changes(row: Mapping[str, Any], config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"why": one["why"], "set": kept} for one in row["suggestions"] if (kept := _kept(one, config))]
+
+
+def _kept(one: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a suggestion gives a config's keys, of those that it changes."""
+    values = {key: _value(config, key, change) for key, change in one["set"].items()}
+    return {key: value for key, value in values.items() if value is not None and value != _current(config, key)}
 
 
 def _current(config: Mapping[str, Any], key: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, recommend
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, fitting, recommend
 from mltrainer.phases.context import Context, Result
 
 
@@ -11,7 +11,7 @@ def run(ctx: Context) -> Result:
     baseline = ctx.earlier["baseline"]
     result = baseline["evidence"]["run"]
     config = ctx.planned_config()
-    rows = diagnose(result, ctx.project.root)
+    rows = fitting(diagnose(result, ctx.project.root), config.model_dump())
     assessment = assess(rows, result)
     acceptance = acceptance_rows(config.acceptance, result["metrics"])
     recommendation, reasons = recommend(rows, acceptance, assessment)

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, recommend, suggested_changes
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, fitting, recommend, suggested_changes
 from mltrainer.errors import InputError
+from mltrainer.reports.diagnostics import _after
 
 CONFIG = {
     "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01},
@@ -205,6 +206,18 @@ def test_keys_that_the_config_does_not_have_are_left_out(healthy):
     assert changes(healthy, "overfitting") == full
     own_task = {**CONFIG, "model": None}
     assert changes(healthy, "overfitting", own_task) == {"optimizer.weight_decay": 0.1}
+
+
+def test_suggestions_that_fit_a_config_keep_the_pages_words_and_advice_and_drop_what_it_has_no_room_for(broken):
+    own_task = {**CONFIG, "model": None, "clip": {"adaptive": 0.1}}
+    rows = {row["id"]: [one["set"] for one in row["suggestions"]] for row in fitting(diagnose(broken, None), own_task)}
+    assert rows["nan_loss"] == [{"optimizer.lr": "x0.1"}, {}]
+    assert {key for one in rows["vanishing_gradients"] for key in one} == set()
+
+
+def test_the_report_of_a_diagnosis_sets_no_key_that_the_config_does_not_have(broken):
+    evidence = {"recommendation": "debug", "diagnostics": fitting(diagnose(broken, None), {**CONFIG, "precision": "bf16"})}
+    assert _after(evidence)[0][1] == "mltrainer phase run planning --set clip.norm=1.0 --set precision=fp32"
 
 
 def test_a_diagnostic_that_did_not_fire_suggests_nothing(healthy):
