@@ -57,14 +57,16 @@ def _by_points(run: Run, name: str, thresholds: Mapping[str, float]) -> Finding:
         "standard_error": noise,
         "train_from": "loss of the training batches" if gap.from_batches else "training set, evaluation mode",
     }
-    return judged(ID, fired, _points_reason(name, gap, skill, limits), evidence, FIGURES)
+    averages = bool(finite(run.series("trained", name)))
+    return judged(ID, fired, _points_reason(name, gap, skill, limits, averages), evidence, FIGURES)
 
 
-def _points_reason(name: str, gap: _Gap, skill: float, limits: Mapping[str, float]) -> str:
+def _points_reason(name: str, gap: _Gap, skill: float, limits: Mapping[str, float], averages: bool) -> str:
     least = "at least " if gap.from_batches else ""
+    weights = " with the trained weights, not their average" if gap.from_batches and averages else ""
     reason = (
         f"{name} at the {gap.place} evaluation: {least}{percent(gap.train)} on the training set, {percent(gap.validation)} on "
-        f"the validation set, a gap of {text(100 * gap.points)} points (at most {text(100 * limits['gap'])} allowed"
+        f"the validation set{weights}, a gap of {text(100 * gap.points)} points (at most {text(100 * limits['gap'])} allowed"
     )
     if gap.points > limits["gap"] and skill <= limits["skill"]:
         reason += f"; not judged, since the training skill of {text(skill)} is not above {text(limits['skill'])}"
@@ -79,9 +81,15 @@ def _gaps(run: Run, name: str) -> list[_Gap]:
     found = [
         _Gap("best", train[run.best_row], validation[run.best_row]),
         _Gap("last", settled(train), settled(validation)),
-        _Gap("last", _least_accuracy(run) if name == "accuracy" else math.nan, settled(validation), from_batches=True),
+        _Gap("last", _least_accuracy(run) if name == "accuracy" else math.nan, settled(_trained(run, name)), from_batches=True),
     ]
     return [one for one in found if math.isfinite(one.points)] or [_Gap("best", math.nan, math.nan)]
+
+
+def _trained(run: Run, name: str) -> list[float]:
+    """Return a metric on the validation set of the weights that the batches train; where there is an average, they are others."""
+    trained, measured = run.series("trained", name), run.series("validation", name)
+    return [own if math.isfinite(own) else value for own, value in zip(trained, measured, strict=True)]
 
 
 def _least_accuracy(run: Run) -> float:

@@ -73,6 +73,15 @@ def test_regression_needs_a_gap_of_r2_and_a_rising_loss(train, validation, rise,
     assert r2(train, validation, rise) == expected
 
 
+def test_what_the_trained_weights_learned_is_compared_with_their_own_validation_and_not_with_that_of_a_slow_average():
+    rows = [{**row(n, 0.5, 0.5, 3.0, train_loss=0.05), "trained": {"accuracy": 0.93, "loss": 0.2}} for n in range(1, 6)]
+    assert find(Run(result(rows)), LIMITS).state == "clear"
+    worse = [{**one, "trained": {"accuracy": 0.6, "loss": 3.0}} for one in rows]
+    finding = find(Run(result(worse)), LIMITS)
+    assert finding.state == "fired"
+    assert "60 % on the validation set with the trained weights, not their average, a gap of" in finding.reason
+
+
 def test_batches_that_were_learned_but_not_in_evaluation_mode_fire():
     rows = [row(n, 0.5, 0.5, 3.0, train_loss=0.05) for n in range(1, 6)]
     finding = find(Run(result(rows)), LIMITS)
