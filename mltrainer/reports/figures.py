@@ -39,13 +39,15 @@ class Figure:
         return f"{md.image(self.title, self.file)}\n\n*{self.caption}*"
 
 
-def schedule(points: Sequence[Sequence[float]]) -> Figure | None:
-    """The learning rate that a run will have, over its epochs."""
+def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | None:
+    """The learning rate that a run will have, over its epochs; the reductions of a plateau's schedule are not known before."""
     if not points:
         return None
     curve = [(float(epoch), float(rate)) for epoch, rate in points]
     (_, first), (_, last), peak = curve[0], curve[-1], max(rate for _, rate in curve)
     caption = f"The learning rate begins at {number(first)}, is {number(peak)} at its highest and ends at {number(last)}."
+    if name == "plateau":
+        caption = f"{caption[:-1]}, less what plateaus of the metric reduce it by, which only training shows."
     title = "Learning rate, planned"
     chart = svg.line_chart(title, caption, [Series("planned", curve)], x_label="epoch", y_label="learning rate", include=[0.0])
     return Figure("learning_rate.svg", title, md.text(caption), chart)

@@ -16,7 +16,7 @@ SEVERITIES = {"error": "❌ error", "warning": "⚠️ warning", "info": "note"}
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
     """Return the report of planning."""
     evidence = record["evidence"]
-    drawn = figures.schedule(evidence.get("schedule") or [])
+    drawn = figures.schedule(evidence.get("schedule") or [], at(evidence, "config.schedule.name"))
     page = sections.Page(
         title="Reproducibility manifest",
         verdict=_verdict(evidence),

@@ -447,3 +447,10 @@ def test_an_interval_in_which_every_step_was_skipped_has_no_gradient_norm_in_the
     row |= {"clipped": None, "skipped": 1.0}
     report = render(record, [], [])["baseline_results.md"]
     assert f"| {row['epoch']} | not measured | not measured | not measured | not measured |" in report
+
+
+def test_a_plateaus_schedule_does_not_promise_the_rate_at_which_it_ends() -> None:
+    record = records.planning()
+    assert "reduce it by" not in render(record, [], [])["reproducibility_manifest.md"]
+    record["evidence"]["config"] = {**record["evidence"]["config"], "schedule": {"name": "plateau"}}
+    assert "less what plateaus of the metric reduce it by" in render(record, [], [])["reproducibility_manifest.md"]
