@@ -137,13 +137,19 @@ def _training(evidence: dict[str, Any]) -> list[tuple[str, str]]:
         ("optimizer", _named(config.get("optimizer") or {})),
         ("schedule", _named(config.get("schedule") or {})),
         *(
-            (key, md.setting(config[key]))
+            (key, f"{md.setting(config[key])}{_not_begun(run) if key == 'averaging' else ''}")
             for key in ("clip", "gradients", "averaging", "precision", "callbacks")
             if config.get(key)
         ),
         ("seed", given(run.get("seed"))),
         ("time", f"{duration(run.get('wall_s'))} on {md.text(run.get('device'))}"),
     ]
+
+
+def _not_begun(run: dict[str, Any]) -> str:
+    """Return that the best weights are no average, where theirs is an epoch before it began."""
+    best = run.get("best")
+    return ": not begun at the best epoch, whose weights are trained ones" if best and "trained" not in best else ""
 
 
 def _named(chosen: dict[str, Any]) -> str:

@@ -169,7 +169,8 @@ def _averaged(run: Run) -> list[str]:
     """Return what the trained weights reach, where averaged ones are measured and delivered."""
     trained = at(run, "best.trained")
     if not isinstance(trained, dict):
-        return []
+        later = any("trained" in row for row in history(run))
+        return ["The best weights are trained ones, from before the average began; they are delivered."] if later else []
     shown = ", ".join(f"{md.text(name)} {number(value, 5)}" for name, value in trained.items())
     return [f"Averaged weights are measured and delivered; the trained ones they average reach, on validation: {shown}."]
 

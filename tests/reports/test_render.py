@@ -389,7 +389,9 @@ def test_reports_say_on_which_part_of_the_training_samples_its_metrics_were_meas
 
 
 def test_accumulation_averaging_precision_and_callbacks_stand_in_the_model_card() -> None:
-    card = model_card(records.finalization(), [])
+    found = records.finalization()
+    found["evidence"]["run"]["best"]["trained"] = {"accuracy": 0.96}
+    card = model_card(found, [])
     assert "| samples | 1,258, in batches of 64, 2 of them to a step |" in card
     assert "| averaging | name ema, decay 0.995 |" in card
     assert "| precision | bf16 |" in card
@@ -454,3 +456,12 @@ def test_a_plateaus_schedule_does_not_promise_the_rate_at_which_it_ends() -> Non
     assert "reduce it by" not in render(record, [], [])["reproducibility_manifest.md"]
     record["evidence"]["config"] = {**record["evidence"]["config"], "schedule": {"name": "plateau"}}
     assert "less what plateaus of the metric reduce it by" in render(record, [], [])["reproducibility_manifest.md"]
+
+
+def test_an_average_that_had_not_begun_at_the_best_epoch_is_not_told_as_delivered() -> None:
+    found = records.finalization()
+    run = found["evidence"]["run"]
+    run["best"].pop("trained", None)
+    assert "0.995: not begun at the best epoch, whose weights are trained ones |" in model_card(found, [])
+    run["history"][-1]["trained"] = {"accuracy": 0.9, "loss": 0.3}
+    assert "The best weights are trained ones, from before the average began" in report(found)
