@@ -23,7 +23,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return Finding(ID, "fired", reason, broken, ("learning_curves.svg",))
     if not run.history:
         return Finding(ID, "not_applicable", "The run recorded no evaluation and no non-finite number.")
-    values = len(run.history) * len(CURVES)
+    values = sum(_recorded(row, path) is not None for row in run.history for path in CURVES)
     return Finding(ID, "clear", f"All {values} recorded losses and gradient norms of {len(run.history)} evaluations are finite.")
 
 
@@ -51,8 +51,13 @@ def _in_history(run: Run) -> dict[str, Any] | None:
     """Return the first recorded value that is not finite; a value that is missing is not one."""
     for row, epoch in zip(run.history, run.epochs, strict=True):
         for path in CURVES:
-            value = row.get(path[0])
-            inner = value.get(path[1]) if len(path) > 1 and isinstance(value, Mapping) else value
-            if isinstance(inner, (int, float, str)) and not math.isfinite(number(inner)):
-                return {"what": ".".join(path), "value": str(inner), "epoch": epoch, "step": row.get("step")}
+            value = _recorded(row, path)
+            if value is not None and not math.isfinite(number(value)):
+                return {"what": ".".join(path), "value": str(value), "epoch": epoch, "step": row.get("step")}
     return None
+
+
+def _recorded(row: Mapping[str, Any], path: tuple[str, ...]) -> float | str | None:
+    value = row.get(path[0])
+    inner = value.get(path[1]) if len(path) > 1 and isinstance(value, Mapping) else value
+    return inner if isinstance(inner, (int, float, str)) else None

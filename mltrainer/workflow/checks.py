@@ -195,16 +195,20 @@ def finished(record: Evidence, _settings: Settings) -> Outcome:
 
 
 def losses_finite(record: Evidence, _settings: Settings) -> Outcome:
-    """No loss, metric or gradient norm was NaN or infinite in any step."""
+    """No loss, metric or gradient norm was NaN or infinite in any step; those that fp16 skipped, and never took, are told."""
     run = record["evidence"]["run"]
-    values = [
+    recorded = (
         v
         for row in run["history"]
         for v in (row["train_loss"], row["grad_norm"]["max"], *row["train"].values(), *row["validation"].values())
-    ]
+    )
+    values = [v for v in recorded if v is not None]  # where all steps of an interval were skipped, no norm is
+    skipped = sum(row.get("skipped", 0) > 0 for row in run["history"])
     bad = sum(isinstance(v, str) for v in values)
     holds = bool(values) and bad == 0 and run["nonfinite"] is None
     found = {"values": len(values), "not_finite": bad, "first": run["nonfinite"]}
+    if skipped:
+        found["evaluations_after_skipped_steps"] = skipped
     return _when(holds, found, "mltrainer guide diagnostics/nan_loss")
 
 

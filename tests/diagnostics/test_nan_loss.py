@@ -27,6 +27,13 @@ def test_a_healthy_run_is_clear(healthy):
     assert find(Run(healthy), {}).state == "clear"
 
 
+def test_a_norm_that_no_step_had_is_not_counted_among_the_finite_ones(healthy):
+    before = len(healthy["history"]) * 4
+    healthy["history"][4]["grad_norm"] = dict.fromkeys(("min", "median", "max"))
+    finding = find(Run(healthy), {})
+    assert (finding.state, finding.reason.split()[1]) == ("clear", str(before - 1))
+
+
 def test_a_run_without_any_record_cannot_be_judged():
     assert find(Run({}), {}).state == "not_applicable"
 

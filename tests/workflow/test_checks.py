@@ -176,6 +176,16 @@ def test_an_item_fails_without_evidence(record: Record, phase: str, item: str) -
     assert outcome(phase, item, {**record, "evidence": {}, "source": {}}).verdict == "fail"
 
 
+def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once: Path) -> None:
+    record = record_of(digits_once, "baseline")
+    before = outcome("baseline", "losses_finite", record).evidence
+    put("run.history.0.skipped", 1.0)(record)
+    put("run.history.0.grad_norm.max", None)(record)
+    found = outcome("baseline", "losses_finite", record)
+    assert found.verdict == "pass"
+    assert found.evidence == {**before, "values": before["values"] - 1, "evaluations_after_skipped_steps": 1}
+
+
 def test_a_skip_is_recomputed_from_the_metrics(digits_once: Path) -> None:
     record = record_of(digits_once, "optimization")
     record["evidence"]["acceptance"][0]["value"] = 0.5
