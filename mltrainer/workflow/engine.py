@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import mltrainer
@@ -18,7 +19,18 @@ from mltrainer.phases.context import Context, Event, Result
 from mltrainer.workflow.gate import Gate, artifacts, check_gates, evaluate, read_waivers, statement
 from mltrainer.workflow.machine import LOCK_FILE, RUNNING_FILE, derive, next_phase
 from mltrainer.workflow.records import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
-from mltrainer.workspace import PHASES, Project, clear_temporary, locked, pretty_json, seal, write_atomic, write_json
+from mltrainer.workspace import (
+    PHASES,
+    Project,
+    clear_temporary,
+    locked,
+    pretty_json,
+    read_json,
+    seal,
+    sha256_file,
+    write_atomic,
+    write_json,
+)
 
 RUN: dict[str, Callable[[Context], Result]] = {
     "planning": planning.run,
@@ -151,7 +163,19 @@ def render_phase(project: Project, phase: str) -> None:
     for name, data in sorted(rendered.items()):
         if not (folder / name).is_file() or (folder / name).read_bytes() != data:
             write_atomic(folder / name, data)
+    _remove_left_over(project, folder, rendered)
     write_atomic(folder / GATE_FILE, statement(project, record, rendered))
+
+
+def _remove_left_over(project: Project, folder: Path, rendered: dict[str, bytes]) -> None:
+    """Remove what an earlier record rendered and this one does not, such as a figure; files that a person changed stay."""
+    try:
+        before = {str(row["name"]): row["digest"]["sha256"] for row in read_json(folder / GATE_FILE)["subject"]}
+    except (InputError, KeyError, TypeError):
+        return
+    for path in sorted(folder.glob("*.svg")):
+        if path.name not in rendered and path.is_file() and before.get(project.relative(path)) == sha256_file(path):
+            path.unlink()
 
 
 def gate_of(project: Project, phase: str) -> Gate:

@@ -383,3 +383,15 @@ def test_a_last_record_that_names_no_result_of_its_run_is_caught(digits: Project
     record["inputs"] = [row for row in record["inputs"] if row["role"] != "run"]
     write(digits, "finalization", seal(record))
     assert "is not bound to the result of run" in stale_reasons(digits)
+
+
+def test_a_figure_of_an_earlier_record_is_removed_and_one_that_a_person_changed_stays(digits: Project) -> None:
+    folder = digits.phase_dir("baseline")
+    record = json.loads((folder / "record.json").read_bytes())
+    own = folder / "gap.svg"
+    own.write_text("drawn by hand")
+    (folder / "notes.svg").write_text("a person's")
+    record["evidence"]["run"] |= {"history": [], "evaluation": None}
+    write(digits, "baseline", seal(record))
+    left = {path.name for path in folder.glob("*.svg")}
+    assert left == {"gap.svg", "notes.svg", "time.svg"}
