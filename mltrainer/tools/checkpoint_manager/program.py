@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import mltrainer
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, write_deployment
-from mltrainer.checkpointing.export import Inputs, export
+from mltrainer.checkpointing.export import FORMATS, Inputs, export
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
@@ -73,13 +73,21 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     inputs = model_inputs(task, model, config, job["samples"])
     model.cpu()
     out = root / job["out"]
-    with machine_faults(str(out)):
-        (out / CHECKSUMS_FILE).unlink(missing_ok=True)  # while files change, no checksums claim that they are complete
+    _remove_earlier(out)
     exports = export(model, inputs, job["formats"], out, job["tolerance"], inputs)
     weights = weights_sha256(state)
     inference = task.task.inference()
     write_deployment(out, exports, inference, job["config"], _origin(job, manifest, weights))
     return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
+
+
+def _remove_earlier(out: Path) -> None:
+    """Remove an earlier export's models, which may be another run's; first the checksums, which claim that files are complete."""
+    with machine_faults(str(out)):
+        (out / CHECKSUMS_FILE).unlink(missing_ok=True)
+        for made in FORMATS.values():
+            (out / made.file).unlink(missing_ok=True)
+            (out / f"{made.file}.data").unlink(missing_ok=True)
 
 
 def recorded_files(root: Path, job: dict[str, Any]) -> dict[str, str]:

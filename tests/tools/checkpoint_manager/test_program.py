@@ -95,6 +95,14 @@ def test_exporting_again_gives_the_same_folder(job: dict[str, Any]) -> None:
     assert (Path(job["out"]) / "SHA256SUMS").read_bytes() == sums
 
 
+def test_a_format_that_is_no_longer_asked_for_leaves_no_model_of_an_earlier_export(job: dict[str, Any]) -> None:
+    out = Path(job["out"])
+    export_run({**job, "formats": ["safetensors", "torch_export"]})
+    export_run({**job, "formats": ["safetensors"]})
+    assert not (out / "model.pt2").exists()
+    assert "model.pt2" not in (out / "SHA256SUMS").read_text()
+
+
 def test_a_checkpoint_other_than_the_recorded_one_is_not_exported(job: dict[str, Any]) -> None:
     save(Path(CHECKPOINT), snapshot({"model": {}}), {"step": 10})
     with pytest.raises(GateError, match="the record expects"):
