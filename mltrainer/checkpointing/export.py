@@ -89,9 +89,18 @@ def _write_safetensors(program: Program, path: Path) -> None:
 
 
 def _open_safetensors(program: Program, path: Path) -> Call:
-    """Run the trained model's code on the file's weights."""
-    state = safetensors.torch.load_file(path)
-    return lambda inputs: _leaves(torch.func.functional_call(program.model, state, inputs, strict=True))
+    """Run the trained model's code on the file's weights, which it holds only meanwhile."""
+    model, state = program.model, safetensors.torch.load_file(path)
+
+    def run(inputs: Inputs) -> list[Tensor]:
+        own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        try:
+            model.load_state_dict(state, strict=True)  # not `functional_call`, which takes no two names of one tensor
+            return _leaves(model(*inputs))
+        finally:
+            model.load_state_dict(own)
+
+    return run
 
 
 def _write_torch_export(program: Program, path: Path) -> None:

@@ -56,6 +56,28 @@ def test_several_inputs_and_outputs_are_compared(name: str, tmp_path: Path) -> N
     assert (row["state"], row["agrees"]) == ("written", True)
 
 
+class Tied(nn.Module):
+    """A matrix under two names, and a module under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+        self.last.weight = self.first.weight
+        self.again = self.first
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.last(self.again(self.first(x)))
+        return found
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_model_with_shared_weights_agrees_and_goes_on_sharing_them(name: str, tmp_path: Path) -> None:
+    tied = Tied()
+    row = export_one(tied, name, tmp_path)
+    assert (row["state"], row["agrees"], row["reason"]) == ("written", True, None)
+    assert tied.last.weight is tied.first.weight
+
+
 def test_one_example_is_enough(model: nn.Module, tmp_path: Path) -> None:
     rows = export(model, (X[:1],), LIGHT, tmp_path, 1e-4, (X[:1],))
     assert [row["agrees"] for row in rows] == [True] * 3
