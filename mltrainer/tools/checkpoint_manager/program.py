@@ -149,11 +149,14 @@ def model_inputs(task: OpenTask, model: nn.Module, config: TrainingConfig, count
     """Return what the task calls its model with for the first validation samples, on the CPU.
 
     Raises:
-        InputError: It calls it with something else than tensors whose first dimension is the samples.
+        InputError: It calls it with something else than tensors whose first dimension is the samples, or only parts of it.
     """
     samples = task.split("validation")
     positions = np.arange(min(count, len(samples)))
     calls = list(_calls(task, model, evaluation_batches(samples, positions, config, "validation")))
+    if not calls:
+        what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
+        raise InputError(what, mend="give the model a forward() of its own, and let your task's call model(...)")
     columns = [torch.cat(parts).cpu() for parts in zip(*calls, strict=True)]
     if not columns or any(len(column) != len(positions) for column in columns):
         shapes = [list(column.shape) for column in columns]

@@ -123,14 +123,16 @@ from torch import nn
 import mltrainer
 
 class Own(mltrainer.Task):
-    def __init__(self, named=False):
-        self.named = named
+    def __init__(self, named=False, parts=False):
+        self.named, self.parts = named, parts
     def samples(self):
         return torch.arange(40.0)[:, None], torch.arange(40.0)[:, None]
     def model(self):
         return nn.Linear(1, 1)
     def forward(self, model, batch):
         x = batch[0] / 40
+        if self.parts:
+            return nn.functional.linear(x, model.weight, model.bias), batch[1]
         return (model(input=x) if self.named else model(x)), batch[1]
     def loss(self, outputs, targets):
         return nn.functional.mse_loss(outputs, targets)
@@ -158,3 +160,9 @@ def test_a_model_that_is_called_by_names_is_refused_with_what_to_change(job: dic
     with pytest.raises(InputError, match="found input=") as caught:
         export_run(own(job, "own_named", named=True))
     assert "positional" in str(caught.value.mend)
+
+
+def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="never calls the model itself") as caught:
+        export_run(own(job, "own_parts", parts=True))
+    assert "model(...)" in str(caught.value.mend)
