@@ -123,3 +123,23 @@ def test_an_error_in_training_keeps_the_plan_and_says_where_the_traceback_is(tmp
     assert place is not None
     assert "late" in (project.root / place[1]).read_text()
     assert (contents(project.root), leftovers(project.root)) == (before, [])
+
+
+LATE = """
+
+class Late(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 32)
+        self.register_buffer("seen", None)
+
+    def forward(self, x):
+        if self.training:
+            self.seen = torch.ones(1)
+        return super().forward(x)
+"""
+
+
+def test_a_buffer_that_only_training_makes_is_named_where_a_run_goes_on(tmp_path: Path, cli: Cli) -> None:
+    said = plan(cli, write_rings(tmp_path, TASK.replace("nn.Linear(2, 32)", "Late()") + LATE).root)
+    assert (said.code, said.out, "Traceback" in said.err) == (1, "", False), said.err
+    assert "task.use: a new model does not have the tensors of the trained one: 0.seen" in said.err

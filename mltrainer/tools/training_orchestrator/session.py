@@ -161,11 +161,26 @@ class Session:
         tree, manifest = found
         if self.job["purpose"] == "train":
             self.checkpoints.refuse_other_contract(manifest)
-        self.trainer.restore(tree)
+        self._go_on_from(tree)
         if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
             self.earlier_causes.append({"step": self.trainer.step, "cause": "killed"})
         self._log("resume", **self.earlier_causes[-1])
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
+
+    def _go_on_from(self, tree: dict[str, Any]) -> None:
+        """Restore a checkpoint of this run.
+
+        Raises:
+            InputError: A new model has other tensors than the trained one.
+        """
+        made, trained = ({k: t.shape for k, t in state.items()} for state in (self.model.state_dict(), tree["model"]))
+        if others := sorted(name for name in made | trained if made.get(name) != trained.get(name)):
+            raise InputError(
+                f"a new model does not have the tensors of the trained one: {', '.join(others[:3])}",
+                where="task.use",
+                mend="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
+            )
+        self.trainer.restore(tree)
 
     def _start_afresh(self) -> None:
         """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
