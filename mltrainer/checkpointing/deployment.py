@@ -11,6 +11,7 @@ from mltrainer.configs import yaml
 from mltrainer.workspace import machine_faults, sha256_file, write_atomic, write_json
 
 CHECKSUMS_FILE = "SHA256SUMS"
+MANIFEST_FILE = "manifest.json"
 SCRIPT = Path(__file__).with_name("inference_script.py")  # the script's text: a module, so that it is checked like one
 
 
@@ -37,7 +38,7 @@ def write_deployment(
     write_json(folder / "inference.json", inference)
     write_atomic(folder / "requirements.txt", requirements(exports).encode())
     write_atomic(folder / "config.yaml", yaml.dump(config).encode())
-    write_json(folder / "manifest.json", {**manifest, "schema": 1, "exports": list(exports)})
+    write_json(folder / MANIFEST_FILE, {**manifest, "schema": 1, "exports": list(exports)})
     write_checksums(folder)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import mltrainer
-from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, write_deployment
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, write_deployment
 from mltrainer.checkpointing.export import FORMATS, Inputs, export
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
@@ -82,10 +82,14 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Remove an earlier export's models, which may be another run's; first the checksums, which claim that files are complete."""
+    """Remove the models that an earlier export's manifest names; first the checksums, which claim that files are complete."""
+    try:
+        named = {row["format"] for row in read_json(out / MANIFEST_FILE)["exports"]}
+    except (InputError, KeyError, TypeError):  # nothing was exported here, and another's model of such a name is left alone
+        named = set()
     with machine_faults(str(out)):
         (out / CHECKSUMS_FILE).unlink(missing_ok=True)
-        for made in FORMATS.values():
+        for made in (made for name, made in FORMATS.items() if name in named):
             (out / made.file).unlink(missing_ok=True)
             (out / f"{made.file}.data").unlink(missing_ok=True)
 

@@ -103,6 +103,15 @@ def test_a_format_that_is_no_longer_asked_for_leaves_no_model_of_an_earlier_expo
     assert "model.pt2" not in (out / "SHA256SUMS").read_text()
 
 
+def test_a_model_that_no_export_wrote_is_left_alone(job: dict[str, Any]) -> None:
+    foreign = Path(job["out"]) / "model.pt2"
+    foreign.parent.mkdir(parents=True, exist_ok=True)
+    foreign.write_bytes(b"somebody's")
+    for _ in range(2):
+        export_run({**job, "formats": ["safetensors"]})
+    assert foreign.read_bytes() == b"somebody's"
+
+
 def test_a_checkpoint_other_than_the_recorded_one_is_not_exported(job: dict[str, Any]) -> None:
     save(Path(CHECKPOINT), snapshot({"model": {}}), {"step": 10})
     with pytest.raises(GateError, match="the record expects"):
