@@ -19,7 +19,7 @@ POSITIVE = click.FloatRange(min=1e-30, max=1e6)  # of smaller ones the ratio is 
 
 @click.command(name="lr-find", epilog="Example: mltrainer lr-find --set optimizer.name=sgd")
 @set_option
-@click.option("--steps", type=click.IntRange(min=10), default=100, show_default=True, help="How many steps.")
+@click.option("--steps", type=click.IntRange(min=10), default=100, show_default=True, help="How many; many more suggest less.")
 @click.option("--from", "low", type=POSITIVE, default=1e-7, show_default=True, help="The first learning rate.")
 @click.option("--to", "high", type=POSITIVE, default=10.0, show_default=True, help="The last learning rate.")
 @project_option
