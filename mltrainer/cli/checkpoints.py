@@ -84,6 +84,6 @@ def export(run: str | None, formats: tuple[str, ...], trained: bool, out: Path, 
         rows = export_run(project, find_run(project, run), formats, out, progress, trained=trained)
     finally:
         progress.close()
-    shown = [[r["format"], r["state"], number(r["max_difference"]), r["file"] or "", r["reason"] or ""] for r in rows]
+    shown = [[r["format"], r["state"], number(r.get("max_difference")), r["file"] or "", r["reason"] or ""] for r in rows]
     click.echo(table(shown, ["format", "state", "largest difference", "file", ""]))
     return 0 if all(r["agrees"] for r in rows if r["state"] == "written") and not any(r["state"] == "failed" for r in rows) else 4

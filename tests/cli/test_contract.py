@@ -275,6 +275,17 @@ def test_wrong_usage_is_exit_2(project: Project, cli: Cli, monkeypatch: pytest.M
     assert "Usage: " in said.out + said.err or "Error: " in said.err
 
 
+def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(
+    project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"format": "torchscript", "file": "model.pt", "state": "failed", "reason": "ValueError: no such thing", "agrees": None}
+    monkeypatch.setattr("mltrainer.workflow.exports.export_run", lambda *_, **__: [row])
+    said = cli("checkpoints", "export", "baseline", "--project", project.root)
+    assert said.code == 4
+    assert "failed" in said.out
+    assert "no such thing" in said.out
+
+
 MISTAKES = [
     *(
         "runs show nonsense",
