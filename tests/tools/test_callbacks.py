@@ -107,6 +107,19 @@ class Burglar:
                 found[-1].bias.data[0] += 1
 
 
+class Hurried:
+    def on_evaluation(self, row):
+        torch.set_num_threads(2)
+
+
+class Freezer:
+    def on_step(self, step, loss, grad_norm):
+        import gc
+        for found in gc.get_objects():
+            if type(found) is nn.Sequential:
+                found[-1].bias.requires_grad_(False)
+
+
 class Impatient(Shaky):
     def on_evaluation(self, row):
         shift()
@@ -176,6 +189,12 @@ def test_the_code_of_a_callback_is_recorded(tmp_path: Path) -> None:
 )
 def test_one_that_changes_weights_where_it_may_only_watch_is_caught(tmp_path: Path, name: str, event: str) -> None:
     with pytest.raises(InputError, match=f"digits_task:{name} changed the model's weights in {event}"):
+        train(make(tmp_path / "a"), **using(name))
+
+
+@pytest.mark.parametrize(("name", "event"), [("Hurried", "on_evaluation"), ("Freezer", "on_step")])
+def test_one_that_changes_how_is_trained_where_it_may_only_watch_is_caught(tmp_path: Path, name: str, event: str) -> None:
+    with pytest.raises(InputError, match=f"digits_task:{name} changed settings of torch or of the model in {event}"):
         train(make(tmp_path / "a"), **using(name))
 
 

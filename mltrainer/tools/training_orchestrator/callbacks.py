@@ -17,7 +17,7 @@ from mltrainer.callbacks import Participant, Watcher
 from mltrainer.checkpointing.weights import raw_bytes, weights_sha256
 from mltrainer.configs.project import Callback, TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.reproducibility import seeds
+from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.user_code import check_options, import_module, user_code
 from mltrainer.tools.training_orchestrator.stepping import Stepper
 
@@ -107,18 +107,19 @@ class Callbacks:
 
     @contextlib.contextmanager
     def _watched(self, own: _Own, event: str, mark: Mark) -> Iterator[None]:
-        """Refuse that a call changes the weights.
+        """Refuse that a call changes the weights, or a setting that training depends on.
 
         Raises:
             InputError: It did.
         """
-        before = mark(self._model)
+        marks: dict[str, Mark] = {"the model's weights": mark, "settings of torch or of the model": _settings}
+        before = {what: taken(self._model) for what, taken in marks.items()}
         yield
-        if mark(self._model) != before:
+        if changed := [what for what, taken in marks.items() if taken(self._model) != before[what]]:
             raise InputError(
-                f"{own.use} changed the model's weights in {event}, where a callback may only watch",
+                f"{own.use} changed {' and '.join(changed)} in {event}, where a callback may only watch",
                 where="callbacks",
-                mend="change weights in on_before_step, and give the class state_dict and load_state_dict",
+                mend="change them in on_before_step, and give the class state_dict and load_state_dict",
             )
 
     # --- state ---
@@ -159,6 +160,12 @@ def _versions(model: nn.Module) -> tuple[list[int], bytes]:
     tensors = [*model.parameters(), *model.buffers()]
     norms = [torch.linalg.vector_norm(t.detach().to(torch.promote_types(t.dtype, torch.float32))).double() for t in tensors]
     return [tensor._version for tensor in tensors], raw_bytes(torch.stack(norms)).tobytes()
+
+
+def _settings(model: nn.Module) -> object:
+    """Return what decides, beside the weights, how the next step is computed."""
+    switches = (determinism.read_back(""), torch.is_grad_enabled(), torch.get_default_dtype())
+    return switches, [p.requires_grad for p in model.parameters()], [module.training for module in model.modules()]
 
 
 def _made(number: int, given: Callback, root: Path) -> _Own:
