@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Watcher(Protocol):
     """Sees plain numbers, copied for it, and cannot alter the training.
 
-    One that changes weights by another way, or settings such as torch's threads, ends the run with an error. Where a killed run goes on
+    One that changes weights by another way, or settings of torch, ends the run with an error. Where a killed run goes on
     from its last checkpoint, the steps and evaluations since then are told again.
     """
 
