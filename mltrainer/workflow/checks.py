@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config, meets
-from mltrainer.configs.templates import TUNING
 from mltrainer.phases.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.workspace import digest
@@ -44,7 +43,7 @@ RUN_PLANNING = "mltrainer phase run planning"
 RUN_BASELINE = "mltrainer phase run baseline"
 RUN_DIAGNOSTICS = "mltrainer phase run diagnostics"
 RUN_OPTIMIZATION = "mltrainer phase run optimization"
-SEARCH_MORE = f"widen the space or raise the trials in {TUNING}, then {RUN_OPTIMIZATION}"
+SEARCH_MORE = f"widen the space or raise the trials in configs/tuning_template.yaml, then {RUN_OPTIMIZATION}"
 RUN_FINALIZATION = "mltrainer phase run finalization"
 
 
