@@ -113,7 +113,7 @@ def _open_torch_export(_program: Program, path: Path) -> Call:
 
 
 def _write_torchscript(program: Program, path: Path) -> None:
-    torch.jit.save(torch.jit.trace(program.model, program.example, check_trace=False), str(path))
+    torch.jit.save(torch.jit.trace(program.model, program.example, strict=False, check_trace=False), str(path))
 
 
 def _open_torchscript(_program: Program, path: Path) -> Call:
