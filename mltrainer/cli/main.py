@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import NoSuchCommand
 
 from mltrainer import __version__
 from mltrainer.errors import MltrainerError, interrupted, raise_terminated
@@ -53,19 +54,15 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; a misspelled one is answered with the nearest.
+        """Return the command that the arguments name; a misspelled one is answered with the nearest of the table.
 
         Raises:
-            click.UsageError: There is none of that name.
+            NoSuchCommand: There is none of that name.
         """
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            import difflib
-
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise click.UsageError(error.message + hint, ctx) from error
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table without importing any command."""

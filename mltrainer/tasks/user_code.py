@@ -99,7 +99,9 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
     except InputError as error:
         cause = error.__cause__
         if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
-            raise InputError(f"there is no module {name!r} in {root.name}{_near_module(name, root)}", where=where) from cause
+            mend = f"name one of your project's modules and a class in it, or write {name.replace('.', '/')}.py"
+            what = f"there is no module {name!r} in {root.name}{_near_module(name, root)}"
+            raise InputError(what, where=where, mend=mend) from cause
         raise
 
 

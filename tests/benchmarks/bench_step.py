@@ -9,9 +9,7 @@ thread of a CPU, where an operation has ended when its call returns. Reading it 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import statistics
 import tempfile
 import time
@@ -26,6 +24,7 @@ import torch
 from mltrainer.tools.training_orchestrator import loop, stepping
 from mltrainer.tools.training_orchestrator.session import Session
 from tests.benchmarks.loops import ours
+from tests.benchmarks.loops.command import print_measured
 from tests.benchmarks.loops.work import WORKS
 
 REST, WHOLE = "the rest", "whole"
@@ -99,17 +98,5 @@ def table(work: str, found: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", nargs="+", choices=list(WORKS), default=list(WORKS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    found = {work: measure(work, arguments.rounds) for work in arguments.work}
-    print(json.dumps(found) if arguments.json else "\n".join(table(work, parts) for work, parts in found.items()))
-
-
 if __name__ == "__main__":
-    main()
+    print_measured(__doc__, measure, table)

@@ -9,17 +9,15 @@ The other trainers take part where they are installed (`make bench-peers`).
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import statistics
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tests.benchmarks.loops import by_hand, ours
+from tests.benchmarks.loops.command import print_measured
 from tests.benchmarks.loops.peers import PEERS
 from tests.benchmarks.loops.work import WORKS
 
@@ -86,17 +84,5 @@ def table(work: str, rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", nargs="+", choices=list(WORKS), default=list(WORKS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    found = {work: measure(work, arguments.rounds) for work in arguments.work}
-    print(json.dumps(found) if arguments.json else "\n".join(table(work, rows) for work, rows in found.items()))
-
-
 if __name__ == "__main__":
-    main()
+    print_measured(__doc__, measure, table)

@@ -15,11 +15,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from mltrainer.errors import MltrainerError
 from mltrainer.reproducibility import seeds
 from mltrainer.tools.training_orchestrator import reading
 from mltrainer.tools.training_orchestrator.loop import Trainer
+from mltrainer.tools.training_orchestrator.stepping import buffers_kept
 from tests.tools.digits_runs import STEPS, job, make, part_of, same, train
 
 MODELS = ("mlp", "cnn", "lstm", "transformer")
@@ -56,6 +58,14 @@ def test_evaluating_does_not_matter_to_a_model_that_counts_its_batches(tmp_path:
         for every in (9, 2)
     )
     assert often["weights_sha256"] == seldom["weights_sha256"]
+
+
+def test_a_buffer_that_evaluation_made_is_gone_after_it() -> None:
+    model = nn.Linear(2, 2)
+    model.register_buffer("seen", None)
+    with buffers_kept(model):
+        model.seen = torch.ones(2)
+    assert model.seen is None
 
 
 def test_random_draws_before_training_do_not_matter(tmp_path: Path, reference: dict[str, Any]) -> None:

@@ -136,14 +136,13 @@ def test_a_first_step_that_overflows_is_skipped_and_leaves_no_trace(optimizer: d
 
 
 @pytest.fixture
-def unwritten_memory_is_nan() -> Iterator[None]:
+def unwritten_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Memory that torch hands out unwritten holds NaN, as in a probe of planning."""
-    before, filled = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    monkeypatch.setattr("torch.utils.deterministic.fill_uninitialized_memory", True)
     yield
     torch.use_deterministic_algorithms(before)
-    torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 def test_the_second_pass_of_a_sharp_step_leaves_no_trace_in_the_buffers() -> None:

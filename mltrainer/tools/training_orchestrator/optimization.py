@@ -54,6 +54,13 @@ def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
     return make(groups) if config.lookahead is None else _looking_ahead(make(groups), config.lookahead)
 
 
+def begin_momentum(optimizer: Any) -> None:
+    """Let SGD's momentum begin at zero: where a first step overflows and is skipped, the fused kernel leaves it unwritten."""
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
+        for p in group["params"] if group["momentum"] else ():
+            optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+
+
 def kind_of(config: Optimizer) -> str:
     """Return what decides which entries an optimizer's state has: its name, whether it has momentum, and what is around it."""
     wrapper = "sam over " if config.sam is not None else "lookahead over " if config.lookahead is not None else ""

@@ -16,7 +16,7 @@ from mltrainer.tasks.task import Task
 from mltrainer.tools.training_orchestrator.batches import Batch, Step
 from mltrainer.tools.training_orchestrator.gradients import gradient_norms, shape
 from mltrainer.tools.training_orchestrator.groups import parameter_groups
-from mltrainer.tools.training_orchestrator.optimization import SHARE, build_optimizer, kind_of
+from mltrainer.tools.training_orchestrator.optimization import SHARE, begin_momentum, build_optimizer, kind_of
 from mltrainer.tools.training_orchestrator.precision import autocast, choose, full
 from mltrainer.tools.training_orchestrator.preparing import lay_out_like_parameters
 
@@ -44,19 +44,12 @@ def summed(mean: Tensor, items: float | Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Give a model the buffers that it has now back after a block."""
-    owned = [(owner, name, b) for owner in model.modules() for name, b in owner._buffers.items() if b is not None]
-    before = [buffer.clone() for _, _, buffer in owned]
+    """Give a model the buffers that it has now back after a block; one that it does not have yet, it does not have then."""
+    owned = [(owner._buffers, name, b) for owner in model.modules() for name, b in owner._buffers.items()]
+    before = [None if buffer is None else buffer.clone() for _, _, buffer in owned]
     yield
-    for (owner, name, buffer), kept in zip(owned, before, strict=True):
-        owner._buffers[name] = buffer.copy_(kept)
-
-
-def _begin_momentum(sgd: torch.optim.Optimizer) -> None:
-    """Let the momentum begin at zero: where the first step overflows and is skipped, the fused kernel leaves it unwritten."""
-    for group in sgd.param_groups:
-        for p in group["params"] if group["momentum"] else ():
-            sgd.state[p]["momentum_buffer"] = torch.zeros_like(p)
+    for (buffers, name, buffer), kept in zip(owned, before, strict=True):
+        buffers[name] = None if buffer is None or kept is None else buffer.copy_(kept)
 
 
 class Stepper:
@@ -73,8 +66,8 @@ class Stepper:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, model)
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
-        if self.scaler.is_enabled() and isinstance(self.optimizer, torch.optim.SGD):
-            _begin_momentum(self.optimizer)
+        if self.scaler.is_enabled():
+            begin_momentum(self.optimizer)
         self._autocast = autocast(config)
         self.before_step: Callable[[int], None] = lambda _number: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
