@@ -10,7 +10,7 @@ from mltrainer.cli.common import PATH, Progress, json_option, open_project, proj
 from mltrainer.cli.main import emit
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
-from mltrainer.workflow.runs import find_run
+from mltrainer.runs.find import find_run
 
 
 @click.group(epilog="Example: mltrainer checkpoints list")
@@ -76,7 +76,7 @@ def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
 @project_option
 def export(run: str | None, formats: tuple[str, ...], trained: bool, out: Path, folder: Path | None) -> int:
     """Export a run's best checkpoint, each format compared with the trained model; exit 4 when one disagrees."""
-    from mltrainer.workflow.exports import export_run
+    from mltrainer.runs.exports import export_run
 
     project = open_project(folder)
     progress = Progress()

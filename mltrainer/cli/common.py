@@ -15,7 +15,7 @@ from mltrainer.reports.values import duration, visible
 from mltrainer.workspace import Project, find_project
 
 if TYPE_CHECKING:
-    from mltrainer.cli.bar import Bar
+    from mltrainer.follow.bar import Bar
 
 Event = dict[str, Any]
 
@@ -96,7 +96,7 @@ class Progress:
 
     def _draw(self) -> None:
         if self._bar is None:
-            from mltrainer.cli.bar import Bar  # only who looks at it waits for its library
+            from mltrainer.follow.bar import Bar  # only who looks at it waits for its library
 
             self._bar = Bar()
         first, *rest = progress_parts(self._state)

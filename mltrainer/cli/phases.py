@@ -8,8 +8,8 @@ import click
 
 from mltrainer.cli.common import Progress, open_project, project_option
 from mltrainer.cli.gates import PHASE, describe
-from mltrainer.workflow.gate import Gate
-from mltrainer.workflow.machine import derive, next_command
+from mltrainer.gates.gate import Gate
+from mltrainer.gates.machine import derive, next_command
 from mltrainer.workspace import Project
 
 
@@ -18,7 +18,7 @@ from mltrainer.workspace import Project
 @project_option
 def run(until: str | None, folder: Path | None) -> int:
     """Walk the phases from wherever the project stands; stop where a person must decide."""
-    from mltrainer.workflow.engine import walk
+    from mltrainer.project.engine import walk
 
     project = open_project(folder)
     progress = Progress()
@@ -64,7 +64,7 @@ def run_one(name: str, assignments: tuple[str, ...], folder: Path | None) -> int
 
     It is refused while the gate before it does not hold. An interrupted phase goes on where it stopped.
     """
-    from mltrainer.workflow.engine import run_phase
+    from mltrainer.project.engine import run_phase
 
     project = open_project(folder)
     progress = Progress()

@@ -20,7 +20,7 @@ from mltrainer.reports.terminal import table
 @click.option("--target", default=None, help="The column to predict.")
 def init(folder: Path | None, named: Path | None, example: str | None, data: Path | None, target: str | None) -> int:
     """Make a project in DIR: mltrainer.yaml, .gitignore, .gitattributes, and a git repository if it is not inside one."""
-    from mltrainer.workflow.start import make_project
+    from mltrainer.project.start import make_project
 
     if folder and named and folder != named:
         raise click.UsageError(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
@@ -34,7 +34,7 @@ def init(folder: Path | None, named: Path | None, example: str | None, data: Pat
 @json_option
 def doctor(folder: Path | None, as_json: bool) -> int:
     """Show what this machine can do, what is missing, and how to get it."""
-    from mltrainer.doctor import examine
+    from mltrainer.project.doctor import examine
 
     rows = examine(_root(folder))
     if as_json:

@@ -15,7 +15,7 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.reproducibility.grades import LOSS_BOUND
-from mltrainer.workflow.runs import describe_run, find_run, list_runs
+from mltrainer.runs.find import describe_run, find_run, list_runs
 
 
 @click.group(epilog="Example: mltrainer runs list")
@@ -64,7 +64,7 @@ def show(run: str, folder: Path | None, as_json: bool) -> int:
 @json_option
 def compare(first: str, second: str, folder: Path | None, as_json: bool) -> int:
     """Show what differs between two runs: config, digests, metrics, and the first step at which they part."""
-    from mltrainer.workflow.runs import compare_runs
+    from mltrainer.runs.find import compare_runs
 
     project = open_project(folder)
     found = compare_runs(project, find_run(project, first), find_run(project, second))
@@ -98,7 +98,7 @@ def reproduce(run: str | None, steps: int | None, environment: bool, folder: Pat
 
     Without RUN: the newest phase's run.
     """
-    from mltrainer.workflow.reproduction import holds, reproduce_elsewhere, reproduce_run
+    from mltrainer.runs.reproduce import holds, reproduce_elsewhere, reproduce_run
 
     project = open_project(folder)
     progress = Progress()
@@ -150,7 +150,7 @@ def _bits(what: str, text: str) -> str:
 @json_option
 def diagnose(run: str | None, folder: Path | None, as_json: bool) -> int:
     """Show findings over a recorded run, with pages of the handbook and suggested config changes."""
-    from mltrainer.workflow.runs import diagnose_run
+    from mltrainer.runs.find import diagnose_run
 
     project = open_project(folder)
     rows = diagnose_run(project, find_run(project, run))
@@ -182,7 +182,7 @@ def fork(run: str, step: int | None, assignments: tuple[str, ...], folder: Path 
 
     The new run has the present contract and a link to its parent. No gate takes a fork for evidence.
     """
-    from mltrainer.workflow.forking import fork as fork_run
+    from mltrainer.runs.fork import fork as fork_run
 
     project = open_project(folder)
     progress = Progress()

@@ -16,10 +16,10 @@ from mltrainer.diagnostics.rules import acceptance_rows
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
-from mltrainer.phases.exporting import run_manager
+from mltrainer.runs.exporting import run_manager
 from mltrainer.phases.planning import apply
-from mltrainer.phases.reproducing import reproduce
-from mltrainer.phases.runs import JOB_FILE, run_id, train
+from mltrainer.runs.retrain import reproduce
+from mltrainer.runs.contract import JOB_FILE, run_id, train
 from mltrainer.workspace import read_json, write_json
 
 MODEL_FOLDER = "final_model"

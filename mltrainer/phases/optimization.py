@@ -16,10 +16,10 @@ from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
-from mltrainer.phases.reproducing import reproduce
-from mltrainer.phases.runs import contract_of
-from mltrainer.phases.statistics import TEST, improvements, is_better
-from mltrainer.tools.launcher import launch
+from mltrainer.runs.retrain import reproduce
+from mltrainer.runs.contract import contract_of
+from mltrainer.gates.statistics import TEST, improvements, is_better
+from mltrainer.runs.launcher import launch
 from mltrainer.workspace import digest, read_json, write_atomic
 
 CONFIG_FILE = "final_config.yaml"

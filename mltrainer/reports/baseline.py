@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from mltrainer.reports import figures, runs, sections
+from mltrainer.figures import content
+
+from mltrainer.reports import runs, sections
 from mltrainer.reports import markdown as md
 from mltrainer.reports.values import as_float, at, duration, finite, given, number, share
 
 
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
-    """Return the report of the baseline and its figures."""
+    """Return the report of the baseline and its content."""
     run = record["evidence"]["run"]
-    drawn = figures.of_run(run)
+    drawn = content.of_run(run)
     page = sections.Page(
         title="Baseline results",
         verdict=" ".join(filter(None, [runs.outcome(run), _acceptance(record)])),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from mltrainer.reports import figures, runs, sections
+from mltrainer.figures import content
+
+from mltrainer.reports import runs, sections
 from mltrainer.reports import markdown as md
 from mltrainer.reports.values import number, visible
 
@@ -26,10 +28,10 @@ FIGURES = {
 
 
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
-    """Return the report of the diagnostics and its figures."""
+    """Return the report of the diagnostics and its content."""
     evidence = record["evidence"]
     run = evidence.get("run") or {}
-    drawn = figures.of_run(run)
+    drawn = content.of_run(run)
     page = sections.Page(
         title="Diagnostic report",
         verdict=_verdict(evidence),
@@ -91,7 +93,7 @@ def _assessment(evidence: dict[str, Any]) -> list[str]:
     return [md.table(("question", "answer"), rows)]
 
 
-def _figures(drawn: list[figures.Figure], evidence: dict[str, Any]) -> list[str]:
+def _figures(drawn: list[content.Figure], evidence: dict[str, Any]) -> list[str]:
     """Return the figures that no finding shows."""
     taken = {file for row in fired(evidence) for file in _files(row)}
     return [figure.markdown for figure in drawn if figure.file not in taken] + runs.tables(evidence.get("run") or {})
@@ -110,7 +112,7 @@ def _reasons(evidence: dict[str, Any]) -> list[str]:
     )
 
 
-def _finding(row: dict[str, Any], drawn: list[figures.Figure]) -> list[str]:
+def _finding(row: dict[str, Any], drawn: list[content.Figure]) -> list[str]:
     """Return the page of a diagnostic that fired, with what was measured."""
     page = str(row.get("page", f"diagnostics/{row['id']}.md"))
     shown = [figure.markdown for figure in drawn if figure.file in _files(row)]

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from mltrainer.reports import markdown as md
-from mltrainer.reports import svg
-from mltrainer.reports.canvas import BLUE, Mark, Series
-from mltrainer.reports.figures import Figure
+from mltrainer.figures import svg
+from mltrainer.figures.canvas import BLUE, Mark, Series
+from mltrainer.figures.content import Figure
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import as_float, megabytes, microseconds, number, share
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltrainer.reports import figures, runs, sections
+from mltrainer.figures import content
+
+from mltrainer.reports import runs, sections
 from mltrainer.reports import markdown as md
 from mltrainer.reports.model_card import model_card
 from mltrainer.reports.values import at, given, number, short, times
@@ -14,10 +16,10 @@ EXPORT_STATES = {"written": "written", "not_available": "not available", "failed
 
 
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
-    """Return the final report and its figures."""
+    """Return the final report and its content."""
     evidence = record["evidence"]
     run = evidence["run"]
-    drawn = figures.of_run(run)
+    drawn = content.of_run(run)
     page = sections.Page(
         title="Final report",
         verdict=_verdict(evidence),

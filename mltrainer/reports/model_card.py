@@ -12,7 +12,7 @@ from typing import Any
 
 from mltrainer.reports import markdown as md
 from mltrainer.reports import sections
-from mltrainer.reports.figures import confused, metric_name
+from mltrainer.figures.content import confused, metric_name
 from mltrainer.reports.values import at, duration, finite, given, number, share, times, visible
 
 PIPELINES = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mltrainer.reports import figures, sections
+from mltrainer.figures import content
+
+from mltrainer.reports import sections
 from mltrainer.reports import markdown as md
 from mltrainer.reports.values import as_float, at, counted, duration, given, megabytes, microseconds, number, share, short, size
 from mltrainer.reproducibility.causes import sentence as cause_sentence
@@ -16,7 +18,7 @@ SEVERITIES = {"error": "❌ error", "warning": "⚠️ warning", "info": "note"}
 def render(record: sections.Record, waivers: sections.Waivers, gate: sections.GateView) -> dict[str, str]:
     """Return the report of planning."""
     evidence = record["evidence"]
-    drawn = figures.schedule(evidence.get("schedule") or [], at(evidence, "config.schedule.name"))
+    drawn = content.schedule(evidence.get("schedule") or [], at(evidence, "config.schedule.name"))
     page = sections.Page(
         title="Reproducibility manifest",
         verdict=_verdict(evidence),

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.reports import markdown as md
-from mltrainer.reports.figures import Figure, confused, history, metric_name
-from mltrainer.reports.heat import evenly
+from mltrainer.figures.content import Figure, confused, history, metric_name
+from mltrainer.figures.heat import evenly
 from mltrainer.reports.values import (
     as_float,
     at,

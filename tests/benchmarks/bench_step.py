@@ -21,8 +21,8 @@ from unittest import mock
 
 import torch
 
-from mltrainer.tools.training_orchestrator import loop, stepping
-from mltrainer.tools.training_orchestrator.session import Session
+from mltrainer.trainer import stages, stepping
+from mltrainer.trainer.session import Session
 from tests.benchmarks.loops import ours
 from tests.benchmarks.loops.command import print_measured
 from tests.benchmarks.loops.work import WORKS
@@ -61,7 +61,7 @@ def watched(session: Session, spent: Counter[str]) -> Iterator[None]:
         ("evaluation, history, digest of the weights", trainer, "_evaluate"),
         ("checkpoints, in the training thread", trainer, "_checkpoint"),
     ]
-    steps = loop.training_steps
+    steps = stages.training_steps
 
     def batches(*args: Any) -> Iterator[Any]:
         return iter(timed(spent, "data", steps(*args).__next__), None)

@@ -19,7 +19,7 @@ import pytest
 
 import mltrainer.cli.gates
 from mltrainer.cli.main import cli as program
-from mltrainer.workflow.machine import LOCK_FILE
+from mltrainer.gates.machine import LOCK_FILE
 from mltrainer.workspace import PHASES, Project, locked
 from tests.conftest import Cli
 
@@ -279,7 +279,7 @@ def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(
     project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {"format": "torchscript", "file": "model.pt", "state": "failed", "reason": "ValueError: no such thing", "agrees": None}
-    monkeypatch.setattr("mltrainer.workflow.exports.export_run", lambda *_, **__: [row])
+    monkeypatch.setattr("mltrainer.runs.exports.export_run", lambda *_, **__: [row])
     said = cli("checkpoints", "export", "baseline", "--project", project.root)
     assert said.code == 4
     assert "failed" in said.out

@@ -152,7 +152,7 @@ def test_the_library_of_the_bar_is_loaded_for_a_terminal_only() -> None:
 INTERRUPTED = f"""
 import sys, time
 from mltrainer.cli.main import main
-from mltrainer.workflow import engine
+from mltrainer.project import engine
 
 def walk(project, until, tell):
     for event in {EVENTS[:4]!r}:

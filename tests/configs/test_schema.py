@@ -12,7 +12,7 @@ import pytest
 from mltrainer.configs import yaml
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.schema import FOLDER, header, write_schemas
-from mltrainer.workflow.start import EXAMPLES
+from mltrainer.project.start import EXAMPLES
 
 BASE: dict[str, Any] = {"name": "x", **EXAMPLES["digits"]}
 

@@ -10,7 +10,7 @@ import pytest
 
 from mltrainer import handbook
 from mltrainer.configs.pages import PhasePage, diagnostic_page, phase_page, tool_page
-from mltrainer.workflow.checks import CHECKS
+from mltrainer.gates.checks import CHECKS
 from mltrainer.workspace import PHASES
 
 pytestmark = pytest.mark.wheel

@@ -17,7 +17,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
-from mltrainer.tools.hyperparameter_tuner.program import trial_values
+from mltrainer.tools.search.program import trial_values
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
 

@@ -12,7 +12,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.reports import baseline as baseline_report
 from mltrainer.reports import planning as planning_report
 from mltrainer.reports import values
-from mltrainer.reports.figures import throughput
+from mltrainer.figures.content import throughput
 from mltrainer.reports.values import number
 from tests.reports.records import baseline, gate, planning
 

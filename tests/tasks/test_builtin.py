@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.loading import open_task
+from mltrainer.tasks.opening import open_task
 
 SPLIT = {"validation": 0.2, "test": 0.2}
 

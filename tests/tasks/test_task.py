@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import mltrainer
-from mltrainer.tasks.loading import check_model, open_task
+from mltrainer.tasks.opening import check_model, open_task
 
 WORKED = """\
 import torch

@@ -1,0 +1,332 @@
+"""The figures of a run: each with a caption that says, in numbers, what it shows."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.reports import markdown as md
+from mltrainer.figures import svg
+from mltrainer.figures.canvas import FAULT, Mark, Series
+from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
+
+Run = dict[str, Any]
+MAX_CLASSES = 60
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure beside a report.
+
+    Attributes:
+        file: Its file's name.
+        title: What it shows; the alternative text.
+        caption: One sentence, as Markdown, that states what it shows in numbers.
+        content: The SVG.
+    """
+
+    file: str
+    title: str
+    caption: str
+    content: str
+
+    @property
+    def markdown(self) -> str:
+        """The figure and its caption, as they stand in a report."""
+        return f"{md.image(self.title, self.file)}\n\n*{self.caption}*"
+
+
+def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | None:
+    """The learning rate that a run will have, over its epochs; the reductions of a plateau's schedule are not known before."""
+    if not points:
+        return None
+    curve = [(float(epoch), float(rate)) for epoch, rate in points]
+    (_, first), (_, last), peak = curve[0], curve[-1], max(rate for _, rate in curve)
+    caption = f"The learning rate begins at {number(first)}, is {number(peak)} at its highest and ends at {number(last)}."
+    if name == "plateau":
+        caption = f"{caption[:-1]}, less what plateaus of the metric reduce it by, which only training shows."
+    title = "Learning rate, planned"
+    chart = svg.line_chart(title, caption, [Series("planned", curve)], x_label="epoch", y_label="learning rate", include=[0.0])
+    return Figure("learning_rate.svg", title, md.text(caption), chart)
+
+
+def of_run(run: Run) -> list[Figure]:
+    """Return the figures that a run's result has the numbers for."""
+    return [figure for draw in _FIGURES if (figure := draw(run)) is not None]
+
+
+def history(run: Run) -> list[dict[str, Any]]:
+    """Return the rows of a run's history."""
+    rows = run.get("history")
+    return rows if isinstance(rows, list) else []
+
+
+def column(run: Run, path: str) -> list[tuple[float, float]]:
+    """Return epoch and value of every row that has the value."""
+    found = ((as_float(row.get("epoch")), at(row, path)) for row in history(run))
+    return [(epoch, as_float(value)) for epoch, value in found if value is not None and math.isfinite(epoch)]
+
+
+def metric_name(run: Run) -> str:
+    """Return the name of the metric that chose the best checkpoint."""
+    return str(at(run, "metric.name", "metric"))
+
+
+def _whole(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    return [point for point in points if math.isfinite(point[1])]
+
+
+def _epoch(value: float) -> str:
+    return number(int(value)) if value == int(value) else number(value)
+
+
+def _place(point: tuple[float, float]) -> str:
+    return f"{number(point[1])} (epoch {_epoch(point[0])})"
+
+
+def _marks(run: Run) -> list[Mark]:
+    marks = []
+    best = as_float(at(run, "best.epoch"))
+    if math.isfinite(best):
+        marks.append(Mark(best, f"best: epoch {_epoch(best)}"))
+    broken = as_float(at(run, "nonfinite.epoch"))
+    if math.isfinite(broken):
+        marks.append(
+            Mark(
+                broken,
+                f"{visible(at(run, 'nonfinite.what', 'value'))} not finite: step {number(at(run, 'nonfinite.step'))}",
+                FAULT,
+            )
+        )
+    return marks
+
+
+def _lines(run: Run, wanted: Sequence[tuple[str, str, bool]]) -> list[Series]:
+    series = [Series(name, column(run, path), dashed) for name, path, dashed in wanted]
+    return [one for one in series if one.points]
+
+
+def _gap_note(series: Sequence[Series]) -> str:
+    broken = sum(1 for one in series for _, y in one.points if not math.isfinite(y))
+    return f" {number(broken)} values are not finite (red crosses)." if broken else ""
+
+
+def _chart(
+    run: Run,
+    file: str,
+    title: str,
+    series: list[Series],
+    caption: str,
+    y_label: str,
+    include: Sequence[float] = (),
+    log_y: bool | None = None,
+) -> Figure | None:
+    """Return a line chart over epochs, or None without points; a wide range of positive values gets a log axis."""
+    if not series:
+        return None
+    log = svg.log_suits(y for one in series for _, y in one.points) if log_y is None else log_y
+    caption += _gap_note(series)
+    axis = f"{y_label} (log scale)" if log else y_label
+    content = svg.line_chart(title, caption, series, x_label="epoch", y_label=axis, log_y=log, marks=_marks(run), include=include)
+    return Figure(file, title, md.text(caption), content)
+
+
+def _trend(points: Sequence[tuple[float, float]], what: str, best: Callable[..., Any]) -> str:
+    """Return a sentence on where a curve began, where it was best and where it ended."""
+    whole = _whole(points)
+    if not whole:
+        return f"{what} was never finite."
+    top = best(whole, key=lambda point: point[1])
+    return f"{what} began at {_place(whole[0])}, was best at {_place(top)} and ended at {_place(whole[-1])}."
+
+
+def learning_curves(run: Run) -> Figure | None:
+    """Training and validation loss over the epochs."""
+    wanted = [
+        ("training", "train.loss", False),
+        ("validation", "validation.loss", False),
+        ("training, mean over the steps", "train_loss", True),
+    ]
+    series = _lines(run, wanted)
+    caption = _trend(column(run, "validation.loss") or column(run, "train_loss"), "Validation loss", min)
+    return _chart(run, "learning_curves.svg", "Learning curves: loss", series, caption, "loss")
+
+
+def metric(run: Run) -> Figure | None:
+    """The metric on the training sample and on the validation split."""
+    name = metric_name(run)
+    if name == "loss":
+        return None
+    series = _lines(run, [("training", f"train.{name}", False), ("validation", f"validation.{name}", False)])
+    best = min if at(run, "metric.mode") == "min" else max
+    caption = _trend(column(run, f"validation.{name}"), f"Validation {visible(name)}", best)
+    return _chart(run, "metric.svg", f"Learning curves: {visible(name)}", series, caption, visible(name), log_y=False)
+
+
+def gap(run: Run) -> Figure | None:
+    """How much worse the model is on validation than on training data."""
+    names = list(dict.fromkeys(["loss", metric_name(run)]))
+    series = [Series(f"gap of {visible(name)}", _difference(run, name)) for name in names]
+    series = [one for one in series if one.points]
+    ends = [f"{one.name} {signed(one.points[-1][1])}" for one in series]
+    caption = f"At the last evaluation: {', '.join(ends)}; above zero, validation is worse than training."
+    return _chart(run, "gap.svg", "Generalization gap", series, caption, "worse on validation by", include=[0.0], log_y=False)
+
+
+def _difference(run: Run, name: str) -> list[tuple[float, float]]:
+    """Return the gap of a metric at each evaluation, positive where validation is worse."""
+    larger_is_better = name != "loss" and name == metric_name(run) and at(run, "metric.mode") == "max"
+    validation = dict(column(run, f"validation.{name}"))
+    sign = -1.0 if larger_is_better else 1.0
+    return [(x, sign * (validation[x] - y)) for x, y in column(run, f"train.{name}") if x in validation]
+
+
+def gradients(run: Run) -> Figure | None:
+    """The norm of all gradients together, before clipping."""
+    wanted = [("largest", "grad_norm.max", True), ("median", "grad_norm.median", False), ("smallest", "grad_norm.min", True)]
+    series = _lines(run, wanted)
+    middle = _whole(column(run, "grad_norm.median"))
+    top = max((y for _, y in _whole(column(run, "grad_norm.max"))), default=math.nan)
+    if not middle:
+        caption = "The median gradient norm was never finite."
+    else:
+        ends = f"from {_place(middle[0])} to {_place(middle[-1])}"
+        caption = f"The median gradient norm went {ends}; the largest of any step was {_number(top)}."
+    return _chart(run, "gradients.svg", "Gradient norm before clipping", series, caption, "L2 norm")
+
+
+def _number(value: float) -> str:
+    return number(value if math.isfinite(value) else repr(value))
+
+
+def _layers(run: Run, key: str) -> list[tuple[str, list[float]]]:
+    names = run.get("layers") or []
+    rows = [row.get(key) or [] for row in history(run)]
+    return [(str(name), [as_float(row[nr]) if nr < len(row) else math.nan for row in rows]) for nr, name in enumerate(names)]
+
+
+def _heat(run: Run, key: str, file: str, title: str, what: str) -> Figure | None:
+    rows = _layers(run, key)
+    if not rows or not any(row.get(key) for row in history(run)):
+        return None
+    last = [(name, values[-1]) for name, values in rows]
+    whole = [pair for pair in last if math.isfinite(pair[1])]
+    caption = f"No layer's {what} was finite at the last evaluation."
+    if whole:
+        low, high = min(whole, key=lambda pair: pair[1]), max(whole, key=lambda pair: pair[1])
+        ends = f"between {number(low[1], 3)} ({visible(low[0])}) and {number(high[1], 3)} ({visible(high[0])})"
+        same = f"{number(low[1], 3)} in every layer"
+        caption = f"At the last evaluation the {what} was {same if low[1] == high[1] else ends}; {counted(len(rows), 'layer')}."
+    epochs = [as_float(row.get("epoch")) for row in history(run)]
+    content = svg.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
+    return Figure(file, title, md.text(caption), content)
+
+
+def gradient_layers(run: Run) -> Figure | None:
+    """The median gradient norm of each layer over the epochs."""
+    return _heat(run, "layer_norms", "gradient_layers.svg", "Gradient norm per layer", "gradient norm")
+
+
+def update_layers(run: Run) -> Figure | None:
+    """The size of an update relative to the weights, for each layer over the epochs."""
+    return _heat(run, "update_ratios", "update_layers.svg", "Update relative to weight, per layer", "update / weight")
+
+
+def throughput(run: Run) -> Figure | None:
+    """Samples trained per second."""
+    points = column(run, "samples_per_s")
+    whole = [y for _, y in _whole(points)] or [math.nan]
+    middle, low, high = statistics.median(whole), min(whole), max(whole)
+    caption = f"Training went at {_number(middle)} samples/s (median), between {_number(low)} and {_number(high)}."
+    series = [Series("training", points)] if points else []
+    return _chart(run, "throughput.svg", "Throughput", series, caption, "samples/s", include=[0.0], log_y=False)
+
+
+def data_wait(run: Run) -> Figure | None:
+    """Share of the training time spent waiting for data."""
+    points = [(x, y * 100) for x, y in column(run, "data_wait")]
+    clipped = [(x, y * 100) for x, y in column(run, "clipped")]
+    series = [one for one in (Series("waiting for data", points), Series("steps clipped", clipped)) if one.points]
+    if not points:
+        return None
+    worst = max(_whole(points), key=lambda point: point[1], default=(math.nan, math.nan))
+    shown = share(worst[1] / 100) if math.isfinite(worst[1]) else "not finite"
+    caption = f"At most {shown} of an epoch's training time went into waiting for data."
+    return _chart(
+        run, "data_wait.svg", "Waiting for data, and clipped steps", series, caption, "share (%)", include=[0.0], log_y=False
+    )
+
+
+def time_spent(run: Run) -> Figure | None:
+    """Where the run's time went."""
+    spent = run.get("time_s")
+    if not isinstance(spent, dict) or not spent:
+        return None
+    items = sorted(((str(name), as_float(value)) for name, value in spent.items()), key=lambda item: item[0])
+    total = math.fsum(value for _, value in items if math.isfinite(value))
+    top = max(items, key=lambda item: item[1] if math.isfinite(item[1]) else -1.0)
+    part = share(top[1] / total) if total > 0 and math.isfinite(top[1]) else "an unknown share"
+    caption = f"{visible(top[0])} took {part} of the {number(total, 3)} s that were timed."
+    return Figure(
+        "time.svg", "Where the time went", md.text(caption), svg.bars("Where the time went", caption, items, unit="seconds")
+    )
+
+
+def evaluation(run: Run) -> Figure | None:
+    """The confusion matrix of a classifier or the residuals of a regression."""
+    kind = at(run, "evaluation.kind")
+    return {"classification": confusion, "regression": residuals}.get(kind, lambda _: None)(run["evaluation"]) if kind else None
+
+
+def confusion(result: dict[str, Any]) -> Figure | None:
+    """Which class was taken for which; None for more classes than a figure can show."""
+    labels, counts = [str(name) for name in result["labels"]], result["confusion"]
+    total = sum(sum(row) for row in counts)
+    right = sum(row[nr] for nr, row in enumerate(counts))
+    if not total or len(labels) > MAX_CLASSES:
+        return None
+    wrong = confused(result)
+    worst = f"; most often {visible(wrong[0][0])} was taken for {visible(wrong[0][1])} ({times(wrong[0][2])})" if wrong else ""
+    caption = f"{number(right)} of {number(total)} validation samples are on the diagonal, {share(right / total)}{worst}."
+    content = svg.confusion_matrix("Confusion matrix, validation split", caption, labels, counts)
+    return Figure("confusion.svg", "Confusion matrix, validation split", md.text(caption), content)
+
+
+def confused(result: dict[str, Any]) -> list[tuple[str, str, int]]:
+    """Return true class, predicted class and count of every kind of mistake, the most frequent first."""
+    labels, counts = result["labels"], result["confusion"]
+    pairs = [(str(labels[t]), str(labels[p]), n) for t, row in enumerate(counts) for p, n in enumerate(row) if n and t != p]
+    return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))
+
+
+def residuals(result: dict[str, Any]) -> Figure | None:
+    """Predictions against targets."""
+    pairs = [(as_float(target), as_float(prediction)) for target, prediction in result["pairs"]]
+    if not pairs:
+        return None
+    quantiles = result.get("residual_quantiles") or []
+    spread = (
+        f"; half of all residuals lie between {number(quantiles[1], 3)} and {number(quantiles[3], 3)}"
+        if len(quantiles) == 5
+        else ""
+    )
+    caption = f"{number(len(pairs))} validation samples, prediction against target{spread}."
+    content = svg.scatter("Predictions and targets, validation split", caption, pairs, x_label="target", y_label="prediction")
+    return Figure("residuals.svg", "Predictions and targets, validation split", md.text(caption), content)
+
+
+_FIGURES: tuple[Callable[[Run], Figure | None], ...] = (
+    learning_curves,
+    metric,
+    gap,
+    evaluation,
+    gradients,
+    gradient_layers,
+    update_layers,
+    throughput,
+    data_wait,
+    time_spent,
+)

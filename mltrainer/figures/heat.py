@@ -1,0 +1,187 @@
+"""Heat maps: a confusion matrix with its counts, and a grid of values on a log colour scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from mltrainer.figures.axes import Scale, drawable, logarithmic
+from mltrainer.figures.canvas import GREY, LINE, WIDTH, cross, empty, label, picture, pixels, width_of
+from mltrainer.reports.values import cut, number, visible
+
+CIVIDIS = ((0, 34, 78), (53, 69, 108), (102, 105, 112), (148, 142, 119), (200, 184, 102), (254, 232, 56))
+BLUES = ((238, 244, 250), (158, 197, 226), (73, 144, 196), (0, 90, 150), (0, 48, 92))
+LEVELS = 24  # colours of a heat map of many cells
+MAX_COUNTED = 25  # classes of a confusion matrix that still has its counts written in
+MAX_COLUMNS, MAX_ROWS = 48, 24
+
+
+def _mix(colours: Sequence[tuple[int, int, int]], share: float) -> str:
+    place = min(max(share, 0.0), 1.0) * (len(colours) - 1)
+    first = min(int(place), len(colours) - 2)
+    rest = place - first
+    mixed = [round(a + (b - a) * rest) for a, b in zip(colours[first], colours[first + 1], strict=True)]
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def confusion_matrix(title: str, description: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """Return a confusion matrix: a row per true class, a column per predicted one, coloured by the share of the row."""
+    count = len(labels)
+    names = [cut(visible(name), 14) for name in labels]
+    left = 52 + max((width_of(name) for name in names), default=0)
+    side = min(max(44.0, 250 / max(count, 1)), 90.0, (WIDTH - 30 - left) / max(count, 1), 460 / max(count, 1))
+    top = 78 + (0 if _fits(names, side) else max(width_of(name) for name in names) * 0.75)
+    parts = []
+    for row, numbers in enumerate(counts):
+        total = math.fsum(numbers) or 1.0
+        for column, value in enumerate(numbers):
+            if value:
+                parts += _cell(left + column * side, top + row * side, side, value, value / total, count <= MAX_COUNTED)
+    end = top + count * side
+    middle = (top + end) / 2
+    across = pixels(count * side)
+    place = f'x="{pixels(left)}" y="{pixels(top)}" width="{across}" height="{across}"'
+    frame = f'<rect {place} fill="none" stroke="{GREY}"/>'
+    words = [
+        label(20, 48, "colour: share of the true class; empty cell: 0", fill=GREY),
+        label(left + count * side / 2, end + 22, "predicted class", anchor="middle", fill=GREY),
+        label(18, middle, "true class", anchor="middle", fill=GREY, extra=f' transform="rotate(-90 18 {pixels(middle)})"'),
+    ]
+    return picture(title, description, end + 36, [*_class_names(names, left, top, side), *parts, frame, *words])
+
+
+def _fits(names: Sequence[str], side: float) -> bool:
+    return all(width_of(name) < side - 4 for name in names)
+
+
+def _class_names(names: Sequence[str], left: float, top: float, side: float) -> list[str]:
+    every = max(1, -(-14 // max(1, int(side))))
+    parts = []
+    for nr, name in list(enumerate(names))[::every]:
+        middle = (nr + 0.5) * side
+        parts.append(label(left - 8, top + middle + 4, name, anchor="end"))
+        x, y = left + middle, top - 6
+        if _fits(names, side):
+            parts.append(label(x, y, name, anchor="middle"))
+        else:
+            parts.append(label(x, y, name, extra=f' transform="rotate(-45 {pixels(x)} {pixels(y)})"'))
+    return parts
+
+
+def _cell(x: float, y: float, side: float, value: int, share: float, counted: bool) -> list[str]:
+    fill = _mix(BLUES, share)
+    parts = [f'<rect x="{pixels(x)}" y="{pixels(y)}" width="{pixels(side)}" height="{pixels(side)}" fill="{fill}"/>']
+    if counted:
+        written = f"{value}"
+        font = min(12.0, side * 0.5, (side - 2) / max(1, len(written)) / 0.56)
+        ink = "#fff" if share > 0.5 else ""
+        size = "" if font == 12 else f' font-size="{pixels(font)}"'
+        parts.append(label(x + side / 2, y + side / 2 + font * 0.36, written, anchor="middle", fill=ink, extra=size))
+    return parts
+
+
+def heat_map(
+    title: str,
+    description: str,
+    rows: Sequence[tuple[str, Sequence[float]]],
+    columns: Sequence[float],
+    *,
+    x_label: str,
+    scale_label: str,
+) -> str:
+    """Return a heat map on a log colour scale; zeros are grey, values that are not finite are crossed out.
+
+    Args:
+        title: What it shows.
+        description: What a reader who cannot see it should know.
+        rows: Name and values of each row, from the top down; many rows are thinned evenly.
+        columns: What the columns stand for, such as epochs; many columns are thinned evenly, the last one kept.
+        x_label: Name of the columns.
+        scale_label: Name of what the colours show.
+    """
+    chosen_rows = [rows[place] for place in evenly(len(rows), MAX_ROWS)]
+    places = evenly(len(columns), MAX_COLUMNS)
+    values = [value for _, row in chosen_rows for value in row if drawable(value) and value > 0]
+    if not values:
+        return empty(title, "No positive value was measured.")
+    scale = logarithmic(values)
+    names = [_tail(name) for name, _ in chosen_rows]
+    left = float(round(32 + max(width_of(name) for name in names)))
+    width, height = float((WIDTH - 110 - left) // len(places)), float(min(26, 300 // len(chosen_rows)))
+    runs = [run for nr, (_, row) in enumerate(chosen_rows) for run in _runs(row, places, scale, nr)]
+    body = [*_stripes(runs, (left, 48, width, height)), *_crosses(runs, (left, 48, width, height))]
+    words = [label(left - 8, 48 + (nr + 0.5) * height + 4, name, anchor="end") for nr, name in enumerate(names)]
+    end = max(48 + len(chosen_rows) * height, 150.0)
+    below = 48 + len(chosen_rows) * height
+    ticks = [
+        label(left + (nr + 0.5) * width, below + 16, number(int(columns[places[nr]])), anchor="middle", fill=GREY)
+        for nr in evenly(len(places), 8)
+    ]
+    axis = label(left + len(places) * width / 2, below + 34, x_label, anchor="middle", fill=GREY)
+    return picture(title, description, end + 48, [*words, *body, *ticks, axis, *_colour_bar(scale, scale_label, end)])
+
+
+def evenly(count: int, limit: int) -> list[int]:
+    """Return at most `limit` places out of `count`, evenly, the first and the last among them."""
+    if count <= limit:
+        return list(range(count))
+    return [nr * (count - 1) // (limit - 1) for nr in range(limit)]
+
+
+def _tail(name: str) -> str:
+    shown = visible(name)
+    return shown if len(shown) <= 24 else "…" + shown[-23:]
+
+
+def _level(value: float, scale: Scale) -> int:
+    """Return a cell's colour: 0 to LEVELS - 1, -1 for zero, -2 for what is not finite."""
+    if not drawable(value):
+        return -2
+    return min(LEVELS - 1, int(scale.place(value) * LEVELS)) if value > 0 else -1
+
+
+def _runs(row: Sequence[float], places: Sequence[int], scale: Scale, nr: int) -> Iterable[tuple[int, int, int, int]]:
+    """Return a row's neighbours of one colour together: colour, row, first column, number of columns."""
+    levels = [_level(row[place], scale) if place < len(row) else -2 for place in places]
+    start = 0
+    for column, level in enumerate(levels):
+        if column + 1 == len(levels) or levels[column + 1] != level:
+            yield level, nr, start, column + 1 - start
+            start = column + 1
+
+
+def _stripes(runs: Sequence[tuple[int, int, int, int]], cell: tuple[float, float, float, float]) -> Iterable[str]:
+    """Draw each colour as one path of strokes as wide as a row is high, which keeps the file small."""
+    left, top, width, height = cell
+    for colour in sorted({level for level, *_ in runs if level >= -1}):
+        stroke = _mix(CIVIDIS, colour / (LEVELS - 1)) if colour >= 0 else LINE
+        mine = [run for run in runs if run[0] == colour]
+        path = "".join(
+            f"M{pixels(left + x * width)} {pixels(top + (y + 0.5) * height)}h{pixels(n * width)}" for _, y, x, n in mine
+        )
+        wide = pixels(height)
+        yield f'<path d="{path}" stroke="{stroke}" stroke-width="{wide}" fill="none" shape-rendering="crispEdges"/>'
+
+
+def _crosses(runs: Sequence[tuple[int, int, int, int]], cell: tuple[float, float, float, float]) -> Iterable[str]:
+    left, top, width, height = cell
+    for _, y, x, count in (run for run in runs if run[0] == -2):
+        yield from (cross(left + (x + nr + 0.5) * width, top + (y + 0.5) * height) for nr in range(count))
+
+
+def _colour_bar(scale: Scale, name: str, end: float) -> list[str]:
+    x, top = WIDTH - 92, 48.0
+    step = (end - top) / LEVELS
+    parts = [
+        f'<rect x="{x}" y="{pixels(end - (nr + 1) * step)}" width="14" height="{pixels(step + 0.5)}" '
+        f'fill="{_mix(CIVIDIS, nr / (LEVELS - 1))}"/>'
+        for nr in range(LEVELS)
+    ]
+    ticks = [tick for tick in scale.ticks if tick[0] == int(tick[0])]
+    parts += [
+        label(x + 20, end - (tick - scale.low) / (scale.high - scale.low) * (end - top) + 4, text, fill=GREY)
+        for tick, text in ticks
+    ]
+    middle = (top + end) / 2
+    turned = f' transform="rotate(-90 {WIDTH - 14} {pixels(middle)})"'
+    return [*parts, label(WIDTH - 14, middle, name, anchor="middle", fill=GREY, extra=turned)]

@@ -1,0 +1,328 @@
+"""Gates, recomputed: verdicts follow from the records and the files on disk, and are never remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import mltrainer
+from mltrainer.configs.pages import PhasePage, phase_page, policy_digest
+from mltrainer.errors import InputError
+from mltrainer.reports.render import render
+from mltrainer.reproducibility.witnesses import RESULT_FILE
+from mltrainer.gates.checks import run_check
+from mltrainer.gates.digests import FileDigests
+from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
+from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
+
+AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:mltrainer:gate:v1"
+
+
+@dataclass(frozen=True)
+class GateItem:
+    """One item of a gate with its recomputed verdict."""
+
+    id: str
+    statement: str
+    verdict: str
+    evidence: dict[str, Any]
+    mend: str | None
+
+    def view(self) -> dict[str, Any]:
+        """Return the item as reports and `--json` show it."""
+        return {"id": self.id, "statement": self.statement, "verdict": self.verdict, "evidence": self.evidence, "mend": self.mend}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A phase's gate.
+
+    Attributes:
+        phase: The phase's name.
+        record: Its record, or None before the phase ran.
+        items: The items, recomputed from the record.
+        stale: What changed since, each with what to do.
+        notes: What could not be looked at here, such as data that is not in this clone.
+        skipped: Whether the phase was skipped, on the record.
+    """
+
+    phase: str
+    record: Record | None
+    items: tuple[GateItem, ...] = ()
+    stale: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    skipped: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether the next phase may run."""
+        return self.record is not None and not self.stale and bool(self.items) and not self.failing
+
+    @property
+    def failing(self) -> list[GateItem]:
+        """The items that do not hold."""
+        return [item for item in self.items if item.verdict == "fail"]
+
+
+@dataclass
+class _Look:
+    """What a check of one gate needs."""
+
+    project: Project
+    page: PhasePage
+    record: Record
+    digests: FileDigests
+    demand_files: bool
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rerun(self) -> str:
+        return f"mltrainer phase run {self.page.phase}"
+
+
+def check_gates(project: Project, demand_files: bool = False) -> list[Gate]:
+    """Return every phase's gate, in order; a gate holds only on those before it.
+
+    Args:
+        project: The project; a fresh clone without data, weights or torch will do.
+        demand_files: Data and checkpoints must be here, and are hashed again whole.
+    """
+    digests = FileDigests(project, trust_times=not demand_files)
+    gates: list[Gate] = []
+    for phase in PHASES:
+        gates.append(_check(project, phase, gates[-1] if gates else None, digests, demand_files))
+    digests.save()
+    return gates
+
+
+def _check(project: Project, phase: str, previous: Gate | None, digests: FileDigests, demand_files: bool) -> Gate:
+    record = read_record(project, phase)
+    if record is None:
+        return Gate(phase, None, stale=tuple(_orphans(project, phase)))
+    page = phase_page(phase, project.root)
+    if record.faults:
+        return Gate(phase, record, stale=tuple(f"{fault}; next: mltrainer phase run {phase}" for fault in record.faults))
+    try:
+        return _measure(project, page, record, previous, digests, demand_files)
+    except (KeyError, TypeError, ValueError, AttributeError) as hole:
+        fault = f"{RECORD_FILE} lacks what a phase records ({type(hole).__name__}: {hole}); next: mltrainer phase run {phase}"
+        return Gate(phase, record, stale=(fault[:300],))
+
+
+def _measure(
+    project: Project, page: PhasePage, record: Record, previous: Gate | None, digests: FileDigests, demand_files: bool
+) -> Gate:
+    waivers, waiver_faults = read_waivers(project, page.phase, record)
+    items = evaluate(record.data, page, waivers)
+    look = _Look(project, page, record, digests, demand_files)
+    stale = [*waiver_faults]
+    for source in _STALENESS:
+        stale.extend(source(look, previous))
+    stale.extend(_artifacts(look, waivers, items))
+    skipped = record.evidence.get("skipped") is True
+    return Gate(page.phase, record, tuple(items), tuple(dict.fromkeys(stale)), tuple(look.notes), skipped)
+
+
+def _orphans(project: Project, phase: str) -> Iterator[str]:
+    """Name the reports that lie in a phase's folder without the record that they are checked by: it was removed."""
+    reports = [name for name in phase_page(phase, None).artifacts if name.endswith(".md")]
+    for path in (project.phase_dir(phase) / name for name in [GATE_FILE, *reports]):
+        if path.exists():
+            yield f"{project.relative(path)} has no {RECORD_FILE} beside it; next: mltrainer phase run {phase}"
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, Any]]) -> list[GateItem]:
+    """Return the verdict of every item of a phase's checklist."""
+    waived = {waiver["item"] for waiver in waivers}
+    items = []
+    for item in page.items:
+        outcome = run_check(item.id, record, item.settings)
+        verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
+        waive = f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."' if item.waivable else ""
+        mend = f"{outcome.mend}{waive}" if verdict == "fail" else None
+        items.append(GateItem(item.id, item.statement, verdict, outcome.evidence, mend))
+    return items
+
+
+def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a phase's waivers and what is wrong with them; a waiver counts for the record it was given for."""
+    path = project.phase_dir(phase) / WAIVERS_FILE
+    if not path.exists():
+        return [], []
+    name = project.relative(path)
+    try:
+        content = read_json(path)
+        given = [w for w in content["waivers"] if w["record"] == record.sha256]
+        waivers = [w for w in given if all(w[key].strip() for key in ("item", "reason", "by"))]
+    except (InputError, KeyError, TypeError, AttributeError):
+        return [], [f"{name} is not readable; next: remove it, and waive again with `mltrainer gate waive`"]
+    return waivers, []
+
+
+# --- staleness ------------------------------------------------------------------------------------
+
+
+def _origin(look: _Look, previous: Gate | None) -> Iterator[str]:
+    """The record belongs to this project and continues the record of the phase before."""
+    data = look.record.data
+    if previous is not None and not previous.holds:
+        yield f"the gate before it, {previous.phase}, does not hold"
+    expected = previous.record.sha256 if previous is not None and previous.record else None
+    if data.get("previous") != expected:
+        before = previous.phase if previous else "nothing"
+        yield f"it was made from another record of {before} than the one here; next: {look.rerun}"
+
+
+def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """Every file that the phase read or wrote is still what it was."""
+    for row in look.record.data.get("inputs", []):
+        found = look.digests.of(look.project.root / row["path"])
+        if found == row["sha256"]:
+            continue
+        if found is None and row["role"] in AWAY_ROLES:
+            if look.demand_files:
+                wanted = f"expected sha256 {row['sha256'][:12]}"
+                yield f"{row['path']} ({row['role']}) is not here; {wanted}; next: bring it back, or {look.rerun}"
+            else:
+                look.notes.append(f"{row['path']}: not here, digest recorded")
+            continue
+        change = "is missing" if found is None else f"changed: sha256 {row['sha256'][:12]} -> {found[:12]}"
+        detail = config_change(look, row["path"]) if row["role"] == "config" else ""
+        yield f"{row['path']} ({row['role']}) {change}{detail}; next: {row.get('mend') or look.rerun}"
+
+
+def config_change(look: _Look, path: str) -> str:
+    """Return which keys of an edited config differ from the recorded one."""
+    from mltrainer.configs.loading import flatten, read_text
+    from mltrainer.configs.yaml import parse
+
+    try:
+        now = flatten(parse(read_text(look.project.root / path, "the config"), path).value)
+    except (InputError, AttributeError):
+        return " (it is not readable now)"
+    then = flatten(look.record.evidence.get("config", {}))
+    keys = [f"{k}: {then.get(k)!r} -> {now.get(k)!r}" for k in sorted(now.keys() | then.keys()) if now.get(k) != then.get(k)]
+    return f" ({'; '.join(keys[:5])})" if keys else " (comments or layout only)"
+
+
+def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """The checklist, thresholds and templates are those that the phase ran under."""
+    recorded = look.record.data.get("handbook")
+    if look.record.data.get("policy") != look.page.model_dump() or not isinstance(recorded, dict):
+        yield f"the handbook's checklist of this phase changed; next: {look.rerun}"
+        return
+    for path, sha256 in sorted(recorded.items()):
+        if policy_digest(path, look.project.root) != sha256:
+            yield f"the handbook's page {path} changed what it declares; next: {look.rerun}"
+
+
+def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """The run in the evidence is bound by digest, and is what the run itself wrote, where that is here."""
+    told = look.record.evidence.get("run")
+    path = look.project.runs_dir / str(run_of(look.record)) / RESULT_FILE
+    bound = {row["path"] for row in look.record.data["inputs"] if row["role"] == "run"}
+    if look.page.phase in TRAINING and look.project.relative(path) not in bound:
+        yield f"{RECORD_FILE} is not bound to the result of run {run_of(look.record)}; next: {look.rerun}"
+    if told is None or not path.exists():
+        return
+    try:
+        wrote = dict(read_json(path))
+    except (InputError, TypeError, ValueError):
+        return  # damaged, which `_inputs` tells
+    if any(wrote.get(key) != told[key] for key in told if key != "phase"):
+        yield f"{RECORD_FILE} tells of run {told['id']} what {look.project.relative(path)} does not; next: {look.rerun}"
+
+
+TRAINING = ("baseline", "finalization")  # the phases whose evidence is a run of their own
+_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy, _run)
+
+
+# --- artifacts ------------------------------------------------------------------------------------
+
+
+def artifacts(record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, str]:
+    """Return a phase's rendered files by name; identical records give identical bytes."""
+    return render(record, [*record["waived_before"], *waivers], [item.view() for item in items])
+
+
+def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]) -> Iterator[str]:
+    """Every report and figure is what the record renders to, byte for byte."""
+    folder = look.project.phase_dir(look.page.phase)
+    if look.record.data.get("mltrainer") != mltrainer.__version__:
+        look.notes.append(f"reports were rendered by mltrainer {look.record.data.get('mltrainer')}, compared by digest only")
+        yield from _attested(look)
+        return
+    try:
+        expected = {name: text.encode() for name, text in artifacts(look.record.data, waivers, items).items()}
+    except InputError as error:
+        yield f"{error.message}; next: {look.rerun}"
+        return
+    for name, content in sorted(expected.items()):
+        yield from _compare(folder / name, content, look)
+    gate_file = folder / GATE_FILE
+    if gate_file.exists():
+        yield from _compare(gate_file, statement(look.project, look.record, expected), look)
+
+
+def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
+    name = look.project.relative(path)
+    try:
+        found = path.read_bytes()
+    except OSError:
+        yield f"{name} is missing; next: {look.rerun}"
+        return
+    if found == expected:
+        return
+    line = _first_difference(found, expected)
+    yield f"{name}:{line} is not what the record says: blank, truncated, edited, or of another run; next: {look.rerun}"
+
+
+def _first_difference(found: bytes, expected: bytes) -> int:
+    left, right = found.split(b"\n"), expected.split(b"\n")
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False), 1) if a != b), min(len(left), len(right)))
+
+
+def _attested(look: _Look) -> Iterator[str]:
+    """Reports of another version are compared with the digests in the gate record."""
+    path = look.project.phase_dir(look.page.phase) / GATE_FILE
+    try:
+        subjects = {s["name"]: s["digest"]["sha256"] for s in read_json(path)["subject"]}
+    except (InputError, KeyError, TypeError):
+        yield f"{look.project.relative(path)} is missing or not readable; next: {look.rerun}"
+        return
+    folder = look.project.relative(path.parent)
+    reports = {f"{folder}/{name}" for name in look.page.artifacts if name.endswith(".md")}
+    if subjects.get(f"{folder}/{RECORD_FILE}") != look.record.sha256 or not reports <= subjects.keys():
+        yield f"{folder}/{GATE_FILE} does not bind the record and its reports; next: {look.rerun}"
+    for name, expected in sorted(subjects.items()):
+        if look.digests.of(look.project.root / name) != expected:
+            yield f"{name} is not what the gate record says; next: {look.rerun}"
+
+
+def statement(project: Project, record: Record, rendered: dict[str, bytes]) -> bytes:
+    """Return the gate record: an in-toto statement that binds a phase's artifacts to what they came from.
+
+    It holds digests and no verdict: verdicts are recomputed (in-toto Attestation Framework, Statement v1).
+    """
+    folder = project.relative(project.phase_dir(record.data["phase"]))
+    subjects = {f"{folder}/{name}": sha256_bytes(content) for name, content in rendered.items()}
+    subjects[f"{folder}/record.json"] = record.sha256
+    return pretty_json(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [{"name": name, "digest": {"sha256": sha}} for name, sha in sorted(subjects.items())],
+            "predicateType": PREDICATE_TYPE,
+            "predicate": {
+                "phase": record.data["phase"],
+                "previous": record.data["previous"],
+                "inputs": record.data["inputs"],
+                "checklist": digest(record.data["policy"]),
+            },
+        }
+    )

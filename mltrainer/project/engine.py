@@ -1,0 +1,230 @@
+"""Runs phases: refuses while the gate before does not hold, then prepare, run, record, render, gate - the gate last."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import mltrainer
+from mltrainer import handbook
+from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages
+from mltrainer.configs.project import load_project
+from mltrainer.errors import GateError, InputError
+from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
+from mltrainer.phases.context import Context, Event, Result
+from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, read_waivers, statement
+from mltrainer.gates.machine import LOCK_FILE, RUNNING_FILE, derive, next_phase
+from mltrainer.records.reading import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
+from mltrainer.workspace import (
+    PHASES,
+    Project,
+    clear_temporary,
+    locked,
+    pretty_json,
+    read_json,
+    seal,
+    sha256_file,
+    write_atomic,
+    write_json,
+)
+
+RUN: dict[str, Callable[[Context], Result]] = {
+    "planning": planning.run,
+    "baseline": baseline.run,
+    "diagnostics": diagnostics.run,
+    "optimization": optimization.run,
+    "finalization": finalization.run,
+}
+
+Tell = Callable[[Event], None]
+
+
+def run_phase(project: Project, phase: str, assignments: tuple[str, ...], tell: Tell) -> Gate:
+    """Run one phase and return its gate, recomputed from what was written.
+
+    Raises:
+        GateError: The gate before it does not hold; the item and the mending command are named.
+        InUseError: Another process works on the project.
+        MltrainerError: The phase failed; nothing is half-written.
+    """
+    if assignments and phase not in ("planning", "optimization", "finalization"):
+        raise InputError(
+            f"--set does not belong to {phase}: its config is planning's", mend="mltrainer phase run planning --set KEY=VALUE"
+        )
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        for folder in (project.root, project.state_dir, *project.root.glob("phases/*"), *project.root.glob("phases/*/*/")):
+            clear_temporary(folder)
+        _keep_out_of_git(project)
+        write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
+        try:
+            return _run_locked(project, phase, assignments, tell)
+        finally:
+            (project.state_dir / RUNNING_FILE).unlink(missing_ok=True)
+
+
+def _keep_out_of_git(project: Project) -> None:
+    """Make git ignore runs and checkpoints also in a project that was written by hand, without `mltrainer init`."""
+    path = project.state_dir / ".gitignore"
+    if not path.exists():
+        write_atomic(path, b"*\n")
+
+
+def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell: Tell) -> Gate:
+    before = gates_before(project, phase)
+    page = phase_page(phase, project.root)
+    earlier = {gate.phase: gate.record.data for gate in before if gate.record}
+    previous = before[-1].record.sha256 if before and before[-1].record else None
+    own = read_record(project, phase)
+    current = own.data if own is not None and not own.faults else None
+    ctx = Context(project, page, earlier, current, previous, assignments, tell)
+    result = RUN[phase](ctx)
+    record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)])
+    write(project, phase, record)
+    return gate_of(project, phase)
+
+
+def gates_before(project: Project, phase: str) -> list[Gate]:
+    """Return the gates before a phase, all of which hold.
+
+    Raises:
+        GateError: One does not.
+    """
+    before = check_gates(project)[: PHASES.index(phase)]
+    for gate in before:
+        if not gate.holds:
+            raise GateError(f"{phase} is locked: {_why(gate)}", mend=_mend(gate))
+    return before
+
+
+def _why(gate: Gate) -> str:
+    if gate.record is None:
+        return f"{gate.phase} has not run"
+    if gate.stale:
+        return f"the gate of {gate.phase} is stale: {gate.stale[0]}"
+    return f"the gate of {gate.phase} does not hold: {gate.failing[0].id}: {gate.failing[0].statement}"
+
+
+def _mend(gate: Gate) -> str:
+    rerun = f"mltrainer phase run {gate.phase}"
+    return rerun if gate.record is None or gate.stale else gate.failing[0].mend or rerun
+
+
+def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:
+    """Return an earlier phase's waivers, which every later report shows too."""
+    assert gate.record is not None
+    waivers, _ = read_waivers(project, gate.phase, gate.record)
+    return [{**row, "item": f"{gate.phase}: {row['item']}"} for row in waivers]
+
+
+def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[str, Any]:
+    config = load_project(ctx.project.file)
+    pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *tool_pages(ctx.page.phase), *result.handbook]
+    overridden = set(handbook.overrides(ctx.project.root))
+    return seal(
+        {
+            "schema": SCHEMA,
+            "mltrainer": mltrainer.__version__,
+            "phase": ctx.page.phase,
+            "project": {"id": config.id, "name": config.name},
+            "previous": ctx.previous,
+            "waived_before": waived,
+            "inputs": result.inputs,
+            "policy": ctx.page.model_dump(),
+            "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
+            "policy_overrides": sorted(overridden & set(pages)),
+            "policy_changes": policy_changes(ctx.page),
+            "source": result.source,
+            "evidence": result.evidence,
+        }
+    )
+
+
+def write(project: Project, phase: str, content: dict[str, Any]) -> None:
+    """Write a phase's record, its reports and figures, and last its gate record."""
+    folder = project.phase_dir(phase)
+    raw = pretty_json(content)
+    write_atomic(folder / RECORD_FILE, raw)
+    render_phase(project, phase)
+
+
+def render_phase(project: Project, phase: str) -> None:
+    """Render a phase's reports from its record and its waivers, and bind them in the gate record."""
+    folder = project.phase_dir(phase)
+    record = read_record(project, phase)
+    if record is None or record.faults:
+        raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
+    waivers, _ = read_waivers(project, phase, record)
+    items = evaluate(record.data, phase_page(phase, project.root), waivers)
+    rendered = {name: text.encode() for name, text in artifacts(record.data, waivers, items).items()}
+    for name, data in sorted(rendered.items()):
+        if not (folder / name).is_file() or (folder / name).read_bytes() != data:
+            write_atomic(folder / name, data)
+    _remove_left_over(project, folder, rendered)
+    write_atomic(folder / GATE_FILE, statement(project, record, rendered))
+
+
+def _remove_left_over(project: Project, folder: Path, rendered: dict[str, bytes]) -> None:
+    """Remove what an earlier record rendered and this one does not, such as a figure; files that a person changed stay."""
+    try:
+        before = {str(row["name"]): row["digest"]["sha256"] for row in read_json(folder / GATE_FILE)["subject"]}
+    except (InputError, KeyError, TypeError):
+        return
+    for path in sorted(folder.glob("*.svg")):
+        if path.name not in rendered and path.is_file() and before.get(project.relative(path)) == sha256_file(path):
+            path.unlink()
+
+
+def gate_of(project: Project, phase: str) -> Gate:
+    """Return a phase's gate, recomputed."""
+    return check_gates(project)[PHASES.index(phase)]
+
+
+def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate:
+    """Record a person's waiver of a failing item, in the artifact too, and return the gate.
+
+    Raises:
+        InputError: There is no such item, it may not be waived, it does not fail, or no reason is given.
+    """
+    page = phase_page(phase, project.root)
+    known = {i.id: i for i in page.items}
+    if item not in known:
+        raise InputError(f"{phase} has no item {item!r}; its items: {', '.join(known)}")
+    if not known[item].waivable:
+        raise InputError(f"{item} cannot be waived", mend="mend its cause: mltrainer gate check " + phase)
+    if not reason.strip():
+        raise InputError("a waiver needs a reason", mend='--reason "why it may pass"')
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        gate = gate_of(project, phase)
+        if gate.record is None or gate.record.faults or item not in {i.id for i in gate.failing}:
+            raise InputError(f"{item} does not fail now, so there is nothing to waive", mend=f"mltrainer gate check {phase}")
+        waivers, _ = read_waivers(project, phase, gate.record)
+        when = datetime.now(UTC).date().isoformat()
+        row = {"item": item, "reason": reason.strip(), "by": by, "when": when, "record": gate.record.sha256}
+        write_json(project.phase_dir(phase) / WAIVERS_FILE, {"waivers": [*waivers, row]})
+        render_phase(project, phase)
+    return gate_of(project, phase)
+
+
+def walk(project: Project, until: str | None, tell: Tell) -> list[Gate]:
+    """Run phase after phase from wherever the project stands; stop where a person must decide.
+
+    Returns:
+        The gates of the phases that ran; the last one may not hold.
+    """
+    ran: list[Gate] = []
+    while (phase := next_phase(derive(project))) is not None:
+        if until is not None and PHASES.index(phase) > PHASES.index(until):
+            break
+        if any(gate.phase == phase for gate in ran):
+            break
+        tell({"event": "phase", "phase": phase})
+        started = time.monotonic()
+        ran.append(run_phase(project, phase, (), tell))
+        tell({"event": "note", "text": f"{phase} took {time.monotonic() - started:.1f} s"})
+        if not ran[-1].holds:
+            break
+    return ran

@@ -1,0 +1,195 @@
+"""`mltrainer lr-find`, `batch-size` and `profile`: real steps of the present config, in a scratch folder.
+
+Exploring is free and never evidence: it needs no gate, makes no run, and touches no file of the project outside its scratch
+folder, which is checked each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.pages import phase_page, tool_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, KilledError, StoppedError
+from mltrainer.phases.context import Context
+from mltrainer.phases.planning import plan_config
+from mltrainer.reports.exploring import rate_figure
+from mltrainer.reproducibility.secrets import scan_text
+from mltrainer.runs.launcher import launch
+from mltrainer.tools.explorer.decisions import adaptations, suggest_size
+from mltrainer.gates.machine import LOCK_FILE
+from mltrainer.records.reading import read_record
+from mltrainer.workspace import Project, digest, locked, read_json, write_atomic, write_json
+
+EXPLORER = "training_explorer"
+RESULT_FILE = "result.json"
+TRACE_FILE = "trace.json"
+NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
+KEEP_SECRETS = "keep it in an environment variable that your code reads"
+
+Tell = Callable[[dict[str, Any]], None]
+Found = dict[str, Any]
+
+
+def find_rate(project: Project, assignments: tuple[str, ...], steps: int, low: float, high: float, tell: Tell) -> Found:
+    """Return the range test's curve, the learning rate that it suggests, or None, and why.
+
+    Raises:
+        InputError: `low` is not below `high`.
+    """
+    if not low < high:
+        raise InputError(f"--from {low:g} is not below --to {high:g}", mend="mltrainer lr-find --from 1e-7 --to 10")
+    with _exploring(project, "lr_find", assignments, tell) as exploration:
+        answer = exploration.ask({"steps": steps, "low": low, "high": high})
+        rate = answer["suggestion"]
+        command = None if rate is None else exploration.command({"optimizer.lr": rate})
+        found = {**answer, "present": exploration.config.optimizer.lr, "command": command}
+        figure = rate_figure(found)
+        write_atomic(exploration.folder / figure.file, figure.content.encode())
+        return exploration.kept({**found, "figure": project.relative(exploration.folder / figure.file)})
+
+
+def find_batch_size(project: Project, assignments: tuple[str, ...], first: int, tell: Tell) -> Found:
+    """Return what each batch size measured, the largest that fits, the one to take, or None, and why."""
+    rows: list[Found] = []
+
+    def on_event(event: Found) -> None:
+        if event["event"] == "size":
+            rows.append({key: value for key, value in event.items() if key != "event"})
+        tell(event)
+
+    with _exploring(project, "batch_size", assignments, tell) as exploration:
+        try:
+            answer = exploration.ask({"first": first}, on_event)
+        except KilledError:  # what was measured before has been told
+            tried = 2 * rows[-1]["batch_size"] if rows else first
+            answer = {"limit_mb": None, "stopped": f"{tried} does not fit: the system killed the process, as it does for memory"}
+        config, found = exploration.config, suggest_size(rows, exploration.settings["near_best"])
+        present = {"batch_size": config.batch_size, "accumulate": config.accumulate}
+        changes = [] if found.value is None else adaptations(int(found.value), config)
+        told = [{**change, "command": exploration.command(change["set"])} for change in changes]
+        largest = rows[-1]["batch_size"] if rows else None
+        suggested = {"suggestion": found.value, "reason": found.reason, "changes": told}
+        return exploration.kept({**answer, "sizes": rows, "largest": largest, "present": present, **suggested})
+
+
+def profile(project: Project, assignments: tuple[str, ...], steps: int, tell: Tell) -> Found:
+    """Return where the time of a step goes, the most expensive operators, and the file of the trace."""
+    with _exploring(project, "profile", assignments, tell) as exploration:
+        answer = exploration.ask({"steps": steps})
+        return exploration.kept({**answer, "trace": project.relative(exploration.folder / TRACE_FILE)})
+
+
+class Exploration:
+    """One question to the explorer, asked of the config that planning would write now.
+
+    Args:
+        project: The project, locked meanwhile.
+        question: "lr_find", "batch_size" or "profile"; also the name of the scratch folder.
+        assignments: `KEY=VALUE` changes of the config.
+        tell: Shows progress.
+    """
+
+    def __init__(self, project: Project, question: str, assignments: tuple[str, ...], tell: Tell) -> None:
+        self.project, self.question, self.assignments, self.tell = project, question, assignments, tell
+        self.folder = project.state_dir / question
+        self.config = present_config(project, assignments, tell)
+        self.settings = tool_page(EXPLORER, project.root).settings
+        self._before = files(project, self.folder)
+
+    def ask(self, asked: dict[str, Any], on_event: Tell | None = None) -> Found:
+        """Return the explorer's answer; where it was stopped, its folder is removed.
+
+        Args:
+            asked: What the question is about.
+            on_event: Takes the events instead of `tell`.
+        """
+        shutil.rmtree(self.folder, ignore_errors=True)
+        job = {
+            "schema": 1,
+            "run": self.question,
+            "purpose": "explore",
+            "question": self.question,
+            "folder": self.project.relative(self.folder),
+            "config": self.config.model_dump(),
+            "contract": {},
+            "threads": self.config.threads,
+            "settings": self.settings,
+            "asked": asked,
+        }
+        try:
+            launch(self.project, EXPLORER, job, on_event or self.tell)
+        except (StoppedError, KeyboardInterrupt):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        except KilledError as error:
+            error.mend = NO_CHECKPOINT
+            raise
+        return dict(read_json(self.folder / RESULT_FILE))
+
+    def command(self, changes: dict[str, Any]) -> str:
+        """Return what to type to plan with the same `--set` and these."""
+        values = [*self.assignments, *(f"{key}={value}" for key, value in changes.items())]
+        return shlex.join(["mltrainer", "phase", "run", "planning", *(part for value in values for part in ("--set", value))])
+
+    def kept(self, found: Found) -> Found:
+        """Return what was found, with the digest of the project's files before and after; it is kept in the folder."""
+        after = files(self.project, self.folder)
+        changed = sorted({path for path, _ in self._before.items() ^ after.items()})
+        result = {**found, "state": {"before": digest(self._before), "after": digest(after), "changed": changed}}
+        write_json(self.folder / RESULT_FILE, result)
+        return result
+
+
+@contextlib.contextmanager
+def _exploring(project: Project, question: str, assignments: tuple[str, ...], tell: Tell) -> Iterator[Exploration]:
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        yield Exploration(project, question, assignments, tell)
+
+
+def present_config(project: Project, assignments: tuple[str, ...], tell: Tell) -> TrainingConfig:
+    """Return the config that template, project file, edits and `--set` give together; nothing is written.
+
+    `loader.workers: auto` is as many as the planning that is there found, with which training would read.
+
+    Raises:
+        InputError: A file or a `--set` is not valid, or holds a secret.
+    """
+    own = read_record(project, "planning")
+    current = own.data if own is not None and not own.faults else None
+    config = plan_config(Context(project, phase_page("planning", project.root), {}, current, None, assignments, tell)).config
+    if found := scan_text(json.dumps(config.model_dump()), ""):
+        raise InputError(
+            f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run", mend=KEEP_SECRETS
+        )
+    return config.with_workers((((current or {}).get("evidence") or {}).get("loader") or {}).get("workers", 0))
+
+
+def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of last change, in ns, of each file of a project; a file that was only rewritten shows, too.
+
+    Left out are the scratch folder, the lock, what Python compiles, and hidden folders other than `.mltrainer`, such as `.git`.
+    """
+    return {project.relative(path): (found.st_size, found.st_mtime_ns) for path, found in _stats(project, scratch)}
+
+
+def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for folder, inner, names in os.walk(project.root):
+        place = Path(folder)
+        inner[:] = [name for name in inner if _counts(project, place / name, scratch)]
+        for path in (place / name for name in names):
+            if path != project.state_dir / LOCK_FILE:
+                with contextlib.suppress(FileNotFoundError):  # somebody else's, and gone since
+                    yield path, path.lstat()
+
+
+def _counts(project: Project, folder: Path, scratch: Path) -> bool:
+    hidden = folder.name.startswith(".") and folder != project.state_dir
+    return not hidden and folder.name != "__pycache__" and folder != scratch

@@ -1,0 +1,55 @@
+"""Runs the checkpoint manager on a run's best checkpoint: exports, each compared with the trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError
+from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.runs.launcher import launch
+from mltrainer.workspace import Project, read_json
+
+MANAGER = "checkpoint_manager"
+
+
+def run_manager(
+    project: Project, result: dict[str, Any], config: TrainingConfig, out: Path, export: dict[str, Any], test: bool, tell: Any
+) -> dict[str, Any]:
+    """Export a run's best checkpoint and return the tool's result.
+
+    Args:
+        project: The project.
+        result: The run's result.
+        config: The run's config.
+        out: The folder to write.
+        export: `formats`, `samples` and `tolerance` of the production template, and `trained` for the trained weights in
+            place of averaged ones.
+        test: Whether the sealed test split is opened and measured.
+        tell: Shows events.
+
+    Raises:
+        GateError: The run has no verified best checkpoint.
+    """
+    best = next((c for c in result["checkpoints"] if "best" in c["roles"] and c["verified"]), None)
+    if best is None:
+        raise GateError(f"run {result['id']} has no verified best checkpoint", mend="mltrainer checkpoints verify")
+    folder = project.state_dir / "exports" / result["id"]
+    job = {
+        "schema": 1,
+        "run": result["id"],
+        "folder": project.relative(folder),
+        "run_folder": project.relative(project.runs_dir / result["id"]),
+        "checkpoint": best["path"],
+        "config": config.model_dump(),
+        "out": project.relative(out.resolve()),
+        "formats": export["formats"],
+        "samples": export["samples"],
+        "tolerance": export["tolerance"],
+        "trained": export.get("trained", False),
+        "test": test,
+        "threads": config.threads,
+    }
+    launch(project, MANAGER, job, tell)
+    return dict(read_json(folder / RESULT_FILE))

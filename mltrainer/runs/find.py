@@ -1,0 +1,179 @@
+"""Runs as people ask for them: found by id, prefix or phase, shown, compared, diagnosed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.loading import flatten
+from mltrainer.diagnostics.rules import diagnose, suggested_changes
+from mltrainer.errors import InputError
+from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
+from mltrainer.reproducibility import fingerprint
+from mltrainer.records.reading import Record, read_record, run_of
+from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_json
+
+DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
+_SHOWN = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
+_ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
+_EMPTY_RESULT: dict[str, Any] = {
+    "steps": 0,
+    "epochs": 0,
+    "metrics": {},
+    "step_time_us": {"median": None, "p95": None},
+    "wall_s": None,
+    "interruptions": [],
+    "numerics_class": None,
+    "weights_sha256": None,
+}
+
+
+def find_run(project: Project, name: str | None) -> str:
+    """Return the id of a run.
+
+    Args:
+        project: The project.
+        name: A run's id, a unique prefix of one, a phase's name for its current run, or None for the newest phase's.
+
+    Raises:
+        InputError: There is no such run, or a prefix fits several.
+    """
+    if name is None or name in PHASES:
+        return _phase_run(project, name)
+    found = [run for run in run_ids(project) if name and run.startswith(name)]
+    if len(found) == 1 or name in found:
+        return name if name in found else found[0]
+    if found:
+        raise InputError(f"{name!r} fits {len(found)} runs: {', '.join(found[:5])}", mend="type more of the id")
+    raise InputError(f"there is no run {name!r}", mend="mltrainer runs list")
+
+
+def _phase_run(project: Project, phase: str | None) -> str:
+    """Return the run of a phase's record; without a phase, of the newest that continues the present chain of records."""
+    for record in [read_record(project, phase)] if phase else reversed(_chain(project)):
+        if record is not None and (run := run_of(record)) is not None:
+            return run
+    if phase == PHASES[0]:
+        raise InputError("planning has no run: its two probes only show that a few steps repeat", mend="mltrainer runs list")
+    skipped = phase is not None and (record := read_record(project, phase)) and record.evidence.get("skipped") is True
+    why = "was skipped and has no run" if skipped else "has no run yet"
+    raise InputError(f"{phase or 'the project'} {why}", mend="mltrainer runs list" if skipped else "mltrainer run")
+
+
+def _chain(project: Project) -> list[Record]:
+    """Return the records from planning on, as far as each continues the one before."""
+    found: list[Record] = []
+    for phase in PHASES:
+        record = read_record(project, phase)
+        if record is None or record.faults or record.data.get("previous") != (found[-1].sha256 if found else None):
+            break
+        found.append(record)
+    return found
+
+
+def run_ids(project: Project) -> list[str]:
+    """Return the ids of all runs, oldest first; those that only a phase's record tells of, as in a fresh clone, come last."""
+    folders = project.runs_dir.iterdir() if project.runs_dir.is_dir() else []
+    here = [folder for folder in folders if _ID.fullmatch(folder.name) and (folder / JOB_FILE).is_file()]
+    here.sort(key=lambda folder: ((folder / JOB_FILE).stat().st_mtime, folder.name))
+    return list(dict.fromkeys([*(folder.name for folder in here), *_recorded(project)]))
+
+
+def _recorded(project: Project) -> dict[str, dict[str, Any]]:
+    """Return the results that the phases' records hold, by run."""
+    runs = (record.evidence.get("run") for phase in PHASES if (record := read_record(project, phase)))
+    return {run["id"]: run for run in runs if isinstance(run, dict) and _ID.fullmatch(str(run.get("id")))}
+
+
+def list_runs(project: Project) -> list[dict[str, Any]]:
+    """Return every run, oldest first."""
+    return [describe_run(project, run) for run in run_ids(project)]
+
+
+def describe_run(project: Project, run: str) -> dict[str, Any]:
+    """Return a run as `runs show --json` prints it; from the committed records where the run's folder is not here."""
+    is_running = is_locked(project.runs_dir / run / "lock")
+    result = _result(project, run)
+    if result is None:
+        folder = project.runs_dir / run
+        job = _json(folder / JOB_FILE)
+        contract = job.get("contract")
+        known = contract if isinstance(contract, dict) else {}
+        result = {
+            **_EMPTY_RESULT,
+            **known,
+            "id": run,
+            "phase": job.get("phase"),
+            "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted",
+            "parent": job.get("parent"),
+        }
+    shown = {key: result.get(key) for key in _SHOWN}
+    return {**shown, "state": "running"} if is_running else shown
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return a file of a run's; nothing where it is missing or damaged, which is for `reproduce` and the gates to say."""
+    try:
+        found = read_json(path)
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _result(project: Project, run: str) -> dict[str, Any] | None:
+    """Return a run's result: its own while that is what the run wrote, else the one in a phase's record."""
+    own = _json(project.runs_dir / run / RESULT_FILE)
+    return own if is_sealed(own) else _recorded(project).get(run)
+
+
+def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
+    """Return how two runs differ: config keys, digests, metrics, and the first step at which they part.
+
+    Returns:
+        first, second, differences, `first_divergence` (None: they do not part), and `steps_compared`: how many entries of
+        their chains were compared, 0 where one of the two is not here.
+    """
+    sides = [_side(project, run) for run in (first, second)]
+    names = list(dict.fromkeys([*sides[0], *sides[1]]))
+    differences = [
+        {"what": n, "first": sides[0].get(n), "second": sides[1].get(n)} for n in names if sides[0].get(n) != sides[1].get(n)
+    ]
+    chains = [fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE) for run in (first, second)]
+    return {
+        "first": first,
+        "second": second,
+        "differences": differences,
+        "first_divergence": fingerprint.first_divergence(*chains),
+        "steps_compared": min(sum(not line.startswith("w ") for line in chain) for chain in chains),
+    }
+
+
+def _side(project: Project, run: str) -> dict[str, Any]:
+    row = describe_run(project, run)
+    metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
+    return {**flatten(_config_of(project, run)), **{key: row[key] for key in DIGESTS}, **metrics}
+
+
+def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
+    """Return every diagnostic's row for a run, with concrete config changes for those that fired.
+
+    Raises:
+        InputError: The run has no result.
+    """
+    result = _result(project, run)
+    if result is None:
+        raise InputError(f"run {run} has no result yet", mend="mltrainer run")
+    rows = diagnose(result, project.root)
+    config = _config_of(project, run)
+    return [{**row, "changes": suggested_changes([row], config)} for row in rows]
+
+
+def _config_of(project: Project, run: str) -> dict[str, Any]:
+    """Return a run's config; in a fresh clone from the records, where the final training's stands with its run."""
+    config = _json(project.runs_dir / run / JOB_FILE).get("config")
+    if isinstance(config, dict):
+        return config
+    evidence = [record.evidence for phase in PHASES if (record := read_record(project, phase)) and not record.faults]
+    own = [part["config"] for part in evidence if (part.get("run") or {}).get("id") == run and "config" in part]
+    return dict([*own, *(part["config"] for part in evidence if "config" in part), {}][0])

@@ -1,0 +1,91 @@
+"""`mltrainer fork`: a new run that begins with another run's checkpoint, under the present contract, linked to its parent.
+
+It is the only way on where a run cannot be resumed because code, config, data, environment or machine are others. A fork is
+a run to look at, compare and export; no gate takes it for evidence, because its first steps belong to another contract.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mltrainer.checkpointing.manifest import faults, folders, newest_intact, read_manifest
+from mltrainer.configs.loading import validate_values
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError, InputError
+from mltrainer.phases.planning import apply
+from mltrainer.runs.retrain import original_job
+from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE, contract_changes, contract_of, existing_result, run_id
+from mltrainer.runs.launcher import launch
+from mltrainer.project.engine import gates_before
+from mltrainer.gates.machine import LOCK_FILE
+from mltrainer.records.reading import Record
+from mltrainer.workspace import Project, digest, locked, read_json
+
+START_FOLDER = "start"
+
+
+def fork(
+    project: Project, parent: str, step: int | None, assignments: tuple[str, ...], tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Train a new run from a checkpoint of another one; the same fork that was interrupted is gone on with.
+
+    Args:
+        project: The project.
+        parent: The run to begin with.
+        step: The step of the checkpoint; None for the newest intact one.
+        assignments: `KEY=VALUE` changes of the parent's config.
+        tell: Shows progress.
+
+    Returns:
+        `run`, `parent`, `step`, `changes` (what differs from the parent's contract) and the new run's `result`.
+
+    Raises:
+        GateError: Planning's gate does not hold, or the checkpoint is damaged.
+        InputError: There is no such checkpoint, or it does not fit the changed config.
+    """
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        (planning,) = gates_before(project, "baseline")
+        assert planning.record is not None
+        job = original_job(project, parent)
+        config = validate_values(TrainingConfig, *apply(job["config"], assignments, f"the config of run {parent}"))
+        start = _checkpoint(project, parent, step)
+        origin = {"run": parent, "manifest_sha256": digest(read_manifest(start))}
+        contract = {**contract_of(planning.record.data, config), "parent_sha256": digest(origin)}
+        run = run_id(contract)
+        changes = contract_changes(job, contract, config)
+        if existing_result(project, run, contract) is None:
+            _copy(start, project.runs_dir / run / START_FOLDER)
+            own = {"run": run, "parent": parent, "config": config.model_dump(), "contract": contract, "threads": config.threads}
+            launch(project, ORCHESTRATOR, {**job, **own, **_place(project, run, planning.record)}, tell)
+        result = read_json(project.runs_dir / run / RESULT_FILE)
+    return {"run": run, "parent": parent, "step": read_manifest(start)["step"], "changes": changes, "result": result}
+
+
+def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
+    """Return where a fork trains, and under which planning."""
+    folder = project.relative(project.runs_dir / run)
+    return {"folder": folder, "purpose": "train", "code_files": planning.data["source"]["files"], "gate": planning.sha256}
+
+
+def _checkpoint(project: Project, run: str, step: int | None) -> Path:
+    """Return the folder of a run's checkpoint, whose files are what its manifest says."""
+    folder = project.runs_dir / run / "checkpoints"
+    known = {read_manifest(path)["step"]: path for path in folders(folder) if not faults(path)}
+    if step is not None and step not in known:
+        steps = ", ".join(map(str, sorted(known))) or "none"
+        raise InputError(f"run {run} has no intact checkpoint of step {step}; it has {steps}", mend="mltrainer checkpoints list")
+    found = known[step] if step is not None else newest_intact(folder)[0]
+    if found is None:
+        raise GateError(f"run {run} has no intact checkpoint", mend="mltrainer checkpoints verify")
+    return found
+
+
+def _copy(checkpoint: Path, folder: Path) -> None:
+    """Keep the checkpoint with the fork, so that it can be reproduced when the parent has deleted it."""
+    if not (folder / checkpoint.name).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(checkpoint, folder.with_name(f".tmp-{START_FOLDER}") / checkpoint.name)
+        folder.with_name(f".tmp-{START_FOLDER}").rename(folder)

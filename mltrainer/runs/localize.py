@@ -1,0 +1,103 @@
+"""Why two runs of the same config differ: the same steps again in pairs of processes, each pair with one thing changed.
+
+The first pair changes nothing; each later one changes one thing that must not matter. The first pair that differs names
+the kind of the cause, and the two processes' traces name the first thing that differed: samples, module, loss, gradient.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.runs.contract import ORCHESTRATOR
+from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
+from mltrainer.runs.launcher import launch
+from mltrainer.workspace import Project, read_json
+
+TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
+Job = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that the second process of a pair does differently.
+
+    Attributes:
+        kind: What differs when only this was changed, as messages call it.
+        job: Entries of its job.
+        variables: Variables of its environment.
+    """
+
+    kind: str
+    job: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING = Change("chance")
+HASH_SEED = Change("hash order", variables={"PYTHONHASHSEED": HASH_SEEDS[1]})
+MEMORY = Change("unwritten memory", job={"fill_memory": True})
+
+
+def find_cause(
+    project: Project, job: Job, changes: list[Change], from_step: int, tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any] | None:
+    """Return why a job's steps differ from process to process, or None where no pair differed.
+
+    Args:
+        project: The project.
+        job: The training, with `max_steps`; it is run up to eight times, under `.mltrainer/cause`.
+        changes: What to change, one at a time, the likeliest first; `NOTHING` should be the first.
+        from_step: The first step that is traced.
+        tell: Shows progress.
+
+    Returns:
+        `kind` (a key of KINDS), `what` (what differed first), `step`, and `calls`: the project's own lines that use a
+        clock, entropy or threads, which are the likely culprits where nothing was changed.
+    """
+    folder = project.state_dir / "cause"
+    for change in changes:
+        tell({"event": "note", "text": f"looking for the cause: two processes, {_described(change)}"})
+        sides = [_run(project, job, folder / name, from_step, side, tell) for name, side in (("a", NOTHING), ("b", change))]
+        difference = first_difference(*(read_trace(side) for side in sides))
+        if difference is not None:
+            calls = _calls(sides[1]) if change is NOTHING else []
+            return {"kind": _kind(change, calls), **difference, "calls": calls}
+    return None
+
+
+def _described(change: Change) -> str:
+    return "nothing changed" if change is NOTHING else f"only {change.kind} changed"
+
+
+def _run(project: Project, job: Job, folder: Path, from_step: int, change: Change, tell: Any) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    own = {**job, "purpose": "probe", "folder": project.relative(folder), "trace_from": from_step, **change.job}
+    launch(project, ORCHESTRATOR, own, tell, change.variables)
+    return folder
+
+
+def _kind(change: Change, calls: list[dict[str, Any]]) -> str:
+    """Return the kind; where nothing was changed, it is the likeliest of what the project's own code was seen to use."""
+    if change is not NOTHING:
+        return change.kind
+    return next((kind for kind in KINDS if any(call["kind"] == kind for call in calls)), change.kind)
+
+
+def _calls(folder: Path) -> list[dict[str, Any]]:
+    return list(read_json(folder / WITNESS_FILE)["calls"])
+
+
+def read_trace(folder: Path) -> Trace:
+    """Return what a traced process wrote: its samples' and initial weights' digests, then what each step gave."""
+    initial: Trace = [(0, "initial", name, sha) for name, sha in read_json(folder / INITIAL_FILE)["tensors"].items()]
+    try:
+        lines = (folder / TRACE_FILE).read_text("utf-8").splitlines()
+        samples, *steps = [(step, what, name, sha) for step, what, name, sha in map(json.loads, lines)]
+        return [samples, *initial, *steps]
+    except (OSError, ValueError) as error:
+        raise InputError(f"the trace cannot be read: {error}", where=str(folder / TRACE_FILE)) from error

@@ -1,0 +1,197 @@
+"""`mltrainer reproduce`: a recorded run trained again, and what differs where its bits do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.runs.localize import NOTHING, find_cause
+from mltrainer.runs.retrain import original_run, reproduce
+from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.reproducibility import grades
+from mltrainer.reproducibility.causes import sentence
+from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.runs.rebuild import rebuild
+from mltrainer.records.reading import read_record
+from mltrainer.workspace import PHASES, Project, sha256_file
+
+Row = dict[str, Any]
+
+
+def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> Row:
+    """Train a run again and return what `reproduce --json` prints.
+
+    It trains whatever differs from when the run was made, because only the bits show what a difference does; where the
+    changed code or data cannot be trained at all, that is the answer.
+
+    Raises:
+        InputError: The run has not ended, or it is not here.
+        GateError: Its own files are damaged.
+        MltrainerError: Training failed although nothing differs.
+    """
+    result, job = original_run(project, run)
+    _refuse_edited(project, run)
+    known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
+    try:
+        elsewhere = any(row["kind"] == "environment" for row in known)
+        again = reproduce(project, run, tell, steps, to_the_end=elsewhere, seeds=_other_seeds(project, run))
+    except (InputError, GateError) as error:
+        if not known:
+            raise
+        return _answer(run, None, known, error)
+    differences = [*known, *_measured(result, again.result, known)]
+    cause = None if differences else replayed(project, job, again.row["first_divergence"], tell)
+    return {**_answer(run, again.row, differences, None), "cause": cause}
+
+
+def replayed(project: Project, job: Row, divergence: Row | None, tell: Any) -> str | None:
+    """Return why the bits differ although nothing that is recorded does: the step is trained twice more, and traced.
+
+    Args:
+        project: The project.
+        job: The original's.
+        divergence: Where the reproduction differed from it; None where it did not.
+        tell: Shows progress.
+    """
+    if divergence is None:
+        return None
+    again = {**job, "start_of": job["folder"], "max_steps": max(1, divergence["step"])}
+    found = find_cause(project, again, [NOTHING], divergence["step"], tell)
+    return sentence(found) if found else UNDETERMINED
+
+
+def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None, *, as_json: bool) -> int:
+    """Rebuild the environment that planning recorded for a run, reproduce the run there, and return the exit code.
+
+    Raises:
+        InputError: The environment cannot be rebuilt.
+        GateError: The present plan is not the run's.
+    """
+    result, _ = original_run(project, run)
+    environment = _planning(project, "environment")
+    if environment is None or environment_digest(environment) != result["environment_sha256"]:
+        raise GateError(
+            f"the present plan does not hold the environment of run {run}",
+            mend="check out the commit that holds the run's record, then type the same command again",
+        )
+    python = rebuild(project, environment, tell)
+    command = [str(python), "-P", "-m", "mltrainer", "reproduce", run, "--project", str(project.root)]
+    more = [*(["--steps", str(steps)] if steps else []), *(["--json"] if as_json else [])]
+    return subprocess.run([*command, *more], check=False).returncode
+
+
+def holds(found: Row) -> bool:
+    """Return whether a reproduction is one: the same bits, in the same environment."""
+    return bool(found["identical"]) and not any(row["kind"] == "environment" for row in found["differences"])
+
+
+UNDETERMINED = (
+    "undetermined: two further processes agree with each other, so that the original was made with something that is not "
+    "recorded, or the difference is rare"
+)
+_UNTRAINED: Row = {
+    "identical": False,
+    "grade": grades.NOT,
+    "reachable": grades.NUMERICAL,
+    "loss_difference": None,
+    "metric_difference": None,
+    "steps_compared": 0,
+    "first_divergence": None,
+}
+
+
+def _other_seeds(project: Project, run: str) -> list[float]:
+    """Return the metric of a run's config under the fresh seeds that optimization trained it on; none where it did not."""
+    record = read_record(project, "optimization")
+    evidence = record.evidence if record is not None and not record.faults else {}
+    sides = {"baseline": evidence.get("baseline"), "candidate": evidence.get("replay")}
+    side = next((name for name, part in sides.items() if part and part.get("run") == run), None)
+    return [float(value) for value in evidence["comparison"][side]] if side else []
+
+
+def _answer(run: str, row: Row | None, differences: list[Row], error: MltrainerError | None) -> Row:
+    return {
+        "run": run,
+        **{key: (row or _UNTRAINED)[key] for key in _UNTRAINED},
+        "differences": differences,
+        "error": str(error) if error else None,
+        "cause": None,
+    }
+
+
+def _refuse_edited(project: Project, run: str) -> None:
+    """Refuse a run whose result is not the one that a phase's record is bound to.
+
+    Raises:
+        GateError: With both digests.
+    """
+    path = project.runs_dir / run / RESULT_FILE
+    name, found = project.relative(path), sha256_file(path)
+    for phase in PHASES:
+        record = read_record(project, phase)
+        for row in record.data.get("inputs", []) if record and not record.faults else []:
+            if row["path"] == name and row["sha256"] != found:
+                raise GateError(
+                    f"it is not the file that the record of {phase} is bound to: {row['sha256'][:12]} -> {found[:12]}",
+                    where=name,
+                    mend=f"bring the file back, or mltrainer phase run {phase}",
+                )
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def environment_differences(project: Project, result: Row) -> list[Row]:
+    """Return how this machine's environment differs from the run's; one by one where planning's record is the run's."""
+    found = capture(result["threads"])
+    expected, actual = result["environment_sha256"], environment_digest(found)
+    if expected == actual:
+        return []
+    evidence = _planning(project, "environment")
+    if evidence is not None and environment_digest(evidence) == expected:
+        return [dict(row) for row in difference(evidence, found)]
+    return [_row("environment", "all of it (the run was planned before the present plan)", expected[:12], actual[:12])]
+
+
+def data_differences(project: Project, result: Row) -> list[Row]:
+    """Return the data files that are not what they were, where planning's record is the run's."""
+    evidence = _planning(project, "data")
+    rows = evidence["files"] if evidence is not None and evidence["sha256"] == result["data_sha256"] else []
+    return _changed(project, rows, "data")
+
+
+def code_differences(project: Project, result: Row) -> list[Row]:
+    """Return the files of code that are not what the run imported."""
+    return _changed(project, result["code_files"], "code")
+
+
+def _planning(project: Project, key: str) -> Row | None:
+    record = read_record(project, PHASES[0])
+    return record.evidence.get(key) if record is not None and not record.faults else None
+
+
+def _changed(project: Project, rows: Iterable[Row], kind: str) -> list[Row]:
+    paths = {row["path"]: project.root / row["path"] for row in rows}
+    now = {name: sha256_file(path) if path.is_file() else "missing" for name, path in paths.items()}
+    return [_row(kind, r["path"], r["sha256"][:12], now[r["path"]][:12]) for r in rows if now[r["path"]] != r["sha256"]]
+
+
+def _measured(result: Row, again: Row, known: list[Row]) -> list[Row]:
+    """Return what only the training itself could show: other samples, more code, other arithmetic."""
+    found = []
+    if again["data_sha256"] != result["data_sha256"] and not any(row["kind"] == "data" for row in known):
+        found.append(_row("data", "samples and splits", result["data_sha256"][:12], again["data_sha256"][:12]))
+    before = {row["path"] for row in result["code_files"]}
+    found += [_row("code", r["path"], "not imported", r["sha256"][:12]) for r in again["code_files"] if r["path"] not in before]
+    before_libraries, libraries = result.get("libraries") or {}, again.get("libraries") or {}
+    changed = [name for name in libraries if before_libraries.get(name) != libraries[name]]
+    found += [_row("environment", name, str(before_libraries.get(name)), libraries[name]) for name in changed]
+    if again["numerics_class"] != result["numerics_class"]:
+        found.append(_row("environment", "numerics", str(result["numerics_class"]), str(again["numerics_class"])))
+    return found
+
+
+def _row(kind: str, what: str, expected: str, found: str) -> Row:
+    return {"kind": kind, "what": what, "expected": expected, "found": found}

@@ -1,0 +1,195 @@
+"""A recorded run trained again in a fresh process, and compared bit for bit while it trains."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import bits_config
+from mltrainer.errors import GateError, InputError
+from mltrainer.runs.contract import JOB_FILE, ORCHESTRATOR, RESULT_FILE, run_id
+from mltrainer.reproducibility import fingerprint, grades
+from mltrainer.runs.launcher import launch
+from mltrainer.workspace import Project, digest, is_sealed, locked, read_json
+
+JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
+RESULT_KEYS = frozenset(
+    (
+        *("chain", "code_files", "data_sha256", "environment_sha256", "id", "metric", "metrics", "numerics_class", "state"),
+        *("steps", "stop_reason", "threads", "weights_sha256"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A run trained again.
+
+    Attributes:
+        row: What it showed, as records hold it.
+        result: The result of the training itself.
+    """
+
+    row: dict[str, Any]
+    result: dict[str, Any]
+
+
+def original_run(project: Project, run: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the result and the job of a run that has ended, verified as far as a reproduction rests on them.
+
+    Raises:
+        InputError: The run is not here, or has not ended.
+        GateError: One of its files is not what the run wrote.
+    """
+    folder, job = project.runs_dir / run, original_job(project, run)
+    if not (folder / RESULT_FILE).exists():
+        raise InputError(f"run {run} has not ended", mend=_train_again(folder))
+    result = _own_file(project, folder / RESULT_FILE, RESULT_KEYS)
+    if result["state"] not in ("finished", "failed"):
+        raise InputError(f"run {run} is {result['state']}, not finished", mend=_train_again(folder))
+    if not is_sealed(result):
+        raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
+    if result["id"] != run or any(result.get(key) != value for key, value in job["contract"].items()):
+        raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {result['id']}")
+    _verify_chain(project, folder / fingerprint.CHAIN_FILE, result["chain"])
+    return result, job
+
+
+def original_job(project: Project, run: str) -> dict[str, Any]:
+    """Return the job of a run, verified to be the one that it is named by.
+
+    Raises:
+        InputError: The run is not here.
+        GateError: The job is not what was written.
+    """
+    folder = project.runs_dir / run
+    if not (folder / JOB_FILE).exists():
+        raise InputError(
+            f"run {run} is not here: {project.relative(folder)} stays where it was trained", mend=_train_again(folder)
+        )
+    job = _own_file(project, folder / JOB_FILE, JOB_KEYS)
+    if not _is_job_of(run, job):
+        raise _damaged(project, folder / JOB_FILE, f"it is not the job that run {run} is named by")
+    return job
+
+
+def _is_job_of(run: str, job: dict[str, Any]) -> bool:
+    """Return whether a job's config and contract are those that gave the run its name."""
+    config, contract = job["config"], job["contract"]
+    if not isinstance(config, dict) or not isinstance(contract, dict):
+        return False
+    named = run_id(contract) == run and contract.get("config_sha256") == digest(bits_config(config))
+    return named and config.get("threads") == job["threads"]
+
+
+def _own_file(project: Project, path: Path, keys: frozenset[str]) -> dict[str, Any]:
+    try:
+        found = read_json(path)
+    except InputError as error:
+        raise _damaged(project, path, error.message) from error
+    if not isinstance(found, dict) or (missing := sorted(keys - set(found))):
+        raise _damaged(project, path, f"it lacks {', '.join(missing)}" if isinstance(found, dict) else "it holds no mapping")
+    return found
+
+
+def _damaged(project: Project, path: Path, why: str) -> GateError:
+    again = f"bring the file back, or remove {project.relative(path.parent)} and train it again: {_train_again(path.parent)}"
+    return GateError(f"damaged: {why}", where=project.relative(path), mend=again)
+
+
+def _train_again(folder: Path) -> str:
+    """Return the command that trains a run of this folder again."""
+    names = []
+    for name in (JOB_FILE, RESULT_FILE):
+        with contextlib.suppress(InputError, KeyError, TypeError):
+            names.append(str(read_json(folder / name)["phase"]))
+    return f"mltrainer phase run {next(iter(names), 'PHASE')}"
+
+
+def _verify_chain(project: Project, path: Path, expected: Any) -> None:
+    """Raise a `GateError` where a chain is not the one whose head the result holds; the first bad line is named."""
+    lines = fingerprint.read(path)
+    try:
+        head = fingerprint.verify(lines, project.relative(path))
+    except GateError as error:
+        raise _damaged(project, path, f"line {(error.where or '').rpartition(':')[2]}: {error.message}") from error
+    found = {"entries": head.entries, "head": head.value}
+    if found != expected:
+        raise _damaged(project, path, f"its result has {expected}, the file {found}")
+
+
+def reproduce(
+    project: Project, run: str, tell: Any, max_steps: int | None = None, *, to_the_end: bool = False, seeds: Sequence[float] = ()
+) -> Reproduction:
+    """Train a recorded run again in a fresh process and compare the two chains while it trains.
+
+    Args:
+        project: The project.
+        run: The run's id.
+        tell: Shows progress.
+        max_steps: Compare only so many steps.
+        to_the_end: Go on after a difference, because the environment is known to be another; so it is, unasked, where the
+            numerics class is another. The numbers are compared then.
+        seeds: The metric of the same config under other seeds, for the grade.
+
+    Raises:
+        InputError: There is no such finished run.
+        GateError: The run's own files are damaged.
+    """
+    result, job = original_run(project, run)
+    folder = project.state_dir / "reproductions" / run
+    with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
+        shutil.rmtree(folder, ignore_errors=True)
+        again = {
+            **job,
+            "purpose": "reproduction",
+            "folder": project.relative(folder),
+            "compare": project.relative(project.runs_dir / run),
+            "start_of": project.relative(project.runs_dir / run),
+            "max_steps": max_steps,
+            "expected_numerics": result["numerics_class"],
+            "to_the_end": to_the_end,
+        }
+        launch(project, ORCHESTRATOR, again, tell)
+        found = dict(read_json(folder / RESULT_FILE))
+        chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
+        numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
+    reachable = grades.NUMERICAL if to_the_end or found["numerics_class"] != result["numerics_class"] else grades.BITWISE
+    return Reproduction({**reproduction_row(result, found, numbers), "reachable": reachable}, found)
+
+
+def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: Sequence[float]) -> grades.Numbers:
+    name = result["metric"]["name"]
+    left, right = (float((side["metrics"] or {}).get(name, "nan")) for side in (result, again))
+    return grades.Numbers(loss, abs(left - right), seeds)
+
+
+def reproduction_row(result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers) -> dict[str, Any]:
+    """Return what a reproduction showed: the same bits in every step that was compared and the same metrics, or not.
+
+    Args:
+        result: The original's result.
+        again: The reproduction's, which may have ended early: on purpose, or at the first difference.
+        numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
+    """
+    divergence = again["first_divergence"]
+    in_part = again["stop_reason"] == "max_steps"
+    same_end = in_part or all(again[key] == result[key] for key in ("weights_sha256", "metrics"))
+    identical = divergence is None and same_end and again["data_sha256"] == result["data_sha256"]
+    went_on = not identical and again["stop_reason"] == result["stop_reason"] and again["steps"] == result["steps"]
+    return {
+        "run": result["id"],
+        "identical": identical,
+        "grade": grades.BITWISE if identical else grades.grade(numbers) if went_on else grades.NOT,
+        "loss_difference": numbers.loss_difference if went_on else None,
+        "metric_difference": numbers.metric_difference if went_on else None,
+        "steps_compared": again["steps"] if divergence is None else min(again["steps"], divergence["step"]),
+        "first_divergence": divergence,
+        "weights_sha256": again["weights_sha256"],
+        "chain_head": again["chain"]["head"],
+        "wall_s": again["wall_s"],
+    }

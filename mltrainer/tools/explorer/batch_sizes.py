@@ -1,0 +1,119 @@
+"""Micro-batches of rising size: how many samples a second each trains, and how much memory it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mltrainer.errors import is_out_of_memory
+from mltrainer.reproducibility.environment import available_mb
+from mltrainer.tools.explorer.decisions import doubled, needed_mb
+from mltrainer.tools.explorer.stepping import first_steps
+from mltrainer.trainer.session import Session
+
+WARM_UP, LEAST, MOST = 1, 2, 30  # steps of a size that are not timed, and that are timed
+SECONDS = 1.0  # timed at least for the least steps, then until so much time has gone by
+
+
+def try_sizes(session: Session) -> dict[str, Any]:
+    """Return why no larger size was tried; each measured one is sent as an event, which outlives this process.
+
+    A size is only tried while what it will need, as the sizes before it show, is within the page's share of the memory.
+    """
+    limit = session.job["settings"]["memory_share"] * memory_mb(session.config.device)
+    rows: list[dict[str, Any]] = []
+    for size in doubled(session.job["asked"]["first"], session.plan.samples):
+        if rows and needed_mb(rows) > limit:
+            return {"limit_mb": limit, "stopped": f"{size} would take about {needed_mb(rows):,.0f} of {limit:,.0f} MiB"}
+        try:
+            rows.append(_measured(session, size))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return {"limit_mb": limit, "stopped": f"{size} does not fit into the memory"}
+        session.events.send("size", **rows[-1])
+    return {"limit_mb": limit, "stopped": f"twice as many would be more than the {session.plan.samples:,} training samples"}
+
+
+def _measured(session: Session, size: int) -> dict[str, Any]:
+    device = session.config.device
+    _forget_peak(device)
+    step_s = step_seconds(_timed(session, size), size, in_bursts=session.readers > 0)
+    row = {"batch_size": size, "step_us": step_s * 1e6, "samples_per_s": size / step_s, "peak_mb": peak_mb(device)}
+    text = f"batch size {size}: {row['samples_per_s']:,.0f} samples/s, {row['peak_mb']:,.0f} MiB at most"
+    session.events.send("note", text=text)
+    return row
+
+
+def step_seconds(times: list[tuple[int, float]], size: int, in_bursts: bool) -> float:
+    """Return the seconds of a full step: the median, or where samples come in bursts what all of them together took.
+
+    Args:
+        times: The samples and the duration of each step.
+        size: The samples of a full step; an epoch's last may be smaller.
+        in_bursts: Whether processes read the samples: they end their batches together, so that most steps wait for none.
+    """
+    if in_bursts:
+        return size * sum(seconds for _, seconds in times) / sum(samples for samples, _ in times)
+    return statistics.median(seconds for samples, seconds in times if samples == size)
+
+
+def _timed(session: Session, size: int) -> list[tuple[int, float]]:
+    """Return samples and duration of real steps of one micro-batch, data included, after some that are not timed."""
+    plan = dataclasses.replace(session.plan, batch_size=size, accumulate=1)
+    warm_up = max(WARM_UP, session.readers * session.config.loader.prefetch)  # what was read ahead while the first step began
+    found: list[tuple[int, float]] = []
+    at = _now(session.config.device)
+    for number, step in enumerate(first_steps(session, warm_up + MOST * max(1, session.readers), plan), 1):
+        session.trainer.stepper.take(number, session.config.optimizer.lr, step)
+        session.stop_signal()
+        before, at = at, _now(session.config.device)
+        if number > warm_up:
+            found.append((len(step.ids), at - before))
+        full = [seconds for samples, seconds in found if samples == size]
+        if len(full) >= LEAST and sum(full) > SECONDS:
+            break
+    return found
+
+
+def _now(device: str) -> float:
+    """Return the time after which the device has nothing left to do."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def memory_mb(device: str) -> float:
+    """Return the memory in MiB that this process has or may still take, on its device."""
+    if device == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        return (free + torch.cuda.memory_reserved()) / 2**20
+    return available_mb() + _status_mb("VmRSS")
+
+
+def peak_mb(device: str) -> float:
+    """Return the most memory in MiB that this process took since its peak was last forgotten, on its device."""
+    return torch.cuda.max_memory_reserved() / 2**20 if device == "cuda" else _status_mb("VmHWM")
+
+
+def _forget_peak(device: str) -> None:
+    """Begin to measure the peak anew; memory that is kept for later is given back first."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status_mb(name: str) -> float:
+    """Return an entry of Linux' account of this process, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))

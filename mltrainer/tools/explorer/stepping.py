@@ -1,0 +1,18 @@
+"""Real training steps, as many as asked for, whatever the config's number of epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+
+from mltrainer.trainer.data.addresses import Plan, Step, training_steps
+from mltrainer.trainer.session import Session
+
+
+def first_steps(session: Session, count: int, plan: Plan | None = None) -> Iterator[Step]:
+    """Yield the first `count` steps of a plan, the config's own by default, with as many epochs as they take."""
+    plan = plan or session.plan
+    enough = dataclasses.replace(plan, epochs=math.ceil(count / plan.steps_per_epoch))
+    return itertools.islice(training_steps(session.task.split("train"), enough, session.config, 0), count)

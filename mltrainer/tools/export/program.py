@@ -1,0 +1,192 @@
+"""One export job, from a run's checkpoint to a folder that can be deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import mltrainer
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, write_deployment
+from mltrainer.checkpointing.export import FORMATS, Inputs, export
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError, InputError
+from mltrainer.reproducibility import determinism, seeds
+from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.tools.program import Events
+from mltrainer.trainer.data.addresses import Batch, evaluation_batches
+from mltrainer.trainer.evaluation import measure
+from mltrainer.workspace import locked, machine_faults, plain, read_json, write_json
+
+RESULT_FILE = "result.json"
+TEST_FILE = "test.json"
+
+
+def work(job: dict[str, Any], events: Events) -> int:
+    """Run one job; the tool's entry point."""
+    result = export_run(job)
+    for row in result["exports"]:
+        told = f"agrees within {row['relative_difference']:.2g}" if row["agrees"] else row["reason"]
+        events.send("note", text=f"{row['format']}: {row['state']}, {told}")
+    return 0
+
+
+def export_run(job: dict[str, Any]) -> dict[str, Any]:
+    """Export a run's checkpoint.
+
+    Args:
+        job: `run`; `run_folder`; `checkpoint` (the folder of one); `config`; `out`, where the model goes; `formats`,
+            `samples` and `tolerance` as in the production template; `test`, whether the test split is measured; `trained`,
+            whether the trained weights go out where averaged ones are delivered; `folder`, where `result.json` goes. Paths
+            are relative to the project, which is the current folder.
+
+    Returns:
+        exports (rows of `export.export`), inference (what the task says of its inputs and outputs), test (samples, metrics) and
+        weights_sha256.
+
+    Raises:
+        GateError: The checkpoint is damaged, or not the one of the run's result; or the data is another.
+        InputError: The task calls its model with something else than tensors.
+    """
+    root = Path.cwd()
+    with locked(root / job["folder"] / "lock", f"the export of run {job['run']}"):
+        result = _export(job, root)
+        write_json(root / job["folder"] / RESULT_FILE, result)
+    return result
+
+
+def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
+    config = TrainingConfig.model_validate(job["config"])
+    tree, manifest = load(root / job["checkpoint"], recorded_files(root, job))
+    task, model = _open(config, root)
+    _check_data(task, manifest)
+    state = tree["model"] if job.get("trained") else delivered(tree)
+    model.load_state_dict(state, strict=True)
+    model.to(config.device).eval()
+    test = measure_test(job, root, task, model, config)
+    inputs = model_inputs(task, model, config, job["samples"])
+    model.cpu()
+    out = root / job["out"]
+    _remove_earlier(out)
+    exports = export(model, inputs, job["formats"], out, job["tolerance"], inputs)
+    weights = weights_sha256(state)
+    inference = task.task.inference()
+    write_deployment(out, exports, inference, job["config"], _origin(job, manifest, weights))
+    return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
+
+
+def _remove_earlier(out: Path) -> None:
+    """Remove the models that an earlier export's manifest names; first the checksums, which claim that files are complete."""
+    try:
+        named = {row["format"] for row in read_json(out / MANIFEST_FILE)["exports"]}
+    except (InputError, KeyError, TypeError):  # nothing was exported here, and another's model of such a name is left alone
+        named = set()
+    with machine_faults(str(out)):
+        (out / CHECKSUMS_FILE).unlink(missing_ok=True)
+        for made in (made for name, made in FORMATS.items() if name in named):
+            (out / made.file).unlink(missing_ok=True)
+            (out / f"{made.file}.data").unlink(missing_ok=True)
+
+
+def recorded_files(root: Path, job: dict[str, Any]) -> dict[str, str]:
+    """Return the digests that the run's result recorded for the checkpoint's files; none while there is no result."""
+    path = root / job["run_folder"] / RESULT_FILE
+    checkpoints = read_json(path)["checkpoints"] if path.exists() else []
+    rows: list[dict[str, Any]] = next((row["files"] for row in checkpoints if row["path"] == job["checkpoint"]), [])
+    return {Path(row["path"]).name: row["sha256"] for row in rows}
+
+
+def _open(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Module]:
+    """Return the task and a new model, seeded as training does."""
+    determinism.switch_on(config.threads)
+    seeds.seed_everything(seeds.key(config.data_seed, "task"))
+    task = open_task(config, root)
+    seeds.seed_everything(seeds.key(config.seed, "model"))
+    return task, task.task.model()
+
+
+def _check_data(task: OpenTask, manifest: dict[str, Any]) -> None:
+    """Refuse data other than the checkpoint's: preprocessing and the comparison's samples would be others.
+
+    Raises:
+        GateError: With both digests.
+    """
+    expected = manifest.get("contract", {}).get("data_sha256")
+    if expected is not None and expected != task.data_sha256:
+        raise GateError(
+            f"the data is not what the checkpoint was trained on: expected {expected[:12]}, found {task.data_sha256[:12]}",
+            mend="bring the data back, or train again from planning on",
+        )
+
+
+def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict[str, Any]:
+    """Return where the model comes from, for its own manifest."""
+    kept = {key: manifest.get(key) for key in ("step", "epoch", "metrics", "contract")}
+    made = {"mltrainer": mltrainer.__version__, "run": job["run"], "checkpoint": job["checkpoint"]}
+    return {**made, "weights_sha256": weights, **kept}
+
+
+# --- the test split -----------------------------------------------------------------------------
+
+
+def measure_test(job: dict[str, Any], root: Path, task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any]:
+    """Return the number of test samples and the metrics over them; the run's file says from then on that it was tested."""
+    if not job["test"]:
+        return {"samples": 0, "metrics": {}}
+    samples = task.open_test()
+    found = {"samples": len(samples), "metrics": plain(measure(task.task, model, config, samples, "test"))}
+    write_json(root / job["run_folder"] / TEST_FILE, found)
+    model.eval()
+    return found
+
+
+# --- real inputs --------------------------------------------------------------------------------
+
+
+def model_inputs(task: OpenTask, model: nn.Module, config: TrainingConfig, count: int) -> Inputs:
+    """Return what the task calls its model with for the first validation samples, on the CPU.
+
+    Raises:
+        InputError: It calls it with something else than tensors whose first dimension is the samples, or only parts of it.
+    """
+    samples = task.split("validation")
+    positions = np.arange(min(count, len(samples)))
+    calls = list(_calls(task, model, evaluation_batches(samples, positions, config, "validation")))
+    if not calls:
+        what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
+        raise InputError(what, mend="give the model a forward() of its own, and let your task's call model(...)")
+    columns = [torch.cat(parts).cpu() for parts in zip(*calls, strict=True)]
+    if not columns or any(len(column) != len(positions) for column in columns):
+        shapes = [list(column.shape) for column in columns]
+        raise InputError(f"expected a model that reads tensors with samples first; for {len(positions)} samples it got {shapes}")
+    return tuple(columns)
+
+
+@torch.no_grad()
+def _calls(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list[Inputs]:
+    """Return the arguments of the model's first call for each batch."""
+    seen: list[Inputs] = []
+
+    def note(_module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if named or not all(isinstance(x, Tensor) and x.dim() for x in arguments):
+            found = [type(x).__name__ for x in arguments] + [f"{key}=" for key in named]
+            mend = "let your task's forward() call the model with positional tensors"
+            raise InputError(f"a model that is exported is called with tensors only, found {', '.join(found)}", mend=mend)
+        seen.append(arguments)
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        calls = []
+        for batch in batches:
+            seen.clear()
+            task.task.forward(model, batch)
+            calls += seen[:1]
+    finally:
+        handle.remove()
+    return calls

@@ -1,0 +1,67 @@
+"""One training job from its file to its result: the same bits whatever should not matter."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import MltrainerError, StoppedError
+from mltrainer.reproducibility.secrets import redact
+from mltrainer.tools.program import Events, StopSignals
+from mltrainer.trainer.data.workers import Limits
+from mltrainer.trainer.result import build_result
+from mltrainer.trainer.session import Session
+from mltrainer.workspace import clear_temporary, locked, seal, write_json
+
+ERROR_FILE = "error.json"
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+
+
+def work(job: dict[str, Any], events: Events) -> int:
+    """Run one job; the tool's entry point.
+
+    Raises:
+        MltrainerError: The job was refused, or a signal stopped it.
+    """
+    result = run_job(job, events, StopSignals(events))
+    if result["stop_reason"] == "signal":
+        cause, is_saved = result["interruptions"][-1]["cause"], job["purpose"] == "train"
+        place = f"step {result['steps']} of {result['planned_steps']}" + ("; the state is saved" if is_saved else "")
+        then = "to go on" if is_saved else "to start afresh"
+        raise StoppedError(
+            f"stopped by {cause} at {place}", exit_code=EXIT_CODES[cause], mend=f"type the same command again {then}"
+        )
+    return 0
+
+
+def run_job(job: dict[str, Any], events: Events, stop_signal: Callable[[], str | None]) -> dict[str, Any]:
+    """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`."""
+    started = time.perf_counter()
+    folder = Path.cwd() / job["folder"]
+    with locked(folder / "lock", f"run {job['run']}"), _noting_errors(folder / ERROR_FILE):
+        clear_temporary(folder)
+        session = Session(job, folder, events, stop_signal)
+        session.prepare()
+        outcome = session.train()
+        result = build_result(session, outcome, started)
+        if "measure_loader" in job:
+            result["loader"] = session.measure_loader(Limits(**job["measure_loader"]))
+        result = seal(result)
+        write_json(folder / "result.json", result)
+        session.task.close()
+    return result
+
+
+@contextlib.contextmanager
+def _noting_errors(path: Path) -> Iterator[None]:
+    """Write the error that ends a block to a file, by which the run is known to have failed, not to wait."""
+    path.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(MltrainerError):
+            write_json(path, {"error": redact(str(error))})
+        raise

@@ -1,0 +1,154 @@
+"""Samples of a data set that is not in memory: read here or by worker processes, the same either way, and moved to the device."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, MachineError, MltrainerError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.opening import Samples
+from mltrainer.tasks.user_code import user_code
+
+Batch = tuple[Tensor, ...]
+Address = tuple[int, int]
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+AGAIN = "then type the same command again"
+
+
+def make_loader(
+    samples: Samples,
+    config: TrainingConfig,
+    purpose: str,
+    addresses: Iterable[list[Address]],
+    *,
+    keep_workers: bool = False,
+    timeout_s: float = 0,
+) -> DataLoader[Any]:
+    """Return a loader; its settings decide when a sample is read and by which process, never what it is.
+
+    Args:
+        samples: With a data set.
+        config: Seed, device and loader.
+        purpose: What addresses the samples' draws.
+        addresses: (epoch, position) of each sample of each batch; with a length.
+        keep_workers: Whether worker processes stay when the batches have been read, for the next time.
+        timeout_s: How long a batch of a worker may take; 0 for ever.
+    """
+    own = torch.Generator().manual_seed(seeds.key(config.seed, "loader"))  # else iterating draws from the global generator
+    workers: dict[str, Any] = {"num_workers": config.loader.processes}
+    if config.loader.processes:
+        workers |= {"prefetch_factor": config.loader.prefetch, "persistent_workers": keep_workers, "timeout": timeout_s}
+        workers["worker_init_fn"] = _end_with_the_reader if sys.platform == "linux" else None
+    return DataLoader(
+        _Addressed(samples, config.seed, purpose),
+        batch_sampler=addresses,
+        collate_fn=_collate,
+        pin_memory=config.loader.pin_memory and config.device == "cuda",
+        generator=own,
+        **workers,
+    )
+
+
+def _end_with_the_reader(_worker: int) -> None:
+    """Have the system end this worker when the process that it reads for dies; one that hangs would never notice."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def batches_of(loader: DataLoader[Any], device: torch.device) -> Iterator[Batch]:
+    """Yield a loader's batches on a device.
+
+    Raises:
+        InputError: The user's data set failed; with its file and line, whichever process that was in.
+        MachineError: The disk failed.
+    """
+    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    batches = iter(loader)
+    while (batch := _next(batches)) is not None:
+        if isinstance(batch, _Fault):
+            raise batch.error()
+        yield _moved(batch, device, stream)
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """Return the next batch, or None; read here, it has one thread for an operation as in a worker: bits depend on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return next(batches, None)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _moved(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -> Batch:
+    """Return a batch on a device.
+
+    A GPU copies it on a stream of its own, while it still computes the steps before: the loop queues them and does not wait.
+    """
+    parts = batch if isinstance(batch, (tuple, list)) else (batch,)
+    if stream is None:
+        return tuple(part.to(device) if isinstance(part, Tensor) else part for part in parts)
+    with torch.cuda.stream(stream):
+        moved = tuple(part.to(device, non_blocking=True) if isinstance(part, Tensor) else part for part in parts)
+    current = torch.cuda.current_stream(device)
+    current.wait_stream(stream)
+    for part in moved:
+        if isinstance(part, Tensor):
+            part.record_stream(current)
+    return moved
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What went wrong with a sample, in place of its batch: an exception would leave its file and line in the worker."""
+
+    kind: type[MltrainerError]
+    message: str
+    where: str | None
+    mend: str
+
+    def error(self) -> MltrainerError:
+        return self.kind(self.message, where=self.where, mend=self.mend)
+
+
+class _Addressed(Dataset[Any]):
+    """A map-style data set whose samples draw from generators keyed by (seed, purpose, epoch, sample id)."""
+
+    def __init__(self, samples: Samples, seed: int, purpose: str) -> None:
+        assert samples.dataset is not None
+        self.ids, self.dataset, self.seed, self.purpose = samples.ids, samples.dataset, seed, purpose
+        self.root = Path.cwd()
+
+    def __getitem__(self, address: Address) -> Any:
+        epoch, position = address
+        name = int(self.ids[position])
+        seeds.seed_everything(seeds.key(self.seed, self.purpose, epoch, name))
+        try:
+            with user_code(self.root, f"sample {name} of your data set"):
+                return self.dataset[position]
+        except InputError as error:
+            return _Fault(InputError, error.message, error.where, f"mend your code, {AGAIN}")
+        except OSError as error:  # the machine's
+            return _Fault(MachineError, error.strerror or str(error), str(error.filename or ""), f"check the disk, {AGAIN}")
+
+
+def _collate(rows: list[Any]) -> Any:
+    """Return samples as one batch, or the first fault among them."""
+    fault = next((row for row in rows if isinstance(row, _Fault)), None)
+    if fault is not None:
+        return fault
+    try:
+        return default_collate(rows)
+    except Exception as error:
+        what = f"the samples of your data set do not make one batch: {error}"
+        return _Fault(InputError, what, None, f"give every sample the same shapes and types, {AGAIN}")

@@ -1,0 +1,177 @@
+"""A run's result: what the phases' records, reports and gates are computed from."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import time
+from typing import Any
+
+import torch
+
+from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.errors import GateError
+from mltrainer.reproducibility import determinism
+from mltrainer.reproducibility.code import imported_files
+from mltrainer.trainer.evaluation import as_numbers, outputs
+from mltrainer.trainer.updates.groups import parameter_groups
+from mltrainer.trainer.stages import Outcome
+from mltrainer.trainer.updates.precision import choose
+from mltrainer.trainer.session import Session
+from mltrainer.trainer.stopping import best_row
+
+STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed"}
+
+
+def build_result(session: Session, outcome: Outcome, started: float) -> dict[str, Any]:
+    """Return a run's result; its metrics are those of the best checkpoint, measured again as read from the disk.
+
+    Args:
+        session: The process's work.
+        outcome: How training ended.
+        started: `time.perf_counter()` when the process began.
+    """
+    identity = _identity(session)
+    checked_at = time.perf_counter()
+    checkpoints, evaluation = verify_checkpoints(session)
+    now = time.perf_counter()
+    return {
+        **identity,
+        **_progress(session, outcome),
+        **_quality(session, outcome),
+        "checkpoints": checkpoints,
+        "evaluation": evaluation,
+        "time_s": _times(outcome, now - started, now - checked_at),
+        "wall_s": now - started,
+        "step_time_us": session.trainer.recorder.timings.summary(),
+        "step_pace_us": session.trainer.recorder.timings.pace_us(session.readers),
+        "shortest_step_us": session.trainer.recorder.timings.shortest_us(),
+        "memory": _memory(session.config.device),
+        "gpu": session.gpu.summary(),
+    }
+
+
+def _identity(session: Session) -> dict[str, Any]:
+    """What the run is, and what its bits are a function of."""
+    job, config = session.job, session.config
+    code = imported_files(session.root)
+    now = {row["path"]: row["sha256"] for row in code}
+    as_contracted = all(now.get(row["path"], row["sha256"]) == row["sha256"] for row in job.get("code_files") or [])
+    return {
+        "schema": 1,
+        "id": job["run"],
+        "phase": job["phase"],
+        "purpose": job["purpose"],
+        "parent": job.get("parent"),
+        "gate": job.get("gate"),
+        **session.contract,
+        "code_files": code,
+        "code_as_contracted": as_contracted,
+        "weights_sha256": weights_sha256(session.model.state_dict()),
+        "init_sha256": session.init_sha256,
+        "draws": session.draws,
+        "determinism": determinism.read_back(config.device),
+        "seed": config.seed,
+        "device": config.device,
+        "threads": config.threads,
+        "numerics": config.numerics,
+        "precision": dataclasses.asdict(choose(config.precision, config.device)),
+        "libraries": session.libraries,
+        "rehearsal": session.rehearsal,
+        "data": session.task.facts() if job["purpose"] == "probe" else None,
+    }
+
+
+def _progress(session: Session, outcome: Outcome) -> dict[str, Any]:
+    """How far the run came, and how it ended."""
+    trainer, plan = session.trainer, session.plan
+    cut_short = outcome.reason == "epochs" and trainer.step < plan.steps
+    return {
+        "state": STATES.get(outcome.reason, "finished"),
+        "stop_reason": "max_steps" if cut_short else outcome.reason,
+        "steps": trainer.step,
+        "epochs": plan.place(trainer.step)[0] + 1 if trainer.step else 0,
+        "planned_steps": plan.steps,
+        "planned_epochs": plan.epochs,
+        "batch_size": plan.batch_size,
+        "accumulate": plan.accumulate,
+        "train_samples": plan.samples,
+        "measured_samples": session.trainer.measured_samples(),
+        "chain": {"entries": trainer.recorder.head.entries, "head": trainer.recorder.head.value},
+        "interruptions": session.earlier_causes + outcome.interruptions,
+        "first_divergence": outcome.divergence,
+        "nonfinite": outcome.nonfinite,
+    }
+
+
+def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
+    """What was learned."""
+    trainer, config = session.trainer, session.config
+    best = best_row(trainer.history, config.metric)
+    return {
+        "metric": config.metric.model_dump(),
+        "saved": config.checkpoint.model_dump(),
+        "best": _summary(best),
+        "final": _summary(trainer.history[-1] if trainer.history else None),
+        "metrics": flat_metrics(best),
+        "history": trainer.history,
+        "layers": trainer.layers,
+        "groups": parameter_groups(config.optimizer, session.model),
+        "first_loss": trainer.recorder.first_loss,
+        "parameters": sum(p.numel() for p in session.model.parameters()),
+    }
+
+
+def _summary(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if row is None else {key: row[key] for key in ("epoch", "step", "validation", "train", "trained") if key in row}
+
+
+def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
+    """Return a history row's metrics by name; those of the training set begin with `train_`."""
+    if row is None:
+        return {}
+    return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}
+
+
+def _times(outcome: Outcome, wall_s: float, verify_s: float) -> dict[str, float]:
+    measured = {"train": outcome.train_s, "evaluate": outcome.evaluate_s, "checkpoint": outcome.checkpoint_s, "verify": verify_s}
+    return {"setup": wall_s - sum(measured.values()), **measured}
+
+
+def _memory(device: str) -> dict[str, float | None]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    on_device = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
+    return {"peak_rss_mb": peak, "device_peak_mb": on_device}
+
+
+def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Read the kept checkpoints back from the disk, and measure the best one again.
+
+    Returns:
+        One row per checkpoint - `verified` only where its files match and, for the best, the measured metrics
+        are the recorded ones bit for bit - and the evaluation of the best model (confusion matrix or residuals).
+    """
+    if session.job["purpose"] != "train":
+        return [], None
+    rows, evaluation = [], None
+    for row in session.checkpoints.rows(session.root):
+        try:
+            tree, _ = session.checkpoints.load(row["step"])
+        except GateError:
+            rows.append({**row, "verified": False})
+            continue
+        verified = tree["step"] == row["step"]
+        if "best" in row["roles"]:
+            same, evaluation = _measure_again(session, tree)
+            verified = verified and same
+        rows.append({**row, "verified": verified})
+    return rows, evaluation
+
+
+def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
+    trainer, task = session.trainer, session.task
+    session.model.load_state_dict(delivered(tree), strict=True)
+    found, targets, loss = outputs(task.task, session.model, session.config, task.split("validation"), "validation")
+    measured = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
+    recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
+    return repr(measured) == repr(recorded), task.task.evaluation(found, targets)

@@ -1,0 +1,360 @@
+"""One process's work on one run: seeds, task, model, the checkpoint to continue from, and the sinks of the loop."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.manifest import folders
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError, InputError
+from mltrainer.reproducibility import determinism, fingerprint, seeds
+from mltrainer.reproducibility.numerics import libraries, numerics_class
+from mltrainer.tasks.opening import OpenTask, check_model, open_task
+from mltrainer.tools.program import Events
+from mltrainer.trainer.data.addresses import Plan, plan_for
+from mltrainer.trainer.callbacks import Callbacks
+from mltrainer.trainer.evaluation import measure
+from mltrainer.trainer.data.workers import Limits, workers_needed
+from mltrainer.trainer.gpu import GpuWatch
+from mltrainer.trainer.updates.gradients import clipped_above
+from mltrainer.trainer.stages import Outcome, Sinks, Trainer
+from mltrainer.trainer.preparing import compiled_with, prepare_model
+from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
+from mltrainer.trainer.saving import Checkpoints
+from mltrainer.trainer.tracing import Tracer
+from mltrainer.workspace import machine_faults, plain, read_json, write_json
+
+EVENTS_FILE = "events.jsonl"
+INITIAL_FILE = "initial.json"
+START_FOLDER = "start"  # holds the one checkpoint that a fork begins with
+PROGRESS_S = 0.5  # progress is sent at most twice a second
+REHEARSAL_SAMPLES = 512
+
+
+class Session:
+    """One process's work on one run.
+
+    Args:
+        job: The run's config and contract, and what this process is for.
+        folder: The run's folder.
+        events: Where progress goes.
+        stop_signal: Tells of SIGINT and SIGTERM.
+    """
+
+    def __init__(self, job: dict[str, Any], folder: Path, events: Events, stop_signal: Callable[[], str | None]) -> None:
+        self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
+        self.root = Path.cwd()
+        self.config = TrainingConfig.model_validate(job["config"])
+        self.earlier_causes: list[dict[str, Any]] = []
+        self._progress_at = 0.0
+
+    def prepare(self) -> None:
+        """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
+        config = self.config
+        determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
+        self._tracer = self._begin_trace()
+        seeds.seed_everything(seeds.key(config.data_seed, "task"))
+        self.task: OpenTask = open_task(config, self.root)
+        self.callbacks = Callbacks(config, self.root)
+        self.draws = seeds.first_draws(config.seed)
+        seeds.seed_everything(seeds.key(config.seed, "model"))
+        self.model: nn.Module = self.task.task.model()
+        check_model(self.task, self.model)
+        self.model.to(config.device)
+        self.init_sha256 = self._note_initial_weights()
+        prepare_model(self.model, config)
+        compiler = compiled_with(config)
+        self.libraries = {**libraries(), **compiler}
+        self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device, *compiler.values())}
+        self._check_contract()
+        self.plan: Plan = plan_for(config, len(self.task.split("train")))
+        trainable = sum(p.requires_grad for p in self.model.parameters())
+        recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clipped_above(config))
+        sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
+        max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, max_steps, stops)
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, self.job["run"])
+        if self._tracer is not None:
+            self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
+        self._rehearse_evaluation()
+        self._expected = self._expected_chain()
+        self._restore()
+        self.gpu = GpuWatch(config.device)
+
+    def _begin_trace(self) -> Tracer | None:
+        """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
+        first_step = self.job.get("trace_from")
+        return None if first_step is None else Tracer(self.folder, self.root, first_step)
+
+    def _note_initial_weights(self) -> str:
+        """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""
+        state = self.model.state_dict()
+        tensors = {name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()}
+        trainable = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        write_json(self.folder / INITIAL_FILE, {"tensors": tensors, "trainable": trainable})
+        return weights_sha256(state)
+
+    def _check_contract(self) -> None:
+        """Refuse data other than the contract's; a reproduction goes on, and shows what the other data changes.
+
+        Raises:
+            GateError: The data changed since planning.
+        """
+        expected = self.contract.get("data_sha256")
+        self.contract["data_sha256"] = self.task.data_sha256
+        if expected not in (None, self.task.data_sha256) and self.job["purpose"] != "reproduction":
+            raise GateError(
+                f"the data is not what planning recorded: expected {expected[:12]}, found {self.task.data_sha256[:12]}",
+                mend="bring the data back, or record the new data with `mltrainer phase run planning`",
+            )
+
+    def _stops_at_difference(self) -> bool:
+        """Return whether bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
+        same = self.job.get("expected_numerics") in (None, self.contract["numerics_class"])
+        return same and not self.job.get("to_the_end")
+
+    def _rehearse_evaluation(self) -> None:
+        """Measure a few validation samples first, so that a metric that is missing or fails is known before training.
+
+        Raises:
+            InputError: The config's metric, or one of its criteria, is none of what the task measures.
+        """
+        validation = self.task.split("validation")
+        positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
+        begun = time.perf_counter()
+        measured = measure(self.task.task, self.model, self.config, validation, "validation", positions)
+        self.rehearsal = {"samples": len(positions), "seconds": time.perf_counter() - begun}
+        _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
+        _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
+
+    def _expected_chain(self) -> list[str]:
+        """Return the lines of the run that is reproduced; none for a run of its own."""
+        if not self.job.get("compare"):
+            return []
+        path = self.root / self.job["compare"] / fingerprint.CHAIN_FILE
+        lines = fingerprint.read(path)
+        fingerprint.verify(lines, f"{self.job['compare']}/{fingerprint.CHAIN_FILE}")
+        return lines
+
+    def _restore(self) -> None:
+        if not self._keeps_checkpoints:
+            self._take_over_start()
+            return
+        self.earlier_causes = self._read_causes()
+        found = self.checkpoints.newest(self.events)
+        if found is None:
+            self._start_afresh()
+            return
+        tree, manifest = found
+        if self.job["purpose"] == "train":
+            self.checkpoints.refuse_other_contract(manifest)
+        self._go_on_from(tree)
+        if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
+            self.earlier_causes.append({"step": self.trainer.step, "cause": "killed"})
+        self._log("resume", **self.earlier_causes[-1])
+        self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
+
+    def _go_on_from(self, tree: dict[str, Any]) -> None:
+        """Restore a checkpoint of this run.
+
+        Raises:
+            InputError: A new model has other tensors than the trained one.
+        """
+        made, trained = ({k: t.shape for k, t in state.items()} for state in (self.model.state_dict(), tree["model"]))
+        if others := sorted(name for name in made | trained if made.get(name) != trained.get(name)):
+            raise InputError(
+                f"a new model does not have the tensors of the trained one: {', '.join(others[:3])}",
+                where="task.use",
+                mend="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
+            )
+        self.trainer.restore(tree)
+
+    def _start_afresh(self) -> None:
+        """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
+        if (self.folder / fingerprint.CHAIN_FILE).exists():
+            self.earlier_causes.append({"step": 0, "cause": "killed"})
+        for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        self._take_over_start()
+
+    def _take_over_start(self) -> None:
+        """Begin where a fork begins: with a checkpoint of its parent, under a contract of its own.
+
+        Raises:
+            InputError: The checkpoint does not fit the config.
+            GateError: It is damaged.
+        """
+        folder = self.root / self.job.get("start_of", self.job["folder"]) / START_FOLDER
+        if not folder.is_dir():
+            return
+        (path,) = folders(folder)
+        tree, manifest = load(path, None)
+        epoch = self.plan.place(tree["step"])[0] + 1
+        if tree["step"] >= self.plan.steps and epoch == manifest["epoch"]:
+            raise InputError(
+                f"step {tree['step']} of the parent leaves nothing to train: the config ends after epoch {self.plan.epochs}",
+                where="epochs",
+                mend=f"fork with more epochs, such as --set epochs={2 * epoch}, or with an earlier --step",
+            )
+        if tree["step"] >= self.plan.steps or epoch != manifest["epoch"]:
+            raise InputError(
+                f"step {tree['step']} lay in epoch {manifest['epoch']} of the parent and would lie in epoch {epoch} of "
+                f"{self.plan.epochs} here: number of samples, batch size and accumulation must be the parent's",
+                mend="fork with the parent's batch_size and accumulate, or train a new run",
+            )
+        try:
+            self.trainer.take_over(tree)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise InputError(
+                f"the parent's checkpoint does not fit this config: {error}", mend="fork without changing that"
+            ) from error
+        self.events.send("note", text=f"begins with step {tree['step']} of run {manifest['run']}")
+
+    def _read_causes(self) -> list[dict[str, Any]]:
+        causes = [e for e in read_events(self.folder) if e["event"] in ("stopped", "resume")]
+        steps: dict[int, dict[str, Any]] = {}
+        for event in causes:
+            steps.setdefault(event["step"], {"step": event["step"], "cause": event["cause"]})
+        return list(steps.values())
+
+    # --- sinks ---
+
+    @property
+    def _keeps_checkpoints(self) -> bool:
+        return self.job["purpose"] == "train" or bool(self.job.get("resumable"))
+
+    def _save(self, tree: dict[str, Any], step: int, must_stay: bool) -> None:
+        if self._keeps_checkpoints:
+            self.checkpoints.submit(tree, step, self.trainer.history, must_stay)
+            self.callbacks.checkpoint(step)
+
+    def _row(self, row: dict[str, Any]) -> None:
+        self._log("row", **row)
+        self.callbacks.evaluation(row)
+        shown = {f"validation_{name}": value for name, value in row["validation"].items()}
+        self.events.send(
+            "row",
+            epoch=row["epoch"],
+            epochs=self.plan.epochs,
+            step=row["step"],
+            steps=self.plan.steps,
+            train_loss=row["train_loss"],
+            metric=self.config.metric.name,
+            **shown,
+        )
+
+    def _progress(self, step: int, loss: float) -> None:
+        self.callbacks.steps(self.trainer.recorder.fetched)
+        now = time.perf_counter()
+        if now - self._progress_at >= PROGRESS_S:
+            self._progress_at = now
+            rate = self.trainer.recorder.timings.rate()
+            place = {"epoch": self.plan.place(step)[0] + 1, "epochs": self.plan.epochs, "step": step}
+            self.events.send("progress", **place, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
+
+    def _compare(self, lines: list[str]) -> dict[str, Any] | None:
+        if not self._expected or not lines:
+            return None
+        end = self.trainer.recorder.head.entries
+        found = fingerprint.first_divergence(self._expected[end - len(lines) : end], lines)
+        return {**found, "tensor": self._divergent_tensor(found["step"], found["what"])} if found else None
+
+    def _divergent_tensor(self, step: int, what: str) -> str | None:
+        """Return the first tensor that differs: at the start by its digest, later by its gradient's norm, where both kept it."""
+        if what == "samples":
+            return None
+        folders = (self.root / self.job["compare"], self.folder)
+        expected, found = (_initial(folder) for folder in folders)
+        if step == 0 or expected.get("trainable") != found.get("trainable"):
+            return _first_difference(expected, found)
+        names = found["trainable"]
+        left, right = (gradient_row(folder, step, len(names)) or [] for folder in folders)
+        return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
+
+    def _log(self, event: str, **values: Any) -> None:
+        """Append to the run's own log; a full disk here stops the run like any other."""
+        with machine_faults(str(self.folder / EVENTS_FILE)), open(self.folder / EVENTS_FILE, "a", encoding="utf-8") as file:
+            file.write(json.dumps(plain({"event": event, **values})) + "\n")
+
+    # --- the run ---
+
+    def train(self) -> Outcome:
+        """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
+        self.events.send(
+            "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
+        )
+        self.callbacks.start(self._facts())
+        with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
+            outcome = self.trainer.run()
+        for interruption in outcome.interruptions:
+            self._log("stopped", **interruption)
+        self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
+        return outcome
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what a callback is told of the run when it begins or goes on."""
+        of_job = {key: self.job[key] for key in ("run", "phase", "purpose", "config")}
+        return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
+
+    @property
+    def readers(self) -> int:
+        """How many processes read the training samples; those in memory are read by none."""
+        return self.config.loader.processes if self.task.split("train").tensors is None else 0
+
+    def measure_loader(self, limits: Limits) -> dict[str, Any]:
+        """Return how many loader processes keep this training's steps fed, measured after it; as `workers_needed`."""
+        busy = self.trainer.recorder.timings.busy_s()
+        step_s = statistics.median(busy) if busy else 0.0
+        return workers_needed(self.task.split("train"), self.config, step_s, limits)
+
+
+def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            mend = f"change {key} in mltrainer.yaml"
+            raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{hint}", where=key, mend=mend)
+
+
+def _initial(folder: Path) -> dict[str, Any]:
+    """Return what a run's model began as; nothing where that was not kept."""
+    try:
+        found = read_json(folder / INITIAL_FILE)
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _first_difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
+    """Return the first tensor, in the model's order, that two models do not begin with alike, or do not both train."""
+    tensors = [side.get("tensors", {}) for side in (expected, found)]
+    trained = set(expected.get("trainable", ())) ^ set(found.get("trainable", ()))
+    names = dict.fromkeys([*tensors[1], *tensors[0]]) if all(tensors) else {}
+    return next((name for name in names if name in trained or tensors[0].get(name) != tensors[1].get(name)), None)
+
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield a run's log; a torn last line is left out."""
+    try:
+        lines = (folder / EVENTS_FILE).read_text("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue

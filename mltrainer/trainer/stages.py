@@ -1,0 +1,354 @@
+"""The training loop: a small state machine. What varies - task, optimizer, schedule, sinks - is handed in."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.schedules import Plateau, learning_rate
+from mltrainer.reproducibility import fingerprint
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
+from mltrainer.trainer.data.addresses import Plan, Step, training_steps
+from mltrainer.trainer.callbacks import Callbacks
+from mltrainer.trainer.evaluation import measure
+from mltrainer.trainer.updates.gradients import counts_clipped
+from mltrainer.trainer.interval import Interval
+from mltrainer.trainer.recording import NonFiniteError, Recorder
+from mltrainer.trainer.stepping import Stepper
+from mltrainer.trainer.stopping import best_row, patience_is_over, plateaus
+
+
+class Stage(enum.Enum):
+    """The stages of a run; each handler returns the next."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    CHECKPOINT = "checkpoint"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Where a run's events go.
+
+    Attributes:
+        checkpoint: Called with the state tree, the step, and whether it is kept for more than being the best; saves it.
+        row: Called with each new history row.
+        progress: Called with (step, last loss) after every fetch.
+        compare: Called with new lines of the chain; returns the first divergence from another run, or None.
+        stop_signal: Returns the name of the signal that asked for a stop, or None.
+    """
+
+    checkpoint: Callable[[dict[str, Any], int, bool], None]
+    row: Callable[[dict[str, Any]], None]
+    progress: Callable[[int, float], None]
+    compare: Callable[[list[str]], dict[str, Any] | None]
+    stop_signal: Callable[[], str | None]
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    reason: str = "epochs"
+    divergence: dict[str, Any] | None = None
+    nonfinite: dict[str, Any] | None = None
+    evaluate_s: float = 0.0
+    checkpoint_s: float = 0.0
+    train_s: float = 0.0
+    interruptions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains a task's model from step to step; the position is all that tells where it stands.
+
+    Args:
+        task: The opened task.
+        model: The model, on its device.
+        config: What decides the run.
+        plan: Where each step lies.
+        recorder: What writes the chain.
+        sinks: Where events go.
+        callbacks: The user's own, of which some take part in each step.
+        max_steps: Stop after this step, for a probe or a short reproduction.
+        stops_at_difference: Whether the first difference from another run ends this one.
+    """
+
+    def __init__(
+        self,
+        task: OpenTask,
+        model: nn.Module,
+        config: TrainingConfig,
+        plan: Plan,
+        recorder: Recorder,
+        sinks: Sinks,
+        callbacks: Callbacks,
+        max_steps: int | None = None,
+        stops_at_difference: bool = True,
+    ) -> None:
+        self.task, self.model, self.config, self.plan = task, model, config, plan
+        self.recorder, self.sinks, self.callbacks = recorder, sinks, callbacks
+        self.stepper = Stepper(task.task, model, config)
+        callbacks.attach(self.stepper)
+        self.average = Average(model, config, plan)
+        self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
+        self.parameters = self.stepper.parameters
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
+        self.layers = [named[place][0] for place in self.layer_places]
+        self.history: list[dict[str, Any]] = []
+        self.step = 0
+        self.last_step = min(plan.steps, max_steps or plan.steps)
+        self.stops_at_difference = stops_at_difference
+        self.outcome = Outcome()
+        self._steps: Iterator[Step] = iter(())
+        self._row_started = time.perf_counter()
+        self._samples_seen = 0
+        self._waited = 0.0
+        self._delivered: State | None = None
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
+        schedule = self.config.schedule
+        if not isinstance(schedule, Plateau):
+            return self.scheduled(step)
+        reductions = plateaus(self.history, self.config.metric, schedule.patience, schedule.min_delta)
+        return self.scheduled(step) * schedule.reduced(reductions)
+
+    # --- state that resuming needs ---
+
+    def state_tree(self) -> dict[str, Any]:
+        """Return everything that resuming needs; draws need nothing, they follow from the position."""
+        return {
+            "model": self.model.state_dict(),
+            **self.stepper.state_dict(),
+            "average": self.average.state_dict(),
+            "callbacks": self.callbacks.state_dict(),
+            "delivered": self._delivered,
+            "step": self.step,
+            "history": list(self.history),
+            "first_loss": self.recorder.first_loss,
+            "interval": self.recorder.interval.tree(),
+            "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
+            "gradients": self.recorder.gradients_sha256,
+        }
+
+    def take_over(self, tree: dict[str, Any]) -> None:
+        """Begin with the weights of another run's checkpoint; chain, history and best are this run's own.
+
+        Raises:
+            RuntimeError: The model's state does not fit.
+            ValueError: The optimizer's state does not fit.
+        """
+        self._load(tree, self.stepper.take_over)
+        self.recorder.begin(self.step * len(self.parameters) * 4)
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Continue from a checkpoint's tree, in the middle of an epoch too."""
+        self._load(tree, self.stepper.load_state_dict)
+        self.history = list(tree["history"])
+        self.recorder.first_loss = tree["first_loss"]
+        head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
+        size = self.step * len(self.parameters) * 4
+        self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
+
+    def _load(self, tree: dict[str, Any], load_optimizer: Callable[[dict[str, Any]], None]) -> None:
+        self.model.load_state_dict(tree["model"], strict=True)
+        load_optimizer(tree)
+        self.average.load_state_dict(tree["average"])
+        self.callbacks.load_state_dict(tree["callbacks"])
+        self.step = tree["step"]
+
+    # --- the machine ---
+
+    def run(self) -> Outcome:
+        """Train until the plan, early stopping, a signal, a divergence or a number that is not finite ends it."""
+        self.model.train()
+        if not self.recorder.head.entries and self._note_weights():
+            return self.outcome
+        self._steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        self._row_started = time.perf_counter()  # what was prepared before is no time of training
+        handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
+        state = Stage.TRAIN if self._more_to_do() else Stage.STOP
+        try:
+            while state is not Stage.STOP:
+                state = handlers[state]()
+        except NonFiniteError as error:
+            epoch, _ = self.plan.place(error.step)
+            self.outcome.reason = "nonfinite"
+            found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
+            self.outcome.nonfinite = found
+        self._steps = iter(())  # ends the loader's processes
+        return self.outcome
+
+    def _more_to_do(self) -> bool:
+        if patience_is_over(self.history, self.config):
+            self.outcome.reason = "early_stopping"
+            return False
+        return self.step < self.last_step
+
+    def _train(self) -> Stage:
+        """Train up to the next step at which something else is due."""
+        started = time.perf_counter()
+        self._delivered = None
+        boundary = self._next_boundary()
+        while self.step < boundary:
+            if self.recorder.full and self._fetch():
+                return Stage.STOP
+            if self.step + 1 == boundary and self._evaluation_due(boundary):
+                self._remember_weights()
+            self._train_step()
+            if (cause := self.sinks.stop_signal()) is not None:
+                self.outcome.reason = "signal"
+                self.outcome.interruptions.append({"step": self.step, "cause": cause})
+                break
+        diverged = self._fetch()
+        self.outcome.train_s += time.perf_counter() - started
+        if diverged:
+            return Stage.STOP
+        return Stage.EVALUATE if self._evaluation_due(self.step) else Stage.CHECKPOINT
+
+    def _train_step(self) -> None:
+        begun = time.perf_counter()
+        step = next(self._steps)
+        loaded = time.perf_counter()
+        self.step += 1
+        measured = self.stepper.take(self.step, self.rate(self.step), step)
+        self.average.update(self.step)
+        self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
+        self._samples_seen += len(step.ids)
+        self._waited += loaded - begun
+        self.recorder.timings.wait_s.append(loaded - begun)
+        self.recorder.timings.step_s.append(time.perf_counter() - begun)
+
+    def _next_boundary(self) -> int:
+        """Return the next step after which to evaluate or to save."""
+        per_epoch = self.plan.steps_per_epoch
+        epoch_end = (self.step // per_epoch + 1) * per_epoch
+        every = self.config.evaluate.every_n_steps
+        next_evaluation = (self.step // every + 1) * every if every else epoch_end
+        return min(epoch_end, next_evaluation, self.last_step)
+
+    def _evaluation_due(self, step: int) -> bool:
+        """Return whether the validation set is measured after a step; the planned last step always is."""
+        if step == self.plan.steps:
+            return True
+        if self.config.evaluate.every_n_steps:
+            return step % self.config.evaluate.every_n_steps == 0
+        epoch, rest = divmod(step, self.plan.steps_per_epoch)
+        return rest == 0 and epoch % (self.config.evaluate.every_n_epochs or 1) == 0
+
+    def _fetch(self) -> bool:
+        """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
+        lines = self.recorder.fetch(self.stepper.may_overflow())
+        if losses := self.recorder.interval.recent["losses"]:
+            self.sinks.progress(self.step, losses[-1])
+        return self._differs(lines)
+
+    def _differs(self, lines: list[str]) -> bool:
+        if self.outcome.divergence is None:
+            self.outcome.divergence = self.sinks.compare(lines)
+        if self.outcome.divergence is None or not self.stops_at_difference:
+            return False
+        self.outcome.reason = "diverged"
+        return True
+
+    def _note_weights(self) -> bool:
+        return self._differs(self.recorder.note_weights(self.step, weights_sha256(self.model.state_dict())))
+
+    # --- evaluation ---
+
+    def _remember_weights(self) -> None:
+        self._before = [self.parameters[place].detach().clone() for place in self.layer_places]
+
+    def _update_ratios(self) -> list[float]:
+        """Return |update| / |weight| of each layer for the last step (healthy near 1e-3: Karpathy, 2019)."""
+        after = [self.parameters[place].detach() for place in self.layer_places]
+        if not after:
+            return []
+        updates = torch.stack(torch._foreach_norm(torch._foreach_sub(after, self._before)))
+        weights = torch.stack(torch._foreach_norm(self._before))
+        return [float(v) for v in (updates / (weights + 1e-12)).tolist()]
+
+    def _evaluate(self) -> Stage:
+        started = time.perf_counter()
+        ratios = self._update_ratios()
+        self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.optimizer)
+        with holding(self.model, self._delivered):
+            row = self._row(started, ratios)
+        if self._delivered is not None:
+            row["trained"] = self._measure("validation")
+        self.history.append(row)
+        self.recorder.interval = Interval()
+        self.sinks.row(row)
+        diverged = self._note_weights()
+        self.outcome.evaluate_s += time.perf_counter() - started
+        self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0
+        return Stage.STOP if diverged else Stage.CHECKPOINT
+
+    def _row(self, now: float, ratios: list[float]) -> dict[str, Any]:
+        seconds = now - self._row_started
+        train, validation = self.task.split("train"), self.task.split("validation")
+        return {
+            "epoch": self.plan.place(self.step)[0] + 1,
+            "step": self.step,
+            "lr": self.stepper.used_rate(),
+            **self.recorder.interval.row(self.layer_places),
+            **({} if counts_clipped(self.config) else {"clipped": None}),
+            "update_ratios": ratios,
+            "train": self._measure("train", sample_positions(len(train), len(validation))),
+            "validation": self._measure("validation"),
+            "seconds": seconds,
+            "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
+            "data_wait": self._waited / seconds if seconds > 0 else 0.0,
+        }
+
+    def measured_samples(self) -> dict[str, int]:
+        """Return on how many samples of each split an evaluation measures."""
+        train, validation = len(self.task.split("train")), len(self.task.split("validation"))
+        return {"train": len(sample_positions(train, validation)), "validation": validation}
+
+    def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
+        return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions)
+
+    # --- checkpoints ---
+
+    def _checkpoint(self) -> Stage:
+        started = time.perf_counter()
+        must_stay = self._must_be_kept()
+        if must_stay or self._is_best():
+            self.sinks.checkpoint(self.state_tree(), self.step, must_stay)
+        self.outcome.checkpoint_s += time.perf_counter() - started
+        if self.outcome.reason == "signal" or not self._more_to_do():
+            return Stage.STOP
+        return Stage.TRAIN
+
+    def _must_be_kept(self) -> bool:
+        """Return whether a checkpoint is due by the calendar, or because the run ends or stops here."""
+        epoch, rest = divmod(self.step, self.plan.steps_per_epoch)
+        periodic = rest == 0 and epoch % self.config.checkpoint.every_n_epochs == 0
+        return (
+            periodic
+            or self.outcome.reason == "signal"
+            or self.step == self.last_step
+            or patience_is_over(self.history, self.config)
+        )
+
+    def _is_best(self) -> bool:
+        best = best_row(self.history, self.config.metric)
+        return self.config.checkpoint.save_best and best is not None and best["step"] == self.step
+
+
+def sample_positions(available: int, wanted: int) -> np.ndarray:
+    """Return evenly spaced positions of at most `wanted` of the samples, the same in every evaluation."""
+    return np.unique(np.linspace(0, available - 1, min(available, wanted)).round().astype(np.int64))

@@ -1,0 +1,182 @@
+"""One optimizer step: forward, backward, gradients, update. It knows of no epoch, file or evaluation, and waits for nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.task import Task
+from mltrainer.trainer.data.addresses import Batch, Step
+from mltrainer.trainer.updates.gradients import gradient_norms, shape
+from mltrainer.trainer.updates.groups import parameter_groups
+from mltrainer.trainer.updates.optimizers import SHARE, begin_momentum, build_optimizer, kind_of
+from mltrainer.trainer.updates.precision import autocast, choose, full
+from mltrainer.trainer.preparing import lay_out_like_parameters
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A step's numbers, on the device.
+
+    Attributes:
+        loss: The mean loss over the step's items.
+        norms: The L2 norm of each parameter's gradient, before anything is done to it.
+        total: The norm of all together.
+    """
+
+    loss: Tensor
+    norms: Tensor
+    total: Tensor
+
+
+def summed(mean: Tensor, items: float | Tensor) -> Tensor:
+    """Return the sum that a mean is of; over no items it is 0, though their mean is no number."""
+    total = mean * items
+    return torch.where(items > 0, total, 0.0) if isinstance(items, Tensor) else total
+
+
+@contextlib.contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Give a model the buffers that it has now back after a block; one that it does not have yet, it does not have then."""
+    owned = [(owner._buffers, name, b) for owner in model.modules() for name, b in owner._buffers.items()]
+    before = [None if buffer is None else buffer.clone() for _, _, buffer in owned]
+    yield
+    for (buffers, name, buffer), kept in zip(owned, before, strict=True):
+        buffers[name] = None if buffer is None or kept is None else buffer.copy_(kept)
+
+
+class Stepper:
+    """Takes steps.
+
+    Args:
+        task: Forward and loss.
+        model: On its device.
+        config: Optimizer, gradients, precision, seed.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, config: TrainingConfig) -> None:
+        self.task, self.model, self.config = task, model, config
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = build_optimizer(config.optimizer, model)
+        self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
+        if self.scaler.is_enabled():
+            begin_momentum(self.optimizer)
+        self._autocast = autocast(config)
+        self.before_step: Callable[[int], None] = lambda _number: None
+        self._update = self._step if config.optimizer.sam is None else self._sharp_step
+        groups = [group["parameters"] for group in parameter_groups(config.optimizer, model)]
+        self._made = {"optimizer": kind_of(config.optimizer), "groups": groups}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(), "made": self._made}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state.
+
+        Raises:
+            ValueError: It is another optimizer's.
+        """
+        self.optimizer.load_state_dict(state["optimizer"])
+        lay_out_like_parameters(self.optimizer)
+        self.scaler.load_state_dict(state["scaler"])
+
+    def take_over(self, state: dict[str, Any]) -> None:
+        """Take over the state of another run's optimizer; the options are the config's, though torch saves them with the state.
+
+        Raises:
+            ValueError: It is of another kind, or groups parameters in another way.
+        """
+        made, own = state["made"], self._made
+        if made["optimizer"] != own["optimizer"]:
+            raise ValueError(f"its optimizer is {made['optimizer']}, and the config's is {own['optimizer']}")
+        if made["groups"] != own["groups"]:
+            raise ValueError("its optimizer groups the parameters in another way")
+        names = {SHARE, "rho", "adaptive", *self.config.optimizer.model_dump()}
+        options = [{name: value for name, value in group.items() if name in names} for group in self.optimizer.param_groups]
+        self.load_state_dict(state)
+        for group, chosen in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(chosen)
+
+    def take(self, number: int, rate: float, step: Step) -> Measured:
+        """Take the step of a number (from 1) at a learning rate."""
+        self._seed(number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group[SHARE]
+        self.before_step(number)
+        loss = self._backward(step)
+        self.scaler.unscale_(self.optimizer)
+        gradients = self._gradients()
+        measured = Measured(loss, *gradient_norms(gradients))
+        self._update(number, step, gradients, measured.total)
+        return measured
+
+    def used_rate(self) -> float:
+        """Return the learning rate of the last step, before the groups' shares; a callback may have set another than planned."""
+        group = max(self.optimizer.param_groups, key=lambda group: float(group[SHARE]))
+        return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
+
+    def may_overflow(self) -> bool:
+        """Return whether gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
+        return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
+
+    def _seed(self, number: int) -> None:
+        seeds.seed_everything(seeds.key(self.config.seed, "step", number))
+
+    def _step(self, number: int, _step: Step, gradients: list[Tensor], total: Tensor) -> None:
+        shape(gradients, self.parameters, total, self.config, number)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def _sharp_step(self, number: int, step: Step, _gradients: list[Tensor], _total: Tensor) -> None:
+        """Climb to the worst point nearby, take the gradient there under the same draws, come back and step with it."""
+        self.optimizer.first_step()
+        with buffers_kept(self.model):  # statistics are of the batch at the weights, once
+            self._seed(number)
+            self._backward(step)
+        gradients = self._gradients()
+        shape(gradients, self.parameters, gradient_norms(gradients)[1], self.config, number)
+        self.optimizer.second_step()
+
+    def _backward(self, step: Step) -> Tensor:
+        """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if len(step.micro_batches) > 1:
+            return self._accumulate(step.micro_batches)
+        loss, _ = self._loss(step.micro_batches[0])
+        self.scaler.scale(loss).backward()
+        return loss.detach()
+
+    def _accumulate(self, micro_batches: list[Batch]) -> Tensor:
+        """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
+        total, weight = torch.zeros((), device=self.config.device), torch.zeros((), device=self.config.device)
+        for micro in micro_batches:
+            loss, items = self._loss(micro)
+            share = items / self.config.batch_size  # near 1, for the range of fp16
+            self.scaler.scale(loss * share).backward()
+            total += summed(loss.detach(), share)
+            weight += share
+        torch._foreach_div_(self._gradients(), weight)
+        return total / weight
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
+        """Return a batch's mean loss, and how many items it is the mean of."""
+        with self._autocast:
+            outputs, targets = self.task.forward(self.model, batch)
+            return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
+
+    def _gradients(self) -> list[Tensor]:
+        """Return every parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up."""
+        for p in self.parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            elif p.grad.is_sparse:  # neither norms nor most optimizers can do with it
+                p.grad = p.grad.to_dense()
+        return [p.grad for p in self.parameters if p.grad is not None]

@@ -1,0 +1,204 @@
+"""Every item of every gate: it passes on what was really measured, and fails when that is broken on purpose."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.pages import phase_page
+from mltrainer.gates.statistics import sign_flip_p_value
+from mltrainer.gates.checks import CHECKS, run_check
+from mltrainer.workspace import PHASES, Project
+
+Record = dict[str, Any]
+TUNED: Record = {
+    "skipped": False,
+    "planned_trials": 2,
+    "metric": {"name": "accuracy", "mode": "max"},
+    "trials": [{"nr": 1, "state": "finished", "value": 0.9}, {"nr": 2, "state": "finished", "value": 0.95}],
+    "best": 2,
+    "replay": {"identical": True},
+    "promoted": "candidate",
+    "comparison": {
+        "seeds": [1, 2, 3, 4, 5],
+        "baseline": [0.90, 0.91, 0.90, 0.92, 0.91],
+        "candidate": [0.95, 0.95, 0.94, 0.95, 0.96],
+    },
+}
+
+
+def record_of(project: Path, phase: str) -> Record:
+    return json.loads((Project(project).phase_dir(phase) / "record.json").read_bytes())
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest, digits_once: Path) -> Record:
+    found = record_of(digits_once, request.param)
+    if request.param == "optimization":
+        found["evidence"] = copy.deepcopy(TUNED)
+    return found
+
+
+def outcome(phase: str, item: str, record: Record) -> Any:
+    page = phase_page(phase, None)
+    settings = next(i.settings for i in page.items if i.id == item)
+    return run_check(item, record, settings)
+
+
+def put(path: str, value: Any) -> Callable[[Record], None]:
+    """Return a mutation that puts a value at a dotted path of the evidence (or, with `/`, of the record)."""
+
+    def mutate(record: Record) -> None:
+        place: Any = record if path.startswith("/") else record["evidence"]
+        *parents, last = path.lstrip("/").split(".")
+        for key in parents:
+            place = place[int(key)] if isinstance(place, list) else place[key]
+        place[int(last) if isinstance(place, list) else last] = value
+
+    return mutate
+
+
+def unverify(role: str) -> Callable[[Record], None]:
+    """Return a mutation after which the checkpoint of a role is not verified."""
+
+    def mutate(record: Record) -> None:
+        for row in record["evidence"]["run"]["checkpoints"]:
+            row["verified"] = role not in row["roles"]
+
+    return mutate
+
+
+FUTURE = 10**9
+BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
+    "planning": {
+        "config_valid": [put("config.epochs", "many"), put("config.epochs", 999), put("config.extra", 1)],
+        "seeds_fixed": [
+            put("probe.runs.1.draws.numpy", "0x1p-1"),
+            put("probe.runs.1.init_sha256", "0"),
+            put("probe.runs.0.determinism.PYTHONHASHSEED", "not set"),
+        ],
+        "determinism_on": [
+            put("probe.runs.1.determinism.deterministic_algorithms", False),
+            put("probe.runs.0.determinism.tf32", True),
+            put("probe.runs.0.determinism.CUBLAS_WORKSPACE_CONFIG", "not set"),
+        ],
+        "environment_captured": [put("environment.distributions", []), put("environment.distributions.0.version", "")],
+        "source_recorded": [put("/source.files", [{"path": "x.py", "sha256": "0", "size": 1}]), put("/source.sha256", "0")],
+        "data_valid": [
+            put("data.findings", [{"severity": "error", "what": "x"}]),
+            put("data.splits.train.samples", 0),
+            put("data.sha256", ""),
+        ],
+        "probe_identical": [
+            put("probe.runs.1.weights_sha256", "0"),
+            put("probe.runs.1.chain_head", "0"),
+            put("probe.runs.0.steps", 1),
+        ],
+        "memory_fits": [put("estimate.peak_mb", FUTURE)],
+        "time_within_budget": [put("estimate.minutes", FUTURE)],
+        "no_secrets": [put("secrets.found", [{"path": "a", "line": 1, "kind": "key"}]), put("secrets.scanned", [])],
+    },
+    "baseline": {
+        "finished": [put("run.state", "interrupted"), put("run.history", []), put("run.chain.entries", 3), put("run.steps", 1)],
+        "losses_finite": [put("run.history.0.train_loss", "nan"), put("run.nonfinite", {"step": 3}), put("run.history", [])],
+        "checkpoints_verified": [unverify("best"), unverify("last"), put("run.checkpoints", [])],
+        "within_time_budget": [put("run.wall_s", FUTURE)],
+        "gpu_utilization": [put("run.gpu", {"name": "x", "utilization_p95": 10, "samples": 5}), put("run.device", "cuda")],
+    },
+    "diagnostics": {
+        "curves_analysed": [put("run.history", []), put("assessment.curves", "")],
+        "fit_assessed": [put("assessment.fit", "unknown")],
+        "gradients_checked": [put("assessment.gradients", "unknown")],
+        "triggers_evaluated": [put("diagnostics.0.reason", ""), put("diagnostics", [])],
+        "recommendation_given": [put("recommendation", "debug"), put("recommendation", "")],
+    },
+    "optimization": {
+        "tuning_finished": [put("planned_trials", 3), put("trials", []), put("trials.0.nr", 2)],
+        "best_config_identified": [put("best", 1), put("replay.identical", False), put("trials.0.value", 0.99)],
+        "improvement_validated": [
+            put("comparison.candidate", [0.90, 0.91, 0.90, 0.92, 0.91]),
+            put("comparison.candidate.0", 0.5),
+            put("comparison.candidate.0", "nan"),
+            put("comparison.seeds", [1, 1, 1, 1, 1]),
+        ],
+    },
+    "finalization": {
+        "training_finished": [put("run.stop_reason", "signal")],
+        "exports_agree": [put("exports.0.agrees", False), put("exports", []), put("exports.1.max_difference", "nan")],
+        "documentation_written": [put("model_files", []), put("model_files.0.size", 0)],
+        "reproduction_verified": [
+            put("reproduction.identical", False),
+            put("reproduction.weights_sha256", "0"),
+            put("reproduction.steps_compared", 1),
+        ],
+        "test_opened_once": [put("test.openings", []), put("test.openings.0.run", "0"), put("test.openings", [{"run": "x"}] * 3)],
+        "acceptance_met": [put("run.metrics.accuracy", 0.1), put("run.metrics.accuracy", "nan")],
+        "source_committed": [put("/source.dirty", True), put("/source.commit", None)],
+    },
+}
+CASES = [
+    (phase, phase, item, nr) for phase, items in BREAKS.items() for item, breaks in items.items() for nr in range(len(breaks))
+]
+ITEMS = [(phase, phase, item) for phase, items in BREAKS.items() for item in items]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_item_of_a_checklist_is_broken_here(phase: str) -> None:
+    assert {item.id for item in phase_page(phase, None).items} == set(BREAKS[phase])
+
+
+def test_every_check_belongs_to_an_item() -> None:
+    assert set(CHECKS) == {item for items in BREAKS.values() for item in items}
+
+
+@pytest.mark.parametrize(("record", "phase", "item"), ITEMS, indirect=["record"])
+def test_an_item_holds_on_what_was_measured(record: Record, phase: str, item: str) -> None:
+    found = outcome(phase, item, record)
+    assert found.verdict in ("pass", "not_applicable"), found
+    assert found.evidence
+
+
+@pytest.mark.parametrize(("record", "phase", "item", "number"), CASES, indirect=["record"])
+def test_an_item_fails_when_its_evidence_is_broken(record: Record, phase: str, item: str, number: int) -> None:
+    BREAKS[phase][item][number](record)
+    found = outcome(phase, item, record)
+    assert found.verdict == "fail", found
+    assert found.mend
+
+
+@pytest.mark.parametrize(("record", "phase", "item"), ITEMS, indirect=["record"])
+def test_an_item_fails_without_evidence(record: Record, phase: str, item: str) -> None:
+    assert outcome(phase, item, {**record, "evidence": {}, "source": {}}).verdict == "fail"
+
+
+def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once: Path) -> None:
+    record = record_of(digits_once, "baseline")
+    before = outcome("baseline", "losses_finite", record).evidence
+    put("run.history.0.skipped", 1.0)(record)
+    put("run.history.0.grad_norm.max", None)(record)
+    found = outcome("baseline", "losses_finite", record)
+    assert found.verdict == "pass"
+    assert found.evidence == {**before, "values": before["values"] - 1, "evaluations_after_skipped_steps": 1}
+
+
+def test_a_skip_is_recomputed_from_the_metrics(digits_once: Path) -> None:
+    record = record_of(digits_once, "optimization")
+    record["evidence"]["acceptance"][0]["value"] = 0.5
+    assert outcome("optimization", "tuning_finished", record).verdict == "fail"
+
+
+def test_the_sign_flip_test_is_exact() -> None:
+    assert sign_flip_p_value([1.0, 2.0, 3.0, 4.0, 5.0]) == 1 / 32
+    assert sign_flip_p_value([1.0, -1.0]) == 0.75
+    assert sign_flip_p_value([0.0, 0.0]) == 1.0
+
+
+def test_the_sign_flip_test_counts_sums_that_are_equal_but_for_rounding() -> None:
+    hits = [(311, 309), (323, 319), (311, 306), (344, 346), (306, 304), (346, 343)]
+    assert sign_flip_p_value([float(new - old) for new, old in hits]) == 4 / 64
+    assert sign_flip_p_value([new / 360 - old / 360 for new, old in hits]) == 4 / 64

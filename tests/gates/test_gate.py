@@ -1,0 +1,398 @@
+"""Gates are recomputed: whatever is blank, truncated, edited, copied, older or missing is caught, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.handbook import shipped_folder
+from mltrainer.gates.digests import CACHE_FROM_BYTES, FileDigests
+from mltrainer.project.engine import write
+from mltrainer.gates.gate import check_gates
+from mltrainer.gates.machine import derive, next_phase
+from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
+from tests.conftest import Cli, commit, start_digits, succeed
+
+
+def holding(project: Project) -> list[str]:
+    return [gate.phase for gate in check_gates(project) if gate.holds]
+
+
+def stale_reasons(project: Project) -> str:
+    return "\n".join(reason for gate in check_gates(project) for reason in gate.stale)
+
+
+def artifact_files(project: Path) -> list[str]:
+    files = sorted((project / "phases").rglob("*"))
+    return [p.relative_to(project).as_posix() for p in files if p.is_file() and p.suffix in (".md", ".svg", ".json", ".yaml")]
+
+
+def test_the_finished_project_holds(digits: Project) -> None:
+    assert holding(digits) == list(PHASES)
+    assert [s.state for s in derive(digits)] == ["passed", "passed", "passed", "skipped", "passed"]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "blank": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "one byte changed": lambda data: data[:-10] + bytes([data[-10] ^ 1]) + data[-9:],
+    "a line added": lambda data: data + b"looks fine\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_no_artifact_can_change_without_being_named(digits: Project, damage: str) -> None:
+    for name in artifact_files(digits.root):
+        path = digits.root / name
+        before = path.read_bytes()
+        path.write_bytes(DAMAGE[damage](before))
+        reasons = stale_reasons(digits)
+        assert name in reasons, f"{damage}: {name} was not named in:\n{reasons}"
+        path.write_bytes(before)
+    assert holding(digits) == list(PHASES)
+
+
+def test_an_edited_number_in_a_report_is_found_with_its_line(digits: Project) -> None:
+    path = digits.phase_dir("baseline") / "baseline_results.md"
+    lines = path.read_text().splitlines()
+    number = next(i for i, line in enumerate(lines) if "accuracy" in line and "0.9" in line)
+    lines[number] = lines[number].replace("0.9", "0.8", 1)
+    path.write_text("\n".join(lines) + "\n")
+    assert f"baseline_results.md:{number + 1}" in stale_reasons(digits)
+
+
+def test_deleting_every_gate_record_changes_no_answer(digits: Project, cli: Cli) -> None:
+    before = cli("gate", "check", "--json", "--project", digits.root)
+    for path in digits.root.rglob("gate.json"):
+        path.unlink()
+    after = cli("gate", "check", "--json", "--project", digits.root)
+    assert (before.code, before.json) == (after.code, after.json) == (0, before.json)
+
+
+def test_a_report_without_its_record_is_caught(digits: Project, cli: Cli) -> None:
+    report = digits.phase_dir("finalization") / "final_report.md"
+    (digits.phase_dir("finalization") / "record.json").unlink()
+    report.write_text(report.read_text().replace("0.9", "1.0"))
+    found = cli("gate", "check", "--project", digits.root)
+    assert found.code == 4
+    assert "final_report.md has no record.json beside it" in found.out
+
+
+def test_a_resealed_record_no_longer_continues_the_chain(digits: Project) -> None:
+    path = digits.phase_dir("baseline") / "record.json"
+    record = json.loads(path.read_bytes())
+    record["evidence"]["run"]["metrics"]["accuracy"] = 1.0
+    path.write_bytes(pretty_json(seal(record)))
+    assert "baseline" not in holding(digits)
+    assert "another record of baseline" in stale_reasons(digits)
+
+
+@pytest.fixture(scope="session")
+def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.conftest import shared
+
+    def make(folder: Path) -> None:
+        start_digits(folder)
+        succeed("run", "--until", "baseline", "--project", folder)
+
+    return shared(tmp_path_factory, "neighbour", make)
+
+
+@pytest.mark.parametrize("phase", ["planning", "baseline"])
+def test_a_phase_copied_from_another_project_is_caught(digits: Project, neighbour: Path, phase: str) -> None:
+    target = digits.phase_dir(phase)
+    shutil.rmtree(target)
+    shutil.copytree(Project(neighbour).phase_dir(phase), target)
+    assert phase not in holding(digits)
+
+
+def test_an_older_record_put_back_is_caught(digits: Project) -> None:
+    folder = digits.phase_dir("planning")
+    shutil.copytree(folder, digits.root / "older")
+    succeed("phase", "run", "planning", "--project", digits.root)
+    succeed("run", "--until", "baseline", "--project", digits.root)
+    assert holding(digits)[:2] == ["planning", "baseline"]
+    shutil.rmtree(folder)
+    (digits.root / "older").rename(folder)
+    assert "baseline" not in holding(digits)
+
+
+EDITS: dict[str, tuple[str, Callable[[str], str], str]] = {
+    "project file": ("mltrainer.yaml", lambda text: text.replace("minutes: 60", "minutes: 61"), "planning"),
+    "training config": (
+        "phases/01_planning/training_config.yaml",
+        lambda text: text.replace("epochs: 12", "epochs: 13"),
+        "planning",
+    ),
+    "final config": (
+        "phases/04_optimization/final_config.yaml",
+        lambda text: text.replace("epochs: 12", "epochs: 13"),
+        "optimization",
+    ),
+    "template": ("configs/production_template.yaml", lambda text: text.replace("epochs: 15", "epochs: 16"), "finalization"),
+    "ledger": ("phases/05_finalization/test_openings.json", lambda text: text.replace('"nr": 1', '"nr": 2'), "finalization"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_makes_the_right_gates_stale(digits: Project, edit: str) -> None:
+    name, change, phase = EDITS[edit]
+    path = digits.root / name
+    before = path.read_text()
+    assert change(before) != before
+    path.write_text(change(before))
+    assert holding(digits) == list(PHASES[: PHASES.index(phase)])
+    assert name in stale_reasons(digits)
+    assert f"mltrainer phase run {phase}" in stale_reasons(digits)
+
+
+def test_an_edited_config_key_is_named_with_both_values(digits: Project) -> None:
+    path = digits.phase_dir("planning") / "training_config.yaml"
+    path.write_text(path.read_text().replace("epochs: 12", "epochs: 13"))
+    assert "epochs: 12 -> 13" in stale_reasons(digits)
+
+
+@pytest.mark.parametrize("pattern", [".mltrainer/runs/*/checkpoints/*/state.safetensors", ".mltrainer/runs/*/result.json"])
+def test_a_changed_checkpoint_or_result_is_caught(digits: Project, pattern: str) -> None:
+    for path in digits.root.glob(pattern):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    assert holding(digits) == ["planning"]
+
+
+def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Project, tmp_path: Path, cli: Cli) -> None:
+    commit(digits.root)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", digits.root, clone], check=True)
+    assert not (clone / ".mltrainer").exists()
+    said = cli("gate", "check", "--project", clone)
+    assert said.code == 0
+    assert "not here, digest recorded" in said.out
+    demanded = cli("gate", "check", "--files", "--project", clone)
+    assert demanded.code == 4
+    assert "is not here" in demanded.out
+
+
+def test_a_clone_with_other_line_endings_holds(digits: Project, tmp_path: Path, cli: Cli) -> None:
+    commit(digits.root)
+    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", digits.root, tmp_path / "clone"], check=True)
+    assert cli("gate", "check", "--project", tmp_path / "clone").code == 0
+
+
+def test_committing_the_reports_changes_nothing(digits: Project, cli: Cli) -> None:
+    before = cli("gate", "check", "--json", "--project", digits.root).json
+    commit(digits.root)
+    assert cli("gate", "check", "--json", "--project", digits.root).json == before
+
+
+def test_gate_check_demands_files_and_hashes_them_whole(digits: Project, cli: Cli) -> None:
+    assert cli("gate", "check", "--files", "--project", digits.root).code == 0
+
+
+def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits: Project, cli: Cli) -> None:
+    page = digits.phase_dir("planning") / "workflow.md"
+    shipped = Path(__file__).parents[2] / "phases" / "01_planning" / "workflow.md"
+    from mltrainer.handbook import shipped_folder
+
+    shipped = shipped_folder() / "phases/01_planning/workflow.md"
+    page.write_text(shipped.read_text().replace("max_share: 0.9", "max_share: 1.0e-6"))
+    assert "the handbook's checklist of this phase changed" in stale_reasons(digits)
+    said = cli("phase", "run", "planning", "--project", digits.root)
+    assert said.code == 4
+    assert "memory_fits fails" in said.out
+    report = (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+    assert "phases/01_planning/workflow.md" in report
+    assert "memory_fits.max_share: 0.9 -&#62; 1e-06" in report.replace("\\", "").replace("->", "-&#62;")
+
+
+def test_a_locked_phase_is_refused_by_every_command(digits: Project, cli: Cli) -> None:
+    (digits.phase_dir("planning") / "record.json").unlink()
+    for phase in PHASES[1:]:
+        said = cli("phase", "run", phase, "--project", digits.root)
+        assert said.code == 4, said
+        assert "mltrainer phase run planning" in said.err
+
+
+def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits: Project, cli: Cli) -> None:
+    ledger = digits.phase_dir("finalization") / "test_openings.json"
+    first = json.loads(ledger.read_bytes())["openings"][0]
+    ledger.unlink()
+    said = cli("phase", "run", "finalization", "--set", "optimizer.lr=0.004", "--project", digits.root)
+    assert said.code == 4
+    assert "test_opened_once fails" in said.out
+    assert [row["run"] for row in json.loads(ledger.read_bytes())["openings"]].index(first["run"]) == 0
+
+
+@pytest.mark.parametrize("assignment", ['acceptance.accuracy=">= 0.1"', "metric.name=loss", "split.test=0.2"])
+def test_the_last_phase_does_not_choose_what_it_is_judged_by(digits: Project, cli: Cli, assignment: str) -> None:
+    said = cli("phase", "run", "finalization", "--set", assignment, "--project", digits.root)
+    assert said.code == 1
+    assert "belongs to planning" in said.err
+    assert holding(digits) == list(PHASES)
+
+
+def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path: Path) -> None:
+    path, project = tmp_path / "data.bin", Project(tmp_path)
+    path.write_bytes(bytes(CACHE_FROM_BYTES))
+    (digests := FileDigests(project)).of(path)
+    digests.save()
+    times = path.stat()
+    path.write_bytes(b"x" + bytes(CACHE_FROM_BYTES - 1))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert FileDigests(project).of(path) == sha256_file(path)
+
+
+def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -> None:
+    page = digits.root / "tools/training_orchestrator/README.md"
+    page.parent.mkdir(parents=True)
+    page.write_text(
+        (shipped_folder() / "tools/training_orchestrator/README.md").read_text().replace("TZ: UTC", "TZ: UTC\n  LANG: C")
+    )
+    assert "tools/training_orchestrator/README.md changed what it declares" in stale_reasons(digits)
+    assert cli("phase", "run", "planning", "--project", digits.root).code == 0
+    assert "tools/training_orchestrator/README.md" in (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+
+
+def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, cli: Cli) -> None:
+    path = digits.phase_dir("finalization") / "record.json"
+    path.write_bytes(pretty_json(seal({**json.loads(path.read_bytes()), "inputs": None})))
+    waiver = {
+        "item": ["no_secrets"],
+        "reason": 1,
+        "by": "me",
+        "record": sha256_file(digits.phase_dir("planning") / "record.json"),
+    }
+    (digits.phase_dir("planning") / "waivers.json").write_bytes(pretty_json({"waivers": [waiver]}))
+    said = cli("gate", "check", "--project", digits.root)
+    assert said.code == 4
+    assert "lacks what a phase records" in said.out
+    assert "waivers.json is not readable" in said.out
+
+
+def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits: Project) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["evidence"]["run"]["metrics"]["accuracy"] = 1.0
+    write(digits, "finalization", seal(record))
+    assert "record.json tells of run" in stale_reasons(digits)
+    assert holding(digits) == list(PHASES[:-1])
+
+
+def test_after_code_that_was_not_committed_a_run_begins_with_planning(digits: Project, cli: Cli) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["source"]["dirty"] = True
+    write(digits, "finalization", seal(record))
+    assert next_phase(derive(digits)) == "planning"
+    assert "next: commit your changes, then mltrainer run (" in cli("status", "--project", digits.root).out
+
+
+def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project, cli: Cli) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 1.1"}
+    write(digits, "finalization", seal(record))
+    said = cli("status", "--project", digits.root).out
+    assert "next: widen the space or raise the trials in configs/tuning_template.yaml, then mltrainer phase run opt" in said
+    assert "or mltrainer gate waive finalization acceptance_met --reason" in said
+
+
+def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) -> None:
+    folder = digits.phase_dir("finalization")
+    (folder / "gate.json").unlink()
+    raw = (folder / "record.json").read_bytes()
+    (folder / "record.json").write_bytes(raw.replace(b'"accuracy": 0.', b'"accuracy": 1.0, "accuracy": 0.', 1))
+    assert "record.json was edited" in stale_reasons(digits)
+
+
+def test_what_takes_a_models_place_is_not_taken_for_absent(digits: Project) -> None:
+    path = digits.phase_dir("finalization") / "final_model/model.safetensors"
+    path.unlink()
+    path.mkdir()
+    assert "model.safetensors (model) changed" in stale_reasons(digits)
+
+
+def test_a_page_of_another_phase_is_refused(digits: Project) -> None:
+    page = shipped_folder() / "phases/05_finalization/workflow.md"
+    (digits.phase_dir("finalization") / "workflow.md").write_text(
+        page.read_text().replace("phase: final", "phase: diagnostics #")
+    )
+    with pytest.raises(InputError, match="the page says phase: diagnostics"):
+        check_gates(digits)
+
+
+def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
+    project = ("--project", digits.root)
+    config = digits.root / "mltrainer.yaml"
+    config.write_text(config.read_text().replace("minutes: 60", "minutes: 1.0e-6"))
+    assert cli("phase", "run", "planning", *project).code == 4
+    assert cli("gate", "waive", "planning", "probe_identical", "--reason", "no", *project).code == 1
+    assert cli("gate", "waive", "planning", "memory_fits", "--reason", "no", *project).code == 1
+    assert cli("gate", "waive", "planning", "time_within_budget", "--reason", " ", *project).code == 1
+    said = cli("gate", "waive", "planning", "time_within_budget", "--reason", "the estimate is for a laptop", *project)
+    assert said.code == 0, said
+    report = (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+    assert "the estimate is for a laptop" in report
+    assert "waived" in cli("gate", "check", "planning", *project).out
+
+
+def test_a_waiver_does_not_outlive_its_record(digits: Project, cli: Cli) -> None:
+    test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli)
+    assert cli("phase", "run", "planning", "--project", digits.root).code == 4
+
+
+def test_a_gate_record_of_another_version_must_bind_record_and_reports(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltrainer.__version__", "99.0")
+    assert holding(digits) == list(PHASES)
+    (digits.phase_dir("finalization") / "gate.json").write_bytes(pretty_json({"subject": []}))
+    assert "gate.json does not bind the record and its reports" in stale_reasons(digits)
+
+
+def test_a_newer_schema_is_refused_with_a_reason(digits: Project) -> None:
+    path = digits.phase_dir("planning") / "record.json"
+    record = json.loads(path.read_bytes())
+    path.write_bytes(pretty_json(seal({**record, "schema": 99})))
+    assert "a newer mltrainer is needed" in stale_reasons(digits)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_project_can_still_be_checked(digits: Project, cli: Cli) -> None:  # pragma: no cover - not as root
+    subprocess.run(["chmod", "-R", "a-w", digits.root], check=True)
+    assert cli("gate", "check", "--project", digits.root).code == 0
+    subprocess.run(["chmod", "-R", "u+w", digits.root], check=True)
+
+
+def first_item(said: Any) -> Any:
+    return said.json["phases"][0]["items"][0]
+
+
+def test_the_json_of_gate_check_has_the_promised_keys(digits: Project, cli: Cli) -> None:
+    said = cli("gate", "check", "planning", "--json", "--project", digits.root)
+    assert set(said.json) == {"holds", "phases"}
+    assert set(first_item(said)) == {"id", "statement", "verdict", "evidence", "mend"}
+    assert said.json["phases"][0]["holds"] is True
+
+
+def test_a_last_record_that_names_no_result_of_its_run_is_caught(digits: Project) -> None:
+    record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
+    record["inputs"] = [row for row in record["inputs"] if row["role"] != "run"]
+    write(digits, "finalization", seal(record))
+    assert "is not bound to the result of run" in stale_reasons(digits)
+
+
+def test_a_figure_of_an_earlier_record_is_removed_and_one_that_a_person_changed_stays(digits: Project) -> None:
+    folder = digits.phase_dir("baseline")
+    record = json.loads((folder / "record.json").read_bytes())
+    own = folder / "gap.svg"
+    own.write_text("drawn by hand")
+    (folder / "notes.svg").write_text("a person's")
+    record["evidence"]["run"] |= {"history": [], "evaluation": None}
+    write(digits, "baseline", seal(record))
+    left = {path.name for path in folder.glob("*.svg")}
+    assert left == {"gap.svg", "notes.svg", "time.svg"}

@@ -1,0 +1,115 @@
+"""A fork: a new run from another run's checkpoint, with a link to its parent, where resuming is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.runs.find import find_run
+from mltrainer.workspace import Project, read_json
+from tests.conftest import Cli, shared, succeed
+from tests.projects import results, write_rings
+
+
+def _train(folder: Path) -> None:
+    own = ("--project", write_rings(folder).root)
+    succeed("phase", "run", "planning", "--set", "epochs=4", "--set", "checkpoint.every_n_epochs=1", *own)
+    succeed("phase", "run", "baseline", *own)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared(tmp_path_factory, "rings", _train)
+
+
+@pytest.fixture
+def rings(trained: Path, tmp_path: Path) -> Project:
+    return Project(Path(shutil.copytree(trained, tmp_path / "rings")))
+
+
+@pytest.fixture
+def fork(cli: Cli, rings: Project, tools_here: None) -> Any:
+    return lambda *arguments: cli("fork", "baseline", *arguments, "--project", rings.root)
+
+
+def test_a_fork_takes_another_turn_and_is_linked_to_its_parent(rings: Project, fork: Any) -> None:
+    parent = find_run(rings, "baseline")
+    before = results(rings)[parent]
+    said = fork("--step", "12", "--set", "optimizer.lr=3e-4", "--json").json
+    child = results(rings)[said["run"]]
+    assert (said["parent"], said["step"], child["parent"], child["state"]) == (parent, 12, parent, "finished")
+    assert "optimizer.lr: 0.001 -> 0.0003" in said["changes"]
+    assert [row["step"] for row in child["history"]] == [16]
+    assert results(rings)[parent] == before
+
+
+def test_an_unchanged_fork_computes_what_its_parent_did(rings: Project, fork: Any) -> None:
+    parent = results(rings)[find_run(rings, "baseline")]
+    run = fork("--step", "12", "--json").json["run"]
+    child = results(rings)[run]
+    assert child["weights_sha256"] == parent["weights_sha256"]
+
+
+def test_a_fork_is_reproduced_after_its_parent_is_gone(rings: Project, fork: Any, cli: Cli) -> None:
+    run = fork("--step", "12", "--set", "seed=7", "--set", "split.seed=42", "--json").json["run"]
+    shutil.rmtree(rings.runs_dir / find_run(rings, "baseline"))
+    assert cli("reproduce", run, "--json", "--project", rings.root).json["identical"]
+
+
+def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) -> None:
+    run = fork("--step", "12", "--set", "optimizer.lr=3e-4", "--json").json["run"]
+    assert cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root).code == 0
+    assert cli("phase", "run", "baseline", "--project", rings.root).code == 0
+    assert find_run(rings, "baseline") != run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--step", "13"), 1, "has no intact checkpoint of step 13; it has 8, 12, 16"),
+        (("--step", "12", "--set", "batch_size=32"), 1, "number of samples, batch size and accumulation must be the parent's"),
+        (("--step", "12", "--set", "task.options={n: 280}"), 4, "the data is not what planning recorded"),
+        (("--set", "optimizer.lr=none"), 1, "optimizer.lr"),
+        ((), 1, "epochs: step 16 of the parent leaves nothing to train: the config ends after epoch 4"),
+        (("--step", "12", "--set", "epochs=2"), 1, "such as --set epochs=6"),
+        (("--step", "12", "--set", "optimizer={name: sgd}"), 1, "its optimizer is adamw, and the config's is sgd"),
+    ],
+)
+def test_what_does_not_fit_the_parent_is_refused(fork: Any, arguments: tuple[str, ...], code: int, message: str) -> None:
+    said = fork(*arguments)
+    assert (said.code, message in said.err) == (code, True), said.err
+
+
+def test_a_damaged_checkpoint_is_not_forked(rings: Project, fork: Any) -> None:
+    for file in rings.runs_dir.glob("*/checkpoints/*/state.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    said = fork()
+    assert (said.code, "no intact checkpoint" in said.err) == (4, True)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"config": 1}'])
+def test_a_damaged_job_is_named_and_not_forked(rings: Project, fork: Any, content: str) -> None:
+    (rings.runs_dir / find_run(rings, "baseline") / "job.json").write_text(content)
+    said = fork()
+    assert said.code == 4
+    assert "job.json: damaged" in said.err
+
+
+def test_a_run_that_is_not_here_is_told_with_what_trains_it_again(rings: Project, fork: Any) -> None:
+    (rings.runs_dir / find_run(rings, "baseline") / "job.json").unlink()
+    said = fork()
+    assert said.code == 1
+    assert "mltrainer phase run baseline" in said.err
+
+
+def test_an_interrupted_run_of_another_contract_is_named_with_what_differs(rings: Project, cli: Cli, tools_here: None) -> None:
+    parent = find_run(rings, "baseline")
+    (rings.runs_dir / parent / "result.json").unlink()
+    assert cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root).code == 0
+    said = cli("phase", "run", "baseline", "--project", rings.root).err
+    assert f"run {parent} was interrupted under another contract (optimizer.lr: 0.001 -> 0.0003)" in said
+    assert f"mltrainer fork {parent}" in said
+    assert read_json(rings.runs_dir / parent / "job.json")["run"] == parent

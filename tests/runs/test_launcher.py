@@ -1,0 +1,145 @@
+"""A tool's life as the workflow sees it: its events, its end, its death, and what it is told of a Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import InputError, MachineError, MltrainerError, StoppedError
+from mltrainer.runs import launcher
+from mltrainer.runs.launcher import LOG_FILE, launch
+from mltrainer.workspace import Project
+
+Event = dict[str, Any]
+Launch = Callable[..., list[Event]]
+START = """
+import json, os, signal, sys, time
+def send(event, **values):
+    os.write(int(sys.argv[2]), json.dumps({"event": event, **values}).encode() + b"\\n")
+"""
+
+
+@pytest.fixture
+def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    """Launch a tool that is nothing but some lines of Python, and return its events."""
+    monkeypatch.setattr(launcher, "tool_page", lambda tool, root: SimpleNamespace(entry_point="fake_tool", environment={}))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def call(code: str, events: list[Event] | None = None) -> list[Event]:
+        (tmp_path / "fake_tool.py").write_text(START + code)
+        events = [] if events is None else events
+        launch(Project(tmp_path), "fake", {"folder": "job", "threads": 1}, events.append)
+        return events
+
+    return call
+
+
+def ask(*numbers: int, on: Path) -> None:
+    """Send this process signals as soon as the tool has written to its log, a moment apart."""
+
+    def wait_and_send() -> None:
+        while not on.exists() or not on.stat().st_size:
+            time.sleep(0.01)
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            time.sleep(0.2)
+
+    threading.Thread(target=wait_and_send).start()
+
+
+def test_events_are_handed_on_in_order(run_tool: Launch) -> None:
+    assert run_tool("send('note', text='a'); send('row', step=1); send('done')") == [
+        {"event": "note", "text": "a"},
+        {"event": "row", "step": 1},
+    ]
+
+
+def test_a_tools_error_is_raised_as_what_it_is(run_tool: Launch) -> None:
+    with pytest.raises(MachineError, match="no space") as caught:
+        run_tool("send('error', exit_code=7, message='no space', where='a.txt', mend='free some'); sys.exit(7)")
+    assert (caught.value.where, caught.value.mend) == ("a.txt", "free some")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        ("os._exit(0)", InputError, "ended before its work was done"),
+        ("sys.exit(5)", MltrainerError, "exit code 5"),
+        ("os.abort()", MltrainerError, r"signal 6 \(Aborted\)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", MltrainerError, "out of memory is the usual cause"),
+        ('os.write(int(sys.argv[2]), b\'{"event": "ro\'); os._exit(0)', InputError, "ended before its work was done"),
+    ],
+)
+def test_a_death_without_a_word_is_never_taken_for_success(
+    run_tool: Launch, code: str, kind: type[MltrainerError], message: str
+) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        run_tool(code)
+    assert caught.value.where == f"job/{LOG_FILE}"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_passed_on_and_the_handlers_come_back(
+    run_tool: Launch, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    before = signal.getsignal(number)
+    ask(number, on=tmp_path / "job" / LOG_FILE)
+    with pytest.raises(StoppedError) as caught:
+        run_tool(f"signal.signal({int(number)}, lambda *_: sys.exit(1)); print('ready', flush=True); time.sleep(30)")
+    assert caught.value.exit_code == code
+    assert signal.getsignal(number) is before
+
+
+def test_a_tool_that_ends_well_all_the_same_does_not_hide_that_a_stop_was_asked_for(run_tool: Launch, tmp_path: Path) -> None:
+    ask(signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
+    with pytest.raises(StoppedError):
+        run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(0.5); send('done')")
+
+
+def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool: Launch, tmp_path: Path) -> None:
+    ask(signal.SIGINT, signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
+    begun = time.monotonic()
+    with pytest.raises(StoppedError):
+        run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(30)")
+    assert time.monotonic() - begun < 10
+
+
+def test_who_waits_for_a_stop_is_told_once_how_to_end_it_at_once(run_tool: Launch, tmp_path: Path) -> None:
+    ask(signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
+    events: list[Event] = []
+    with pytest.raises(StoppedError):
+        run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(2)", events)
+    assert [event["text"] for event in events] == ["stopping as soon as this step is done; Ctrl-C again ends it at once"]
+
+
+@pytest.mark.parametrize("end", ["send('note', text='a'); send('done')", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_process_that_the_users_code_left_behind_is_not_waited_for(run_tool: Launch, end: str) -> None:
+    begun = time.monotonic()
+    with contextlib.nullcontext() if "done" in end else pytest.raises(MltrainerError, match="signal 9"):
+        assert run_tool(f"os.system('sleep 20 &'); {end}") == [{"event": "note", "text": "a"}]
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_program_is_imported_ends_it_though_the_import_swallows_it(tmp_path: Path, number: int) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import time\ntry:\n    print('importing', flush=True)\n    time.sleep(30)\nexcept BaseException:\n    pass\n"
+    )
+    code = "from mltrainer.tools.start import start; start('slow')"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(10) == -number

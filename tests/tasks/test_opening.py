@@ -1,0 +1,417 @@
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.tasks import _samples
+from mltrainer.tasks.opening import check_model, open_task
+from mltrainer.tasks.splits import ids_digest
+
+HEAD = """
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+import mltrainer
+
+X = torch.arange(80.0).reshape(40, 2)
+Y = torch.arange(40) % 2
+
+class Base(mltrainer.Task):
+    def model(self): return nn.Linear(2, 2)
+    def loss(self, outputs, targets): return nn.functional.cross_entropy(outputs, targets)
+    def metrics(self, outputs, targets): return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+
+"""
+NAMES = iter(f"own_{nr}" for nr in range(10_000))
+
+
+@pytest.fixture
+def own(own_config, tmp_path, monkeypatch):
+    """Open the task `Mine` of a module with the given body."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def opened(body, use="Mine", **changes):
+        name = next(NAMES)
+        (tmp_path / f"{name}.py").write_text(HEAD + textwrap.dedent(body))
+        return open_task(own_config(f"{name}:{use}", **changes), tmp_path)
+
+    return opened
+
+
+PLAIN = """
+class Mine(Base):
+    def samples(self): return X, Y
+"""
+
+RANDOM = """
+class Noisy(Dataset):
+    def __len__(self): return {length}
+    def __getitem__(self, i): return torch.full((2,), float(i)) + torch.randn(2), i % 2
+
+class Mine(Base):
+    def samples(self): return Noisy()
+"""
+
+GIVEN = """
+class Mine(Base):
+    def dataset(self, split):
+        return {{"train": (X[:20], Y[:20]), "validation": TensorDataset(X[20:30], Y[20:30]), "test": {test}}}[split]
+"""
+
+
+def iris(config, tmp_path, **changes):
+    return open_task(config(**changes), tmp_path)
+
+
+# --- the seal and the digest ---
+
+
+def test_the_test_split_is_sealed_until_it_is_opened(config, tmp_path):
+    opened = iris(config, tmp_path)
+    with pytest.raises(GateError, match="sealed until finalization"):
+        opened.split("test")
+    assert len(opened.open_test()) == 15
+    assert opened.split("test") is opened.open_test()
+
+
+def test_a_users_test_split_is_sealed_too(own):
+    with pytest.raises(GateError, match="sealed"):
+        own(PLAIN).split("test")
+
+
+def test_without_a_test_share_there_is_nothing_to_open(config, tmp_path):
+    with pytest.raises(InputError, match="there is no test split"):
+        iris(config, tmp_path, split={"validation": 0.2, "test": 0.0}).open_test()
+
+
+def test_an_unknown_split_is_refused(config, tmp_path):
+    with pytest.raises(InputError, match="there is no split 'valid'"):
+        iris(config, tmp_path).split("valid")
+
+
+def test_facts_describe_data_and_splits(config, project):
+    facts = open_task(config(data={"source": "data.csv", "target": "sold"}), project).facts()
+    assert facts["samples"] == 60 == sum(s["samples"] for s in facts["splits"].values())
+    assert facts["columns"][2] == {"name": "colour", "kind": "category", "missing": facts["columns"][2]["missing"], "distinct": 3}
+    assert facts["class_counts"]["train"] == {"no": 32, "yes": 11}
+    assert (facts["kind"], facts["source"], facts["files"][0]["path"]) == ("tabular_classification", "data.csv", "data.csv")
+
+
+def test_facts_are_the_same_before_and_after_the_test_split_was_opened(config, tmp_path):
+    opened = iris(config, tmp_path)
+    before = opened.facts()
+    opened.open_test()
+    assert opened.facts() == before
+
+
+def test_ids_are_those_of_the_whole_set(config, tmp_path):
+    opened = iris(config, tmp_path)
+    train = opened.split("train")
+    assert opened.facts()["splits"]["train"]["sha256"] == ids_digest(train.ids)
+    assert len(train) == len(train.tensors[0]) == len(train.tensors[1])
+
+
+def test_the_same_data_has_the_same_digest_in_another_process(config, project, tmp_path):
+    settings = config(data={"source": "data.csv", "target": "sold"})
+    code = f"""
+import sys; from pathlib import Path
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.tasks.opening import open_task
+print(open_task(TrainingConfig.model_validate_json({settings.model_dump_json()!r}), Path({str(project)!r})).data_sha256)"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert found == open_task(settings, project).data_sha256
+
+
+def edit(text, old, new):
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: edit(t, "0.636", "0.637"),
+        lambda t: edit(t, ",yes", ",no"),
+        lambda t: edit(t, "size", "length"),
+        lambda t: "\n".join([*t.splitlines()[:1], *t.splitlines()[:0:-1]]) + "\n",
+    ],
+    ids=["cell", "label", "name", "order"],
+)
+def test_any_change_of_the_data_changes_its_digest(config, project, change):
+    (project / "data.csv").write_text((project / "data.csv").read_text().replace("0.667", "0.636"))
+    settings = config(data={"source": "data.csv", "target": "sold"})
+    before = open_task(settings, project).data_sha256
+    (project / "data.csv").write_text(change((project / "data.csv").read_text()))
+    assert open_task(settings, project).data_sha256 != before
+
+
+def test_another_split_of_the_same_data_has_another_digest(config, tmp_path):
+    assert iris(config, tmp_path).data_sha256 != iris(config, tmp_path, seed=7).data_sha256
+
+
+def test_comparisons_over_seeds_can_keep_the_split(config, tmp_path):
+    kept = iris(config, tmp_path, seed=7, split={"validation": 0.2, "test": 0.1, "seed": 42})
+    assert kept.data_sha256 == iris(config, tmp_path, seed=42).data_sha256
+
+
+def test_batches_larger_than_the_training_split_are_refused(config, tmp_path):
+    with pytest.raises(InputError, match="105 training samples are fewer than batch_size 106"):
+        iris(config, tmp_path, batch_size=106)
+
+
+# --- a user's samples ---
+
+
+def test_tensors_are_split_and_stratified(own):
+    opened = own(PLAIN)
+    assert [len(opened.split(name)) for name in ("train", "validation")] == [28, 8]
+    assert opened.split("validation").tensors[1].bincount().tolist() == [4, 4]
+    assert opened.facts()["kind"] == "own"
+
+
+def test_a_tensor_dataset_is_the_same_as_its_tensors(own):
+    wrapped = own("class Mine(Base):\n    def samples(self): return TensorDataset(X, Y)")
+    assert wrapped.data_sha256 == own(PLAIN).data_sha256
+
+
+def test_real_numbers_as_targets_are_split_without_strata(own):
+    assert len(own("class Mine(Base):\n    def samples(self): return X, X[:, 0]").split("train")) == 28
+
+
+def test_a_map_style_data_set_is_read_by_position(own):
+    train = own(RANDOM.format(length=40)).split("train")
+    assert train.tensors is None
+    assert round(float(train.dataset[3][0].mean()) / 10) == round(int(train.ids[3]) / 10)
+
+
+def test_a_random_data_set_has_a_stable_fingerprint(own):
+    torch.manual_seed(1)
+    first = own(RANDOM.format(length=40)).data_sha256
+    torch.manual_seed(2)
+    assert own(RANDOM.format(length=40)).data_sha256 == first
+    assert own(RANDOM.format(length=40).replace("i % 2", "1 - i % 2")).data_sha256 != first
+
+
+def test_a_fingerprint_reads_at_most_2048_samples_and_leaves_the_generators(own):
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    opened = own(RANDOM.format(length=5000))
+    assert opened.facts()["fingerprinted"] == 2048
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_given_splits_are_used_as_they_are(own):
+    opened = own(GIVEN.format(test="(X[30:], Y[30:])"))
+    assert opened.split("validation").ids.tolist() == list(range(20, 30))
+    assert opened.open_test().ids.tolist() == list(range(30, 40))
+
+
+def test_given_splits_need_no_test_split(own):
+    opened = own(GIVEN.format(test="None"))
+    assert opened.facts()["splits"]["test"]["samples"] == 0
+    with pytest.raises(InputError, match="there is no test split"):
+        opened.open_test()
+
+
+def test_the_digest_covers_the_given_test_split(own):
+    assert own(GIVEN.format(test="(X[30:], Y[30:])")).data_sha256 != own(GIVEN.format(test="(X[30:], 1 - Y[30:])")).data_sha256
+
+
+def test_rows_repeated_across_given_splits_are_found(own):
+    facts = own(GIVEN.format(test="(X[10:20], Y[10:20])")).facts()
+    assert facts["duplicates_across_splits"] == 10
+    assert facts["findings"][0]["what"] == "0 of 10 validation rows and 10 test rows are in the training split too"
+
+
+def test_a_users_samples_that_repeat_by_nature_are_no_leakage(own):
+    facts = own("class Mine(Base):\n    def samples(self): return X[:4].repeat(10, 1), Y[:4].repeat(10)").facts()
+    assert {f["severity"] for f in facts["findings"]} == {"warning"}
+
+
+def test_prepare_sees_the_training_split_alone(own):
+    opened = own(PLAIN + "    def prepare(self, train): self.seen = train")
+    assert torch.equal(opened.task.seen[0], opened.split("train").tensors[0])
+
+
+def test_nan_in_a_users_samples_is_a_warning(own):
+    body = "X[:30, 0] = torch.nan\nclass Mine(Base):\n    def samples(self): return X, Y"
+    found = own(body).facts()["findings"]
+    assert {f["severity"] for f in found} == {"warning"}
+    assert "train samples hold NaN or infinity in tensor 0; the first is sample" in found[0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("X", "samples.. gave Tensor"),
+        ("(X,)", r"gave \(torch.float32 \[40, 2\]\); two or more tensors"),
+        ("(X, Y[:39])", r"torch.int64 \[39\]"),
+        ("(X.numpy(), Y)", "ndarray"),
+        ("None", "gave NoneType"),
+        ("iter([1])", "gave list_iterator"),
+        ("type('Stream', (IterableDataset,), {'__iter__': iter})()", "gave Stream"),
+    ],
+)
+def test_samples_that_are_none_are_refused(own, value, message):
+    with pytest.raises(InputError, match=message):
+        own(f"class Mine(Base):\n    def samples(self): return {value}")
+
+
+def test_samples_of_unknown_kinds_are_refused():
+    with pytest.raises(InputError, match="a sample holds a object"):
+        _samples.fingerprint(_samples.Samples(np.arange(1), dataset=[object()]), 1)
+
+
+def test_the_fingerprint_tells_structures_apart():
+    values = [
+        [(1, 2)],
+        [[1, 2]],
+        [{"a": 1}],
+        [{"b": 1}],
+        [1],
+        [1.0],
+        ["1"],
+        [b"1"],
+        [np.ones(2)],
+        [np.ones((2, 1))],
+        [torch.ones(2)],
+    ]
+    digests = {_samples.fingerprint(_samples.Samples(np.arange(1), dataset=value), 1)[0] for value in values}
+    assert len(digests) == len(values)
+
+
+# --- a user's module ---
+
+
+def test_options_reach_the_task(own):
+    body = PLAIN + "    def __init__(self, width: int = 3): self.width = width"
+    assert own(body, options={"width": 5}).task.width == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"widht": 5}, "takes no option 'widht'; did you mean 'width'"),
+        ({}, "Mine needs the options width"),
+        ({"width": 1, "zzz": 2}, "it takes width"),
+    ],
+)
+def test_wrong_options_are_refused(own, options, message):
+    with pytest.raises(InputError, match=message):
+        own(PLAIN + "    def __init__(self, width): self.width = width", options=options)
+
+
+def test_a_class_that_is_no_task_lists_the_tasks(own):
+    with pytest.raises(InputError, match=r"has no 'Main'; its tasks are: Base, Mine"):
+        own(PLAIN, use="Main")
+    with pytest.raises(InputError, match=r"has 'X', but it is no mltrainer.Task"):
+        own(PLAIN, use="X")
+
+
+def test_a_missing_module_names_the_nearest(own_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_tasks_module.py").write_text("")
+    with pytest.raises(InputError, match=r"there is no module 'my_task_module' .*did you mean 'my_tasks_module'"):
+        open_task(own_config("my_task_module:Mine"), tmp_path)
+
+
+def test_a_task_without_samples_is_refused(own):
+    with pytest.raises(InputError, match="Mine has neither samples"):
+        own("class Mine(Base): pass")
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message"),
+    [
+        ("1 / 0", 15, "importing own_.*ZeroDivisionError: division by zero"),
+        ("import nowhere_to_be_found", 15, "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        ("def f(:", 15, "SyntaxError"),
+        ("import sys\nsys.exit(3)", 16, "SystemExit: 3"),
+        (PLAIN + "    def __init__(self): raise ValueError('no')", 18, "making Mine: ValueError: no"),
+        (
+            "class Mine(Base):\n    def samples(self): return torch.ones(2) @ torch.ones(3)",
+            16,
+            "samples of your task: RuntimeError",
+        ),
+        (PLAIN + "    def prepare(self, train): return train.nothing", 18, "prepare of your task: AttributeError"),
+    ],
+)
+def test_what_a_users_code_raises_is_told_by_its_line(own, body, line, message):
+    with pytest.raises(InputError, match=message) as caught:
+        own(body)
+    assert caught.value.where is not None
+    assert caught.value.where.endswith(f".py:{line}")
+
+
+def test_an_error_of_the_machine_stays_one(own):
+    with pytest.raises(OSError, match="No space"):
+        own("raise OSError(28, 'No space left on device')")
+
+
+# --- the model ---
+
+
+def check(opened):
+    check_model(opened, opened.task.model())
+
+
+@pytest.mark.parametrize("body", [PLAIN, RANDOM.format(length=40), GIVEN.format(test="None")])
+def test_a_model_that_fits_passes(own, body):
+    check(own(body))
+
+
+def test_checking_leaves_no_trace(own):
+    opened = own(PLAIN)
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout(), torch.nn.Linear(2, 2)).train()
+    model[2].eval()
+    before, state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    check_model(opened, model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [m.training for m in model] == [True, True, False]
+
+
+def test_a_built_in_layer_that_does_not_fit_is_named_with_its_input(own):
+    opened = own(PLAIN + "    def model(self): return nn.Sequential(nn.ReLU(), nn.Linear(3, 2))")
+    with pytest.raises(
+        InputError, match=r"does not fit the data: forward raised .* layer 1 = Linear\(in_features=3.*got float32 \[4, 2\]"
+    ):
+        check(opened)
+
+
+def test_memory_that_runs_out_in_the_first_forward_pass_is_not_taken_for_shapes_that_disagree(own):
+    opened = own(PLAIN + "    def forward(self, model, inputs): return torch.empty(2**45)")
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        check(opened)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (
+            "def loss(self, outputs, targets): raise KeyError('weights')",
+            r"own_.*:18: .*loss raised KeyError: 'weights'; outputs float32 \[4, 2\]",
+        ),
+        ("def loss(self, outputs, targets): return outputs", r"loss gave float32 \[4, 2\]; a scalar"),
+        ("def loss(self, outputs, targets): return 0.0", "loss gave float; a scalar"),
+        ("def forward(self, model, batch): return model(batch[0])", "two tensors, outputs and targets, were expected"),
+        ("def forward(self, model, batch): return model(batch[0])[:2], batch[1]", "2 outputs for 4 targets"),
+        ("def forward(self, model, batch): return model(batch[0], 1), batch[1]", "forward raised TypeError"),
+        ("def model(self): return 5", "gave int; a torch.nn.Module was expected"),
+    ],
+)
+def test_a_task_that_does_not_fit_its_data_is_told_why(own, method, message):
+    with pytest.raises(InputError) as caught:
+        check(own(PLAIN + f"    {method}"))
+    assert pytest.importorskip("re").search(message, str(caught.value).replace("\n", " ")), str(caught.value)
+
+
+def test_a_data_set_that_fails_on_a_sample_is_told_by_its_line(own):
+    body = RANDOM.format(length=40).replace("return torch.full", "return self.missing if i else torch.full")
+    with pytest.raises(MltrainerError, match="samples of your task: AttributeError"):
+        own(body)

@@ -1,0 +1,177 @@
+"""An export job, from a run's checkpoint to a folder that can be deployed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mltrainer.checkpointing.format import file_rows, save, snapshot
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError, InputError
+from mltrainer.tasks.opening import open_task
+from mltrainer.tools.export.program import export_run
+from mltrainer.workspace import read_json, write_json
+
+CHECKPOINT = ".mltrainer/runs/a1b2c3d4e5f6/checkpoints/step-00000010"
+
+
+def table(root: Path) -> dict[str, Any]:
+    """Write a small table; return the config of a task on it."""
+    lines = [f"{nr % 7},{'red' if nr % 3 else 'blue'},{'yes' if nr % 7 > 3 else 'no'}" for nr in range(80)]
+    (root / "data.csv").write_text("\n".join(["size,colour,bought", *lines]) + "\n")
+    return {
+        "name": "shop",
+        "task": {"kind": "tabular_classification"},
+        "data": {"source": "data.csv", "target": "bought"},
+        "model": {"name": "mlp", "hidden": [4]},
+        "metric": {"name": "accuracy", "mode": "max"},
+        "batch_size": 8,
+    }
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(tmp_path)
+    config = TrainingConfig.model_validate(table(tmp_path))
+    task = open_task(config, tmp_path)
+    torch.manual_seed(3)
+    state = {"model": task.task.model().state_dict(), "step": 10}
+    contract = {"data_sha256": task.data_sha256}
+    save(tmp_path / CHECKPOINT, snapshot(state), {"step": 10, "epoch": 1, "contract": contract, "run": "a1b2c3d4e5f6"})
+    checkpoint = {"path": CHECKPOINT, "files": file_rows(tmp_path / CHECKPOINT, tmp_path)}
+    write_json(tmp_path / ".mltrainer/runs/a1b2c3d4e5f6/result.json", {"checkpoints": [checkpoint]})
+    return {
+        "run": "a1b2c3d4e5f6",
+        "run_folder": ".mltrainer/runs/a1b2c3d4e5f6",
+        "checkpoint": CHECKPOINT,
+        "config": config.model_dump(),
+        "folder": ".mltrainer/exports/a1b2c3d4e5f6",
+        "out": "phases/05_finalization/final_model",
+        "formats": ["safetensors", "torch_export", "torchscript"],
+        "samples": 10,
+        "tolerance": 1e-4,
+        "test": True,
+        "threads": 1,
+    }
+
+
+def test_a_checkpoint_becomes_a_folder_that_can_be_deployed(job: dict[str, Any]) -> None:
+    result = export_run(job)
+    assert [(row["state"], row["agrees"], row["samples"]) for row in result["exports"]] == [("written", True, 10)] * 3
+    assert result["inference"]["columns"][1]["categories"] == ["blue", "red"]
+    assert read_json(Path(job["folder"]) / "result.json") == result
+    names = {path.name for path in Path(job["out"]).iterdir()}
+    assert names >= {"model.safetensors", "model.pt2", "model.pt", "inference.py", "inference.json", "config.yaml", "SHA256SUMS"}
+
+
+def test_the_manifest_binds_the_model_to_its_run(job: dict[str, Any]) -> None:
+    result = export_run(job)
+    manifest = read_json(Path(job["out"]) / "manifest.json")
+    weights = torch.export.load(Path(job["out"]) / "model.pt2").state_dict
+    assert manifest["run"] == job["run"]
+    assert manifest["weights_sha256"] == result["weights_sha256"] == weights_sha256(weights)
+
+
+def test_an_edited_measurement_of_the_test_split_is_not_believed(job: dict[str, Any]) -> None:
+    first = export_run(job)["test"]
+    assert first["samples"] == 8
+    assert set(first["metrics"]) >= {"loss", "accuracy"}
+    write_json(Path(job["run_folder"]) / "test.json", {"samples": 8, "metrics": {"accuracy": 0.125}})
+    assert export_run(job)["test"] == first == read_json(Path(job["run_folder"]) / "test.json")
+
+
+def test_without_a_test_split_nothing_is_measured(job: dict[str, Any]) -> None:
+    assert export_run({**job, "test": False})["test"] == {"samples": 0, "metrics": {}}
+    assert not (Path(job["run_folder"]) / "test.json").exists()
+
+
+def test_exporting_again_gives_the_same_folder(job: dict[str, Any]) -> None:
+    light = {**job, "formats": ["safetensors", "torch_export"]}
+    export_run(light)
+    sums = (Path(job["out"]) / "SHA256SUMS").read_bytes()
+    export_run(light)
+    assert (Path(job["out"]) / "SHA256SUMS").read_bytes() == sums
+
+
+def test_a_format_that_is_no_longer_asked_for_leaves_no_model_of_an_earlier_export(job: dict[str, Any]) -> None:
+    out = Path(job["out"])
+    export_run({**job, "formats": ["safetensors", "torch_export"]})
+    export_run({**job, "formats": ["safetensors"]})
+    assert not (out / "model.pt2").exists()
+    assert "model.pt2" not in (out / "SHA256SUMS").read_text()
+
+
+def test_a_model_that_no_export_wrote_is_left_alone(job: dict[str, Any]) -> None:
+    foreign = Path(job["out"]) / "model.pt2"
+    foreign.parent.mkdir(parents=True, exist_ok=True)
+    foreign.write_bytes(b"somebody's")
+    for _ in range(2):
+        export_run({**job, "formats": ["safetensors"]})
+    assert foreign.read_bytes() == b"somebody's"
+
+
+def test_a_checkpoint_other_than_the_recorded_one_is_not_exported(job: dict[str, Any]) -> None:
+    save(Path(CHECKPOINT), snapshot({"model": {}}), {"step": 10})
+    with pytest.raises(GateError, match="the record expects"):
+        export_run(job)
+    assert not Path(job["out"]).exists()
+
+
+def test_other_data_is_refused(job: dict[str, Any]) -> None:
+    with open("data.csv", "a") as file:
+        file.write("3,red,no\n")
+    with pytest.raises(GateError, match="trained on"):
+        export_run(job)
+
+
+OWN = """
+import torch
+from torch import nn
+import mltrainer
+
+class Own(mltrainer.Task):
+    def __init__(self, named=False, parts=False):
+        self.named, self.parts = named, parts
+    def samples(self):
+        return torch.arange(40.0)[:, None], torch.arange(40.0)[:, None]
+    def model(self):
+        return nn.Linear(1, 1)
+    def forward(self, model, batch):
+        x = batch[0] / 40
+        if self.parts:
+            return nn.functional.linear(x, model.weight, model.bias), batch[1]
+        return (model(input=x) if self.named else model(x)), batch[1]
+    def loss(self, outputs, targets):
+        return nn.functional.mse_loss(outputs, targets)
+"""
+
+
+def own(job: dict[str, Any], module: str, **options: Any) -> dict[str, Any]:
+    """Return the job of a user's own task with a checkpoint of it."""
+    Path(f"{module}.py").write_text(OWN)
+    task = {"use": f"{module}:Own", "options": options}
+    values = {"name": "own", "task": task, "metric": {"name": "loss", "mode": "min"}, "batch_size": 8}
+    config = TrainingConfig.model_validate(values)
+    save(Path(CHECKPOINT), snapshot({"model": torch.nn.Linear(1, 1).state_dict()}), {"step": 10})
+    Path(job["run_folder"], "result.json").unlink()
+    return {**job, "config": config.model_dump(), "formats": ["torch_export"]}
+
+
+def test_what_a_task_of_ones_own_calls_its_model_with_is_compared(job: dict[str, Any]) -> None:
+    result = export_run(own(job, "own_positional"))
+    assert result["exports"][0]["agrees"] is True
+    assert result["inference"] == {}
+
+
+def test_a_model_that_is_called_by_names_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="found input=") as caught:
+        export_run(own(job, "own_named", named=True))
+    assert "positional" in str(caught.value.mend)
+
+
+def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="never calls the model itself") as caught:
+        export_run(own(job, "own_parts", parts=True))
+    assert "model(...)" in str(caught.value.mend)

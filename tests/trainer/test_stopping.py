@@ -1,0 +1,51 @@
+"""The best row and patience follow from the history alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.trainer.stopping import best_row, patience_is_over
+
+BASE: dict[str, Any] = {"name": "x", "task": {"use": "m:T"}, "metric": {"name": "accuracy", "mode": "max"}}
+
+
+def history(*values: float) -> list[dict[str, Any]]:
+    return [{"step": step, "validation": {"accuracy": value}} for step, value in enumerate(values, 1)]
+
+
+def config(**stopping: Any) -> TrainingConfig:
+    return TrainingConfig.model_validate({**BASE, "early_stopping": stopping or None})
+
+
+def test_the_first_of_equal_rows_is_the_best() -> None:
+    best = best_row(history(0.5, 0.9, 0.9, 0.7), Metric(name="accuracy", mode="max"))
+    assert best is not None
+    assert best["step"] == 2
+
+
+def test_the_direction_of_the_metric_counts() -> None:
+    best = best_row(history(0.5, 0.9, 0.2), Metric(name="accuracy", mode="min"))
+    assert best is not None
+    assert best["step"] == 3
+
+
+def test_nan_is_never_the_best() -> None:
+    best = best_row(history(float("nan"), 0.1), Metric(name="accuracy", mode="min"))
+    assert best is not None
+    assert best["step"] == 2
+
+
+@pytest.mark.parametrize(("values", "over"), [((0.5, 0.6, 0.6, 0.6), True), ((0.5, 0.6, 0.6), False)])
+def test_patience_counts_evaluations_without_improvement(values: tuple[float, ...], over: bool) -> None:
+    assert patience_is_over(history(*values), config(patience=2)) is over
+
+
+def test_without_early_stopping_nothing_stops() -> None:
+    assert not patience_is_over(history(*[0.1] * 50), config())
+
+
+def test_a_gain_below_min_delta_is_no_improvement() -> None:
+    assert patience_is_over(history(0.5, 0.501, 0.502), config(patience=2, min_delta=0.01))
