@@ -26,6 +26,7 @@ from mltrainer.errors import InputError, InUseError, MachineError
 
 PHASES = ("planning", "baseline", "diagnostics", "optimization", "finalization")
 PROJECT_FILE = "mltrainer.yaml"
+LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
 TEMPORARY = ".tmp-"  # begins the name of what is being written
 MACHINE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),

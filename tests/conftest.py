@@ -111,7 +111,7 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
     return Project(folder)
 
 
-LAUNCHERS = ("phases.localizing", "phases.probing", "phases.runs", "workflow.exploring", "workflow.forking")
+LAUNCHERS = ("runs.localize", "phases.probing", "phases.training", "project.exploring", "runs.fork")
 LAUNCHING = tuple(f"mltrainer.{name}" for name in LAUNCHERS)
 
 

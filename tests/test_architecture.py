@@ -14,9 +14,11 @@ import mltrainer
 PACKAGE = Path(mltrainer.__file__).parent
 FLOORS = [
     {"cli", "__main__"},
-    {"workflow"},
+    {"project"},
     {"phases"},
-    {"tools", "reports", "doctor"},
+    {"runs"},
+    {"gates"},
+    {"records", "reports", "figures", "follow", "tools", "trainer"},
     {"diagnostics", "checkpointing", "reproducibility", "tasks"},
     {"configs"},
     {"handbook"},
@@ -25,15 +27,19 @@ FLOORS = [
 ]
 TORCH_FREE = [
     "cli",
-    "workflow",
+    "project",
     "phases",
+    "runs",
+    "gates",
+    "records",
     "reports",
+    "figures",
+    "follow",
     "diagnostics",
     "configs",
     "handbook",
     "workspace",
     "errors",
-    "doctor",
     "callbacks",
 ]
 

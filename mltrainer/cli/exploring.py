@@ -29,8 +29,8 @@ def lr_find(assignments: tuple[str, ...], steps: int, low: float, high: float, f
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    from mltrainer.reports.exploring import rate_text
     from mltrainer.project.exploring import find_rate
+    from mltrainer.reports.exploring import rate_text
 
     project = open_project(folder)
     return _show(lambda tell: find_rate(project, assignments, steps, low, high, tell), rate_text, as_json)
@@ -43,8 +43,8 @@ def lr_find(assignments: tuple[str, ...], steps: int, low: float, high: float, f
 @json_option
 def batch_size(assignments: tuple[str, ...], first: int, folder: Path | None, as_json: bool) -> int:
     """Find a batch size: double it until memory or data ends, and measure throughput and memory."""
-    from mltrainer.reports.exploring import size_text
     from mltrainer.project.exploring import find_batch_size
+    from mltrainer.reports.exploring import size_text
 
     project = open_project(folder)
     return _show(lambda tell: find_batch_size(project, assignments, first, tell), size_text, as_json)
@@ -57,8 +57,8 @@ def batch_size(assignments: tuple[str, ...], first: int, folder: Path | None, as
 @json_option
 def profile(assignments: tuple[str, ...], steps: int, folder: Path | None, as_json: bool) -> int:
     """Show where a step's time goes: data, forward, backward, optimizer, other; with a trace for viewers."""
-    from mltrainer.reports.exploring import profile_text
     from mltrainer.project.exploring import profile as profile_project
+    from mltrainer.reports.exploring import profile_text
 
     project = open_project(folder)
     return _show(lambda tell: profile_project(project, assignments, steps, tell), profile_text, as_json)

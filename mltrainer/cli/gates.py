@@ -9,10 +9,10 @@ import click
 
 from mltrainer.cli.common import json_option, open_project, project_option
 from mltrainer.cli.main import emit
-from mltrainer.reports.terminal import table
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import PhaseState, derive, next_command, next_phase
 from mltrainer.records.reading import run_of
+from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, Project
 
 PHASE = click.Choice(PHASES)
@@ -130,8 +130,8 @@ def _value(value: Any) -> str:
 @project_option
 def waive(phase: str, item: str, reason: str, folder: Path | None) -> int:
     """Waive a failing item that the handbook allows to be waived; your git identity is recorded."""
-    from mltrainer.reproducibility.repository import identity
     from mltrainer.project import engine
+    from mltrainer.reproducibility.repository import identity
 
     project = open_project(folder)
     found = engine.waive(project, phase, item, reason, identity(project.root))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -187,6 +187,12 @@ def yielding(group: str, old: dict[str, Any], new: Mapping[str, Any]) -> dict[st
     """Return a group's old values without those that give way to a new one, because one at a time is given."""
     rivals = EXCLUSIVE.get(group, ())
     return {key: value for key, value in old.items() if key not in rivals} if any(map(new.get, rivals)) else old
+
+
+def apply(values: dict[str, Any], assignments: Sequence[str], name: str) -> tuple[dict[str, Any], str]:
+    """Return values after every `--set KEY=VALUE`, and what messages call them: the command line's, or `name`."""
+    where = " ".join(f"--set {assignment}" for assignment in assignments) or name
+    return assign(values, map(parse_assignment, assignments)), where
 
 
 def _set(value: dict[str, Any], keys: list[str], item: Any, key: str) -> dict[str, Any]:

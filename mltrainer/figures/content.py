@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mltrainer.reports import markdown as md
 from mltrainer.figures import svg
 from mltrainer.figures.canvas import FAULT, Mark, Series
+from mltrainer.reports import markdown as md
 from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
 
 Run = dict[str, Any]

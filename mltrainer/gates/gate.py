@@ -8,12 +8,12 @@ from typing import Any
 
 import mltrainer
 from mltrainer.configs.pages import PhasePage, phase_page, policy_digest
-from mltrainer.errors import InputError
-from mltrainer.reports.render import render
-from mltrainer.reproducibility.witnesses import RESULT_FILE
+from mltrainer.errors import GateError, InputError
 from mltrainer.gates.checks import run_check
 from mltrainer.gates.digests import FileDigests
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
+from mltrainer.reports.render import render
+from mltrainer.reproducibility.witnesses import RESULT_FILE
 from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
@@ -132,6 +132,32 @@ def _orphans(project: Project, phase: str) -> Iterator[str]:
     for path in (project.phase_dir(phase) / name for name in [GATE_FILE, *reports]):
         if path.exists():
             yield f"{project.relative(path)} has no {RECORD_FILE} beside it; next: mltrainer phase run {phase}"
+
+
+def gates_before(project: Project, phase: str) -> list[Gate]:
+    """Return the gates before a phase, all of which hold.
+
+    Raises:
+        GateError: One does not.
+    """
+    before = check_gates(project)[: PHASES.index(phase)]
+    for gate in before:
+        if not gate.holds:
+            raise GateError(f"{phase} is locked: {_why(gate)}", mend=_mend(gate))
+    return before
+
+
+def _why(gate: Gate) -> str:
+    if gate.record is None:
+        return f"{gate.phase} has not run"
+    if gate.stale:
+        return f"the gate of {gate.phase} is stale: {gate.stale[0]}"
+    return f"the gate of {gate.phase} does not hold: {gate.failing[0].id}: {gate.failing[0].statement}"
+
+
+def _mend(gate: Gate) -> str:
+    rerun = f"mltrainer phase run {gate.phase}"
+    return rerun if gate.record is None or gate.stale else gate.failing[0].mend or rerun
 
 
 # --- verdicts -------------------------------------------------------------------------------------

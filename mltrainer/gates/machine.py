@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate, check_gates
-from mltrainer.workspace import PHASES, Project, is_locked, read_json
+from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
 
-LOCK_FILE = "lock"
 RUNNING_FILE = "running.json"
 SENT_BACK = ("recommendation_given", "source_committed")  # items that nothing but another planning can mend
 

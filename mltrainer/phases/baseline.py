@@ -9,7 +9,8 @@ from mltrainer.diagnostics import resource_inefficiency
 from mltrainer.diagnostics.rules import acceptance_rows
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
-from mltrainer.runs.contract import RESULT_FILE, train
+from mltrainer.phases.training import train
+from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.workspace import plain
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.loading import differences, parse_assignment, validate_values
+from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import acceptance_rows
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
+from mltrainer.phases.training import train
+from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.exporting import run_manager
-from mltrainer.phases.planning import apply
 from mltrainer.runs.retrain import reproduce
-from mltrainer.runs.contract import JOB_FILE, run_id, train
 from mltrainer.workspace import read_json, write_json
 
 MODEL_FOLDER = "final_model"

@@ -13,13 +13,13 @@ from mltrainer.configs.loading import assign, differences, parse_assignment, val
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, overlay, tuning_template
 from mltrainer.errors import InputError
+from mltrainer.gates.statistics import TEST, improvements, is_better
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
-from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.contract import contract_of
-from mltrainer.gates.statistics import TEST, improvements, is_better
 from mltrainer.runs.launcher import launch
+from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import digest, read_json, write_atomic
 
 CONFIG_FILE = "final_config.yaml"

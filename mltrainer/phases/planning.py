@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pydantic
 from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
-from mltrainer.configs.loading import assign, flatten, parse_assignment, read_text, validate, validate_values
+from mltrainer.configs.loading import apply, flatten, read_text, validate, validate_values
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
@@ -175,12 +174,6 @@ def plan_config(ctx: Context) -> Plan:
         kept = rewritten(path.read_text("utf-8-sig"), final) if old is not None else None
         text = kept or config_text(final)
     return Plan(config, generated, edited, text)
-
-
-def apply(values: dict[str, Any], assignments: Sequence[str], name: str) -> tuple[dict[str, Any], str]:
-    """Return values after every `--set KEY=VALUE`, and what messages call them: the command line's, or `name`."""
-    where = " ".join(f"--set {assignment}" for assignment in assignments) or name
-    return assign(values, map(parse_assignment, assignments)), where
 
 
 def _generated_before(ctx: Context) -> dict[str, Any] | None:

@@ -14,11 +14,11 @@ from typing import Any
 from mltrainer.checkpointing.manifest import folders
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
-from mltrainer.runs.localize import HASH_SEED, MEMORY, NOTHING, Change, find_cause
-from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import sentence
+from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE
 from mltrainer.runs.launcher import launch
+from mltrainer.runs.localize import HASH_SEED, MEMORY, NOTHING, Change, find_cause
 from mltrainer.workspace import read_json
 
 

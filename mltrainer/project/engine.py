@@ -13,13 +13,14 @@ import mltrainer
 from mltrainer import handbook
 from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages
 from mltrainer.configs.project import load_project
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import InputError
+from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_before, read_waivers, statement
+from mltrainer.gates.machine import RUNNING_FILE, derive, next_phase
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Event, Result
-from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, read_waivers, statement
-from mltrainer.gates.machine import LOCK_FILE, RUNNING_FILE, derive, next_phase
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
 from mltrainer.workspace import (
+    LOCK_FILE,
     PHASES,
     Project,
     clear_temporary,
@@ -85,32 +86,6 @@ def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell
     record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)])
     write(project, phase, record)
     return gate_of(project, phase)
-
-
-def gates_before(project: Project, phase: str) -> list[Gate]:
-    """Return the gates before a phase, all of which hold.
-
-    Raises:
-        GateError: One does not.
-    """
-    before = check_gates(project)[: PHASES.index(phase)]
-    for gate in before:
-        if not gate.holds:
-            raise GateError(f"{phase} is locked: {_why(gate)}", mend=_mend(gate))
-    return before
-
-
-def _why(gate: Gate) -> str:
-    if gate.record is None:
-        return f"{gate.phase} has not run"
-    if gate.stale:
-        return f"the gate of {gate.phase} is stale: {gate.stale[0]}"
-    return f"the gate of {gate.phase} does not hold: {gate.failing[0].id}: {gate.failing[0].statement}"
-
-
-def _mend(gate: Gate) -> str:
-    rerun = f"mltrainer phase run {gate.phase}"
-    return rerun if gate.record is None or gate.stale else gate.failing[0].mend or rerun
 
 
 def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:

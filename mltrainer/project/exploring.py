@@ -20,13 +20,12 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, StoppedError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import plan_config
+from mltrainer.records.reading import read_record
 from mltrainer.reports.exploring import rate_figure
 from mltrainer.reproducibility.secrets import scan_text
 from mltrainer.runs.launcher import launch
 from mltrainer.tools.explorer.decisions import adaptations, suggest_size
-from mltrainer.gates.machine import LOCK_FILE
-from mltrainer.records.reading import read_record
-from mltrainer.workspace import Project, digest, locked, read_json, write_atomic, write_json
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json, write_atomic, write_json
 
 EXPLORER = "training_explorer"
 RESULT_FILE = "result.json"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from mltrainer.figures import content
-
-from mltrainer.reports import runs, sections
 from mltrainer.reports import markdown as md
+from mltrainer.reports import runs, sections
 from mltrainer.reports.values import as_float, at, duration, finite, given, number, share
 
 

@@ -6,9 +6,8 @@ import shlex
 from typing import Any
 
 from mltrainer.figures import content
-
-from mltrainer.reports import runs, sections
 from mltrainer.reports import markdown as md
+from mltrainer.reports import runs, sections
 from mltrainer.reports.values import number, visible
 
 STATES = {"fired": "🔴 **fired**", "clear": "🟢 clear", "not_applicable": "⚪ not applicable"}

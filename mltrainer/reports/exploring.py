@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mltrainer.reports import markdown as md
 from mltrainer.figures import svg
 from mltrainer.figures.canvas import BLUE, Mark, Series
 from mltrainer.figures.content import Figure
+from mltrainer.reports import markdown as md
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import as_float, megabytes, microseconds, number, share
 

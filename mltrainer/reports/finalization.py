@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mltrainer.figures import content
-
-from mltrainer.reports import runs, sections
 from mltrainer.reports import markdown as md
+from mltrainer.reports import runs, sections
 from mltrainer.reports.model_card import model_card
 from mltrainer.reports.values import at, given, number, short, times
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mltrainer.figures.content import confused, metric_name
 from mltrainer.reports import markdown as md
 from mltrainer.reports import sections
-from mltrainer.figures.content import confused, metric_name
 from mltrainer.reports.values import at, duration, finite, given, number, share, times, visible
 
 PIPELINES = {

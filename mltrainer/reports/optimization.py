@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mltrainer.reports import markdown as md
-from mltrainer.reports import sections
 from mltrainer.figures import svg
 from mltrainer.figures.canvas import Series
 from mltrainer.figures.content import Figure
+from mltrainer.reports import markdown as md
+from mltrainer.reports import sections
 from mltrainer.reports.values import as_float, at, counted, duration, finite, given, number, signed, visible
 
 ITEM = "improvement_validated"

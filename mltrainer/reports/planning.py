@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mltrainer.figures import content
-
-from mltrainer.reports import sections
 from mltrainer.reports import markdown as md
+from mltrainer.reports import sections
 from mltrainer.reports.values import as_float, at, counted, duration, given, megabytes, microseconds, number, share, short, size
 from mltrainer.reproducibility.causes import sentence as cause_sentence
 

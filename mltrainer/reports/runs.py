@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mltrainer.reports import markdown as md
 from mltrainer.figures.content import Figure, confused, history, metric_name
 from mltrainer.figures.heat import evenly
+from mltrainer.reports import markdown as md
 from mltrainer.reports.values import (
     as_float,
     at,

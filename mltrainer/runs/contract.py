@@ -1,4 +1,4 @@
-"""Runs: named by what determines their bits, answered at once when they exist, resumed when they were interrupted."""
+"""A run's contract: what determines its bits, and so names it; and the finished run of a contract, verified."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.errors import DifferenceError, InputError
-from mltrainer.phases.context import Context
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.witnesses import RESULT_FILE as RESULT_FILE
-from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
-from mltrainer.runs.launcher import launch
+from mltrainer.reproducibility.witnesses import has_ended, sound_result
 from mltrainer.workspace import Project, digest, read_json, sha256_file
 
 JOB_FILE = "job.json"
@@ -57,41 +55,6 @@ def run_id(contract: dict[str, str]) -> str:
     return digest(contract)[:12]
 
 
-def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
-    """Return the result of the run that a config determines: found, resumed, or trained now.
-
-    Raises:
-        MltrainerError: Training was refused, failed or was stopped.
-    """
-    contract = contract_of(ctx.earlier["planning"], config)
-    run = run_id(contract)
-    folder = ctx.project.runs_dir / run
-    if not folder.exists():
-        for line in left_behind(ctx.project, ctx.page.phase, contract, config):
-            ctx.note(line)
-    known = existing_result(ctx.project, run, contract)
-    if known is not None:
-        ctx.note(f"run {run} exists and verifies: not trained again")
-        return _evidence(known, ctx.page.phase)
-    if has_ended(folder):
-        ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
-    job = {
-        "schema": 1,
-        "run": run,
-        "phase": ctx.page.phase,
-        "purpose": "train",
-        "folder": ctx.project.relative(folder),
-        "config": ctx.with_workers(config).model_dump(),
-        "gate": ctx.previous,
-        "contract": contract,
-        "code_files": ctx.earlier["planning"]["source"]["files"],
-        "parent": parent,
-        "threads": config.threads,
-    }
-    launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
-    return _evidence(read_json(folder / RESULT_FILE), ctx.page.phase)
-
-
 def left_behind(project: Project, phase: str, contract: dict[str, str], config: TrainingConfig) -> list[str]:
     """Return a line for each interrupted run of a phase that cannot be gone on with, because its contract is another."""
     lines = []
@@ -110,11 +73,6 @@ def contract_changes(job: dict[str, Any], contract: dict[str, str], config: Trai
     changes = [f"{row['key']}: {row['before']} -> {row['after']}" for row in found]
     digests = [key for key in contract if key != "config_sha256" and job["contract"].get(key) != contract[key]]
     return changes + [f"{key}: {str(job['contract'].get(key))[:12]} -> {contract[key][:12]}" for key in digests]
-
-
-def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:
-    """Return a result as a phase's record holds it, which has a seal of its own."""
-    return {key: value for key, value in result.items() if key != "seal"} | {"phase": phase}
 
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> dict[str, Any] | None:

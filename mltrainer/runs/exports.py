@@ -8,8 +8,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.runs.exporting import run_manager
-from mltrainer.gates.machine import LOCK_FILE
-from mltrainer.workspace import Project, locked, read_json
+from mltrainer.workspace import LOCK_FILE, Project, locked, read_json
 
 
 def export_run(

@@ -9,9 +9,9 @@ from typing import Any
 from mltrainer.configs.loading import flatten
 from mltrainer.diagnostics.rules import diagnose, suggested_changes
 from mltrainer.errors import InputError
-from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
-from mltrainer.reproducibility import fingerprint
 from mltrainer.records.reading import Record, read_record, run_of
+from mltrainer.reproducibility import fingerprint
+from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_json
 
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")

@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.checkpointing.manifest import faults, folders, newest_intact, read_manifest
-from mltrainer.configs.loading import validate_values
+from mltrainer.configs.loading import apply, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
-from mltrainer.phases.planning import apply
-from mltrainer.runs.retrain import original_job
+from mltrainer.gates.gate import gates_before
+from mltrainer.records.reading import Record
 from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE, contract_changes, contract_of, existing_result, run_id
 from mltrainer.runs.launcher import launch
-from mltrainer.project.engine import gates_before
-from mltrainer.gates.machine import LOCK_FILE
-from mltrainer.records.reading import Record
-from mltrainer.workspace import Project, digest, locked, read_json
+from mltrainer.runs.retrain import original_job
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
 
 START_FOLDER = "start"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.runs.contract import ORCHESTRATOR
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
+from mltrainer.runs.contract import ORCHESTRATOR
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project, read_json
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from mltrainer.errors import GateError, InputError, MltrainerError
-from mltrainer.runs.localize import NOTHING, find_cause
-from mltrainer.runs.retrain import original_run, reproduce
-from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.records.reading import read_record
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.causes import sentence
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
-from mltrainer.records.reading import read_record
+from mltrainer.runs.retrain import original_run, reproduce
 from mltrainer.workspace import PHASES, Project, sha256_file
 
 Row = dict[str, Any]

@@ -11,8 +11,8 @@ from typing import Any
 
 from mltrainer.configs.project import bits_config
 from mltrainer.errors import GateError, InputError
-from mltrainer.runs.contract import JOB_FILE, ORCHESTRATOR, RESULT_FILE, run_id
 from mltrainer.reproducibility import fingerprint, grades
+from mltrainer.runs.contract import JOB_FILE, ORCHESTRATOR, RESULT_FILE, run_id
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project, digest, is_sealed, locked, read_json
 

@@ -17,8 +17,8 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import evaluation_batches
-from mltrainer.trainer.updates.precision import autocast, full
 from mltrainer.trainer.stepping import buffers_kept, summed
+from mltrainer.trainer.updates.precision import autocast, full
 
 MEND = "return numbers from metrics(self, outputs, targets), such as tensor.item()"
 

@@ -14,11 +14,11 @@ from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.trainer.evaluation import as_numbers, outputs
-from mltrainer.trainer.updates.groups import parameter_groups
-from mltrainer.trainer.stages import Outcome
-from mltrainer.trainer.updates.precision import choose
 from mltrainer.trainer.session import Session
+from mltrainer.trainer.stages import Outcome
 from mltrainer.trainer.stopping import best_row
+from mltrainer.trainer.updates.groups import parameter_groups
+from mltrainer.trainer.updates.precision import choose
 
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed"}
 

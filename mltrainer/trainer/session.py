@@ -24,17 +24,17 @@ from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, open_task
 from mltrainer.tools.program import Events
-from mltrainer.trainer.data.addresses import Plan, plan_for
 from mltrainer.trainer.callbacks import Callbacks
-from mltrainer.trainer.evaluation import measure
+from mltrainer.trainer.data.addresses import Plan, plan_for
 from mltrainer.trainer.data.workers import Limits, workers_needed
+from mltrainer.trainer.evaluation import measure
 from mltrainer.trainer.gpu import GpuWatch
-from mltrainer.trainer.updates.gradients import clipped_above
-from mltrainer.trainer.stages import Outcome, Sinks, Trainer
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.trainer.saving import Checkpoints
+from mltrainer.trainer.stages import Outcome, Sinks, Trainer
 from mltrainer.trainer.tracing import Tracer
+from mltrainer.trainer.updates.gradients import clipped_above
 from mltrainer.workspace import machine_faults, plain, read_json, write_json
 
 EVENTS_FILE = "events.jsonl"

@@ -17,15 +17,15 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
-from mltrainer.trainer.data.addresses import Plan, Step, training_steps
 from mltrainer.trainer.callbacks import Callbacks
+from mltrainer.trainer.data.addresses import Plan, Step, training_steps
 from mltrainer.trainer.evaluation import measure
-from mltrainer.trainer.updates.gradients import counts_clipped
 from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
 from mltrainer.trainer.stepping import Stepper
 from mltrainer.trainer.stopping import best_row, patience_is_over, plateaus
+from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
+from mltrainer.trainer.updates.gradients import counts_clipped
 
 
 class Stage(enum.Enum):

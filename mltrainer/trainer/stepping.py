@@ -14,11 +14,11 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import Batch, Step
+from mltrainer.trainer.preparing import lay_out_like_parameters
 from mltrainer.trainer.updates.gradients import gradient_norms, shape
 from mltrainer.trainer.updates.groups import parameter_groups
 from mltrainer.trainer.updates.optimizers import SHARE, begin_momentum, build_optimizer, kind_of
 from mltrainer.trainer.updates.precision import autocast, choose, full
-from mltrainer.trainer.preparing import lay_out_like_parameters
 
 
 @dataclass(frozen=True)

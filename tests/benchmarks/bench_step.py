@@ -69,7 +69,7 @@ def watched(session: Session, spent: Counter[str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for part, owner, name in calls:
             stack.enter_context(mock.patch.object(owner, name, timed(spent, part, getattr(owner, name))))
-        stack.enter_context(mock.patch.object(loop, "training_steps", batches))
+        stack.enter_context(mock.patch.object(stages, "training_steps", batches))
         yield
 
 

@@ -19,8 +19,7 @@ import pytest
 
 import mltrainer.cli.gates
 from mltrainer.cli.main import cli as program
-from mltrainer.gates.machine import LOCK_FILE
-from mltrainer.workspace import PHASES, Project, locked
+from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked
 from tests.conftest import Cli
 
 PROMISED = {  # every command of the contract that there is

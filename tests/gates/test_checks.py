@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.pages import phase_page
-from mltrainer.gates.statistics import sign_flip_p_value
 from mltrainer.gates.checks import CHECKS, run_check
+from mltrainer.gates.statistics import sign_flip_p_value
 from mltrainer.workspace import PHASES, Project
 
 Record = dict[str, Any]

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.handbook import shipped_folder
 from mltrainer.gates.digests import CACHE_FROM_BYTES, FileDigests
-from mltrainer.project.engine import write
 from mltrainer.gates.gate import check_gates
 from mltrainer.gates.machine import derive, next_phase
+from mltrainer.handbook import shipped_folder
+from mltrainer.project.engine import write
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, commit, start_digits, succeed
 

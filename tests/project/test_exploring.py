@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-import mltrainer.tools.explorer.batch_sizes as batch_sizes
 import mltrainer.project.exploring as exploring
+import mltrainer.tools.explorer.batch_sizes as batch_sizes
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
-from mltrainer.tools.program import Events
 from mltrainer.records.reading import read_record
+from mltrainer.tools.program import Events
 from mltrainer.workspace import Project, locked
 from tests.conftest import Cli
 from tests.projects import TASK, results, write_rings

@@ -9,10 +9,10 @@ import pytest
 
 from mltrainer.diagnostics.resource_inefficiency import starvation
 from mltrainer.diagnostics.signals import Run
+from mltrainer.figures.content import throughput
 from mltrainer.reports import baseline as baseline_report
 from mltrainer.reports import planning as planning_report
 from mltrainer.reports import values
-from mltrainer.figures.content import throughput
 from mltrainer.reports.values import number
 from tests.reports.records import baseline, gate, planning
 

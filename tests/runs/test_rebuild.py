@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.runs import rebuild, reproduce
+from mltrainer.runs import rebuild as rebuilding
+from mltrainer.runs import reproduce
 from mltrainer.runs.rebuild import find_interpreter, rebuild
 from mltrainer.workspace import Project
 
@@ -73,11 +74,11 @@ def test_an_editable_mltrainer_is_taken_from_its_own_tree(monkeypatch: pytest.Mo
         def read_text(self, _name: str) -> str | None:
             return self.text
 
-    monkeypatch.setattr(rebuild, "distribution", lambda _name: Installed('{"url": "file:///home/me/mltrainer"}'))
-    assert rebuild.own_source() == "/home/me/mltrainer"
-    monkeypatch.setattr(rebuild, "distribution", lambda _name: Installed(None))
+    monkeypatch.setattr(rebuilding, "distribution", lambda _name: Installed('{"url": "file:///home/me/mltrainer"}'))
+    assert rebuilding.own_source() == "/home/me/mltrainer"
+    monkeypatch.setattr(rebuilding, "distribution", lambda _name: Installed(None))
     with pytest.raises(InputError, match="working tree"):
-        rebuild.own_source()
+        rebuilding.own_source()
 
 
 def test_a_reproduction_in_the_recorded_environment_is_that_environments_own(

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.runs.contract import JOB_FILE, RESULT_FILE
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.reproducibility.seeds import epoch_order
-from mltrainer.tasks.opening import open_task
+from mltrainer.runs.contract import JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import find_run
+from mltrainer.tasks.opening import open_task
 from mltrainer.workspace import Project, pretty_json, read_json, seal
 from tests.conftest import Cli, Said, shared, succeed
 from tests.projects import TASK, write_rings

@@ -14,8 +14,8 @@ from torch import nn
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.trainer import preparing
-from mltrainer.trainer.stages import Trainer
 from mltrainer.trainer.preparing import modules_to_recompute, prepare_model
+from mltrainer.trainer.stages import Trainer
 from tests.trainer.digits_runs import CONFIG, make, same, train
 
 CNN = {"use": "digits_task:Digits", "options": {"model": "cnn"}}

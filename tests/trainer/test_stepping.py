@@ -17,9 +17,9 @@ from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
-from mltrainer.trainer.updates.averages import Average
 from mltrainer.trainer.data.addresses import Plan, Step
 from mltrainer.trainer.stepping import Stepper
+from mltrainer.trainer.updates.averages import Average
 from tests.trainer.digits_runs import config
 from tests.trainer.updates.test_optimizers import NAMES
 

@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from mltrainer.errors import InputError
 from mltrainer.tools.explorer.stepping import first_steps
 from mltrainer.trainer.data.addresses import Step
-from mltrainer.trainer.stages import Trainer
 from mltrainer.trainer.recording import NonFiniteError
 from mltrainer.trainer.session import Session
+from mltrainer.trainer.stages import Trainer
 
 Section = Callable[[str], AbstractContextManager[Any]]
 

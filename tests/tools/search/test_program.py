@@ -14,8 +14,8 @@ import pytest
 
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.phases.optimization import judged
 from mltrainer.gates.statistics import improvements, is_better
+from mltrainer.phases.optimization import judged
 from mltrainer.tools.search.program import best_trial, draw, outcome, reseeded, trial_config, trial_values
 from mltrainer.workspace import read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings

@@ -14,8 +14,8 @@ from mltrainer.checkpointing.format import load, snapshot
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.averaging import Ema, Swa
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.trainer.updates.averages import Average, delivered_state, holding
 from mltrainer.trainer.data.addresses import Plan
+from mltrainer.trainer.updates.averages import Average, delivered_state, holding
 from mltrainer.trainer.updates.optimizers import build_optimizer
 from mltrainer.trainer.updates.precision import decide
 from tests.trainer.digits_runs import TASK, config, make, train

@@ -1,0 +1,52 @@
+"""The run that a phase needs: answered at once when it exists, resumed when it was interrupted, else trained now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.phases.context import Context
+from mltrainer.reproducibility.witnesses import has_ended, set_aside
+from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE, contract_of, existing_result, left_behind, run_id
+from mltrainer.runs.launcher import launch
+from mltrainer.workspace import read_json
+
+
+def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
+    """Return the result of the run that a config determines: found, resumed, or trained now.
+
+    Raises:
+        MltrainerError: Training was refused, failed or was stopped.
+    """
+    contract = contract_of(ctx.earlier["planning"], config)
+    run = run_id(contract)
+    folder = ctx.project.runs_dir / run
+    if not folder.exists():
+        for line in left_behind(ctx.project, ctx.page.phase, contract, config):
+            ctx.note(line)
+    known = existing_result(ctx.project, run, contract)
+    if known is not None:
+        ctx.note(f"run {run} exists and verifies: not trained again")
+        return _evidence(known, ctx.page.phase)
+    if has_ended(folder):
+        ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
+    job = {
+        "schema": 1,
+        "run": run,
+        "phase": ctx.page.phase,
+        "purpose": "train",
+        "folder": ctx.project.relative(folder),
+        "config": ctx.with_workers(config).model_dump(),
+        "gate": ctx.previous,
+        "contract": contract,
+        "code_files": ctx.earlier["planning"]["source"]["files"],
+        "parent": parent,
+        "threads": config.threads,
+    }
+    launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
+    return _evidence(read_json(folder / RESULT_FILE), ctx.page.phase)
+
+
+def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:
+    """Return a result as a phase's record holds it, which has a seal of its own."""
+    return {key: value for key, value in result.items() if key != "seal"} | {"phase": phase}
