@@ -112,23 +112,59 @@ def _read(model: type[Any_Page], path: str, project: Path | None) -> Any_Page:
     return validate(model, declared(path, project))
 
 
+def page_path(phase: str) -> str:
+    """Return the path of a phase's page in the handbook."""
+    return f"phases/{PHASES.index(phase) + 1:02d}_{phase}/workflow.md"
+
+
+def shipped_page(phase: str) -> PhasePage:
+    """Return the policy of a phase as this version ships it."""
+    return _read(PhasePage, page_path(phase), None)
+
+
+def read_phase_page(phase: str, project: Path | None) -> PhasePage:
+    """Return the policy of a phase, the project's own one if it has one, whatever it leaves out.
+
+    Raises:
+        InputError: The page is not valid, or another phase's.
+    """
+    page = _read(PhasePage, page_path(phase), project)
+    if page.phase != phase:
+        raise InputError(f"the page says phase: {page.phase}, expected {phase}", where=page_path(phase))
+    return page
+
+
+def missing_items(page: PhasePage, asked: PhasePage) -> list[Item]:
+    """Return the items that one page asks for and another leaves out."""
+    own = {item.id for item in page.items}
+    return [item for item in asked.items if item.id not in own]
+
+
+def require_items(page: PhasePage, asked: PhasePage) -> None:
+    """Refuse a page of a project's own that is weaker than the one it takes the place of.
+
+    Raises:
+        InputError: It leaves an item out, or lets one be waived that the other does not.
+    """
+    path = page_path(page.phase)
+    if missing := missing_items(page, asked):
+        item = missing[0]
+        mend = f"add what the shipped page has: {yaml.dump([item.model_dump(exclude_defaults=True)]).strip()}"
+        raise InputError(f"the item {item.id!r} is missing; a page of one's own keeps every item", where=path, mend=mend)
+    own = {item.id: item for item in page.items}
+    for item in asked.items:
+        if own[item.id].waivable and not item.waivable:
+            raise InputError(f"the item {item.id!r} can never be waived", where=path, mend="remove waivable: true")
+
+
 def phase_page(phase: str, project: Path | None) -> PhasePage:
     """Return the policy of a phase: the handbook's page, or the project's own, which may add items and change numbers.
 
     Raises:
         InputError: The project's page leaves an item out, or lets one be waived that the handbook does not.
     """
-    path = f"phases/{PHASES.index(phase) + 1:02d}_{phase}/workflow.md"
-    shipped = _read(PhasePage, path, None)
-    page = _read(PhasePage, path, project)
-    if page.phase != phase:
-        raise InputError(f"the page says phase: {page.phase}, expected {phase}", where=path)
-    own = {item.id: item for item in page.items}
-    for item in shipped.items:
-        if item.id not in own:
-            raise InputError(f"the item {item.id!r} is missing; a page of one's own keeps every item", where=path)
-        if own[item.id].waivable and not item.waivable:
-            raise InputError(f"the item {item.id!r} can never be waived", where=path, mend="remove waivable: true")
+    page = read_phase_page(phase, project)
+    require_items(page, shipped_page(phase))
     return page
 
 

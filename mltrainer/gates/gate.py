@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mltrainer
-from mltrainer.configs.pages import PhasePage, phase_page, policy_digest
+from mltrainer.configs.pages import PhasePage, shipped_page
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.checks import run_check
 from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.render import render
 from mltrainer.reproducibility.witnesses import RESULT_FILE
@@ -72,11 +73,15 @@ class _Look:
     """What a check of one gate needs."""
 
     project: Project
-    page: PhasePage
+    policy: Policy
     record: Record
     digests: FileDigests
     demand_files: bool
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def page(self) -> PhasePage:
+        return self.policy.page
 
     @property
     def rerun(self) -> str:
@@ -102,22 +107,20 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
     record = read_record(project, phase)
     if record is None:
         return Gate(phase, None, stale=tuple(_orphans(project, phase)))
-    page = phase_page(phase, project.root)
     if record.faults:
         return Gate(phase, record, stale=tuple(f"{fault}; next: mltrainer phase run {phase}" for fault in record.faults))
+    policy = policy_of(project, phase, record.data)
     try:
-        return _measure(project, page, record, previous, digests, demand_files)
+        return _measure(_Look(project, policy, record, digests, demand_files, [*policy.notes]), previous)
     except (KeyError, TypeError, ValueError, AttributeError) as hole:
         fault = f"{RECORD_FILE} lacks what a phase records ({type(hole).__name__}: {hole}); next: mltrainer phase run {phase}"
         return Gate(phase, record, stale=(fault[:300],))
 
 
-def _measure(
-    project: Project, page: PhasePage, record: Record, previous: Gate | None, digests: FileDigests, demand_files: bool
-) -> Gate:
-    waivers, waiver_faults = read_waivers(project, page.phase, record)
+def _measure(look: _Look, previous: Gate | None) -> Gate:
+    record, page = look.record, look.page
+    waivers, waiver_faults = read_waivers(look.project, page.phase, record)
     items = evaluate(record.data, page, waivers)
-    look = _Look(project, page, record, digests, demand_files)
     stale = [*waiver_faults]
     for source in _STALENESS:
         stale.extend(source(look, previous))
@@ -128,7 +131,7 @@ def _measure(
 
 def _orphans(project: Project, phase: str) -> Iterator[str]:
     """Name the reports that lie in a phase's folder without the record that they are checked by: it was removed."""
-    reports = [name for name in phase_page(phase, None).artifacts if name.endswith(".md")]
+    reports = [name for name in shipped_page(phase).artifacts if name.endswith(".md")]
     for path in (project.phase_dir(phase) / name for name in [GATE_FILE, *reports]):
         if path.exists():
             yield f"{project.relative(path)} has no {RECORD_FILE} beside it; next: mltrainer phase run {phase}"
@@ -238,14 +241,8 @@ def config_change(look: _Look, path: str) -> str:
 
 
 def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """The checklist, thresholds and templates are those that the phase ran under."""
-    recorded = look.record.data.get("handbook")
-    if look.record.data.get("policy") != look.page.model_dump() or not isinstance(recorded, dict):
-        yield f"the handbook's checklist of this phase changed; next: {look.rerun}"
-        return
-    for path, sha256 in sorted(recorded.items()):
-        if policy_digest(path, look.project.root) != sha256:
-            yield f"the handbook's page {path} changed what it declares; next: {look.rerun}"
+    """The checklist, thresholds and templates are the project's own as they stand now, or those of a released version."""
+    yield from look.policy.stale
 
 
 def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:

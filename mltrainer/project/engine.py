@@ -16,6 +16,7 @@ from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_before, read_waivers, statement
 from mltrainer.gates.machine import RUNNING_FILE, derive, next_phase
+from mltrainer.gates.policy import policy_of
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Event, Result
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
@@ -133,7 +134,7 @@ def render_phase(project: Project, phase: str) -> None:
     if record is None or record.faults:
         raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
-    items = evaluate(record.data, phase_page(phase, project.root), waivers)
+    items = evaluate(record.data, policy_of(project, phase, record.data).page, waivers)
     rendered = {name: text.encode() for name, text in artifacts(record.data, waivers, items).items()}
     for name, data in sorted(rendered.items()):
         if not (folder / name).is_file() or (folder / name).read_bytes() != data:
@@ -164,7 +165,8 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
     Raises:
         InputError: There is no such item, it may not be waived, it does not fail, or no reason is given.
     """
-    page = phase_page(phase, project.root)
+    record = read_record(project, phase)
+    page = policy_of(project, phase, record.data).page if record and not record.faults else phase_page(phase, project.root)
     known = {i.id: i for i in page.items}
     if item not in known:
         raise InputError(f"{phase} has no item {item!r}; its items: {', '.join(known)}")
