@@ -1,22 +1,46 @@
 """mltrainer: training runs that can be trusted, walked through five gated phases.
 
-`import mltrainer` is light; `mltrainer.Task` is loaded, with torch, when it is first used.
+Six names are all that most programs need; each is loaded when it is first used, so that `import mltrainer` is light:
+
+- `Task`: the class from which a task of one's own derives.
+- `Project`: a project's phases, gates, runs and records, as the command line has them.
+- `fit`: trains something at once, to explore it; never evidence.
+- `load_run`, `load_model`: a recorded run, and the model that came of it.
+- `records`: what each phase measured.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mltrainer import records as records
+    from mltrainer.project.front import Project as Project
+    from mltrainer.project.front import load_model as load_model
+    from mltrainer.project.front import load_run as load_run
     from mltrainer.tasks.task import Task as Task
+    from mltrainer.trainer.fitting import fit as fit
 
 __version__ = "0.2.0"
-__all__ = ["Task", "__version__"]
+__all__ = ["Project", "Task", "__version__", "fit", "load_model", "load_run", "records"]
+
+_HOMES = {
+    "Project": "mltrainer.project.front",
+    "Task": "mltrainer.tasks.task",
+    "fit": "mltrainer.trainer.fitting",
+    "load_model": "mltrainer.project.front",
+    "load_run": "mltrainer.project.front",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Task":
-        from mltrainer.tasks.task import Task
-
-        return Task
+    if name == "records":
+        return importlib.import_module("mltrainer.records")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'mltrainer' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

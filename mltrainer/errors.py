@@ -27,6 +27,10 @@ class MltrainerError(Exception):
         head = f"{self.where}: {self.message}" if self.where else self.message
         return f"{head}\n  next: {self.mend}" if self.mend else head
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows in place of a traceback: the text that the command line shows."""
+        return [f"error: {self}"]
+
 
 class InputError(MltrainerError):
     """A mistake in what was given: config, data, code or an argument's value."""

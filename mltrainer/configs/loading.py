@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -157,6 +158,11 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise InputError(f"--set {assignment}: KEY=VALUE was expected", mend="for example --set optimizer.lr=3e-4")
     return key.strip(), yaml.parse(text, f"--set {key}").value
+
+
+def as_assignments(changes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return changes by dotted key as they are typed after `--set`: `KEY=VALUE`."""
+    return tuple(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items())
 
 
 def assign(values: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -38,6 +38,9 @@ class Figure:
         """The figure and its caption, as they stand in a report."""
         return f"{md.image(self.title, self.file)}\n\n*{self.caption}*"
 
+    def _repr_html_(self) -> str:
+        return self.content
+
 
 def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | None:
     """The learning rate that a run will have, over its epochs; the reductions of a plateau's schedule are not known before."""

@@ -67,6 +67,11 @@ class Gate:
         """The items that do not hold."""
         return [item for item in self.items if item.verdict == "fail"]
 
+    def _repr_markdown_(self) -> str:
+        from mltrainer.reports.notebook import gate_markdown  # only who looks at it waits for it
+
+        return gate_markdown(self.phase, self.holds, [item.view() for item in self.items], self.stale)
+
 
 @dataclass
 class _Look:

@@ -1,0 +1,26 @@
+"""What each phase measured: records, read with their seals checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mltrainer.records.reading import Record as Record
+from mltrainer.records.reading import read_records
+from mltrainer.workspace import find_project
+
+
+def read(folder: str | Path) -> dict[str, Record]:
+    """Return the records of a project by phase; a phase that has not run is not in it.
+
+    Args:
+        folder: The folder that holds `mltrainer.yaml`, or one below it.
+
+    Raises:
+        InputError: There is no project.
+
+    Example:
+        >>> found = mltrainer.records.read("digits")
+        >>> found["planning"].evidence["config"]["optimizer"]["name"]
+        'adamw'
+    """
+    return read_records(find_project(Path(folder)))

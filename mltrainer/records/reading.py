@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from mltrainer.workspace import Project, is_sealed, pretty_json, sha256_bytes
+from mltrainer.workspace import PHASES, Project, is_sealed, pretty_json, sha256_bytes
 
 RECORD_FILE = "record.json"
 GATE_FILE = "gate.json"
@@ -54,6 +54,12 @@ def read_record(project: Project, phase: str) -> Record | None:
     if not faults and raw != pretty_json(data):
         faults = [f"{name} was edited: a key stands in it twice, or its layout changed"]
     return Record(data, sha256, tuple(faults))
+
+
+def read_records(project: Project) -> dict[str, Record]:
+    """Return every phase's record by its phase's name; a phase that has not run is not in it."""
+    found = ((phase, read_record(project, phase)) for phase in PHASES)
+    return {phase: record for phase, record in found if record is not None}
 
 
 def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:

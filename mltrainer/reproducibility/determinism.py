@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -26,6 +28,30 @@ def switch_on(threads: int, *, fill_memory: bool = False) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Put the switches back after a block, however it ends: for a process that goes on with other work, such as a notebook's."""
+    cudnn, fill = torch.backends.cudnn, torch.utils.deterministic
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    fills, tuned, fixed = fill.fill_uninitialized_memory, cudnn.benchmark, cudnn.deterministic  # type: ignore[attr-defined]
+    rounding = [(place, place.fp32_precision) for place in _rounding()]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_deterministic_debug_mode(mode)
+        fill.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+        cudnn.benchmark, cudnn.deterministic = tuned, fixed
+        for place, precision in rounding:
+            place.fp32_precision = precision
+
+
+def _rounding() -> list[Any]:
+    """Return where torch holds how 32-bit numbers may be rounded, as far as `switch_on` changes it."""
+    backends: Any = torch.backends  # which torch declares in part
+    return [backends.cuda.matmul, backends.cudnn, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul]
 
 
 def read_back(device: str) -> dict[str, Any]:

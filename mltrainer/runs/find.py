@@ -94,7 +94,7 @@ def list_runs(project: Project) -> list[dict[str, Any]]:
 def describe_run(project: Project, run: str) -> dict[str, Any]:
     """Return a run as `runs show --json` prints it; from the committed records where the run's folder is not here."""
     is_running = is_locked(project.runs_dir / run / "lock")
-    result = _result(project, run)
+    result = result_of(project, run)
     if result is None:
         folder = project.runs_dir / run
         job = _json(folder / JOB_FILE)
@@ -121,7 +121,7 @@ def _json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _result(project: Project, run: str) -> dict[str, Any] | None:
+def result_of(project: Project, run: str) -> dict[str, Any] | None:
     """Return a run's result: its own while that is what the run wrote, else the one in a phase's record."""
     own = _json(project.runs_dir / run / RESULT_FILE)
     return own if is_sealed(own) else _recorded(project).get(run)
@@ -152,7 +152,7 @@ def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
 def _side(project: Project, run: str) -> dict[str, Any]:
     row = describe_run(project, run)
     metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
-    return {**flatten(_config_of(project, run)), **{key: row[key] for key in DIGESTS}, **metrics}
+    return {**flatten(config_of(project, run)), **{key: row[key] for key in DIGESTS}, **metrics}
 
 
 def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
@@ -161,15 +161,15 @@ def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
     Raises:
         InputError: The run has no result.
     """
-    result = _result(project, run)
+    result = result_of(project, run)
     if result is None:
         raise InputError(f"run {run} has no result yet", mend="mltrainer run")
     rows = diagnose(result, project.root)
-    config = _config_of(project, run)
+    config = config_of(project, run)
     return [{**row, "changes": suggested_changes([row], config)} for row in rows]
 
 
-def _config_of(project: Project, run: str) -> dict[str, Any]:
+def config_of(project: Project, run: str) -> dict[str, Any]:
     """Return a run's config; in a fresh clone from the records, where the final training's stands with its run."""
     config = _json(project.runs_dir / run / JOB_FILE).get("config")
     if isinstance(config, dict):

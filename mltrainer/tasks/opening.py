@@ -106,12 +106,13 @@ class OpenTask:
         return validation.duplicate_findings(repeats["validation"], total, repeats["test"], self._holdings.repeats_likely())
 
 
-def open_task(config: TrainingConfig, root: Path) -> OpenTask:
+def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
     """Open what a config describes.
 
     Args:
         config: The training config.
         root: The project's folder.
+        given: A task that is made already, in place of the one that `task.use` names.
 
     Raises:
         InputError: The data, the split or the user's code has a mistake; with file and line.
@@ -120,10 +121,7 @@ def open_task(config: TrainingConfig, root: Path) -> OpenTask:
     root = root.resolve()
     seed = config.data_seed
     if config.task.use is not None:
-        import_module(config.task.use, root)
-        if tensorflow.switch_on(config.threads):
-            tensorflow.seed(seeds.key(seed, "task"))
-        task = make_task(config.task.use, config.task.options, root)
+        task = given or _users_task(config, config.task.use, root)
         holdings: _Holdings = _own_or_whole(task, config, root, seed)
     else:
         assert config.task.kind is not None
@@ -132,6 +130,14 @@ def open_task(config: TrainingConfig, root: Path) -> OpenTask:
         holdings = _Builtin(BUILTIN[config.task.kind](config, source), source, config, seed)
     validation.refuse_too_few(config, len(holdings.ids["train"]), len(holdings.classes or []))
     return OpenTask(holdings, config, root)
+
+
+def _users_task(config: TrainingConfig, use: str, root: Path) -> Task:
+    """Return the user's task; where importing its module brought TensorFlow, that is seeded before the task is made."""
+    import_module(use, root)
+    if tensorflow.switch_on(config.threads):
+        tensorflow.seed(seeds.key(config.data_seed, "task"))
+    return make_task(use, config.task.options, root)
 
 
 def check_model(opened: OpenTask, model: nn.Module) -> None:

@@ -93,6 +93,7 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
     if str(root) not in sys.path[:1]:
         sys.path.insert(0, str(root))
     importlib.invalidate_caches()
+    _refuse_another_project(name, root, where)
     try:
         with user_code(root, f"importing {name}"):
             return importlib.import_module(name)
@@ -103,6 +104,20 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
             what = f"there is no module {name!r} in {root.name}{_near_module(name, root)}"
             raise InputError(what, where=where, mend=mend) from cause
         raise
+
+
+def _refuse_another_project(name: str, root: Path, where: str) -> None:
+    """Refuse a module that this process has from elsewhere, although the project has one of that name.
+
+    Raises:
+        InputError: With the file that it came from.
+    """
+    top = name.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    has_own = (root / f"{top}.py").is_file() or (root / top).is_dir()
+    if file is not None and has_own and not Path(file).resolve().is_relative_to(root.resolve()):
+        mend = "take a process (a notebook's kernel) for each project"
+        raise InputError(f"{top!r} was imported from {file} before, not from {root.name}", where=where, mend=mend)
 
 
 def _near_module(name: str, root: Path) -> str:

@@ -23,6 +23,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, open_task
+from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
 from mltrainer.trainer.callbacks import Callbacks
 from mltrainer.trainer.data.addresses import Plan, plan_for
@@ -52,11 +53,21 @@ class Session:
         folder: The run's folder.
         events: Where progress goes.
         stop_signal: Tells of SIGINT and SIGTERM.
+        root: The project's folder; by default the current one.
+        task: A task that is made already, in place of the one that the config names.
     """
 
-    def __init__(self, job: dict[str, Any], folder: Path, events: Events, stop_signal: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        job: dict[str, Any],
+        folder: Path,
+        events: Events,
+        stop_signal: Callable[[], str | None],
+        root: Path | None = None,
+        task: Task | None = None,
+    ) -> None:
         self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
-        self.root = Path.cwd()
+        self.root, self._given_task = root or Path.cwd(), task
         self.config = TrainingConfig.model_validate(job["config"])
         self.earlier_causes: list[dict[str, Any]] = []
         self._progress_at = 0.0
@@ -67,7 +78,7 @@ class Session:
         determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
         self._tracer = self._begin_trace()
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
-        self.task: OpenTask = open_task(config, self.root)
+        self.task: OpenTask = open_task(config, self.root, self._given_task)
         self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
         seeds.seed_everything(seeds.key(config.seed, "model"))

@@ -1,0 +1,71 @@
+"""Verified weights in the task's model: what programs and notebooks go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.manifest import read_verified
+from mltrainer.checkpointing.weights import delivered
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.opening import open_task
+
+
+def from_checkpoint(
+    config: TrainingConfig, root: Path, folder: Path, expected: Mapping[str, str], *, trained: bool = False
+) -> nn.Module:
+    """Return the task's model with a checkpoint's weights.
+
+    Args:
+        config: The run's config.
+        root: The project's folder.
+        folder: The checkpoint.
+        expected: File name to SHA-256, as the run's result has them.
+        trained: The trained weights, where averaged ones are delivered.
+
+    Raises:
+        GateError: A file is not what the manifest or the result says.
+        InputError: The task's model has other tensors.
+    """
+    tree, _ = load(folder, expected)
+    return _with_weights(config, root, tree["model"] if trained else delivered(tree), folder)
+
+
+def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: Mapping[str, Any]) -> nn.Module:
+    """Return the task's model with the weights of an exported file.
+
+    Args:
+        config: The run's config.
+        root: The project's folder.
+        path: The file.
+        row: Its `sha256` and `size`, as the record has them.
+
+    Raises:
+        InputError: The file is not here, or the task's model has other tensors.
+        GateError: It is not what the record says.
+    """
+    if not path.is_file():
+        raise InputError("the weights are not here: they stay out of git", where=str(path), mend="bring the file back")
+    return _with_weights(config, root, safetensors.torch.load(read_verified(path, row)), path)
+
+
+def _with_weights(config: TrainingConfig, root: Path, state: Mapping[str, Tensor], origin: Path) -> nn.Module:
+    with seeds.kept():
+        seeds.seed_everything(seeds.key(config.data_seed, "task"))
+        opened = open_task(config, root)
+        seeds.seed_everything(seeds.key(config.seed, "model"))
+        model = opened.task.model()
+    try:
+        model.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        raise InputError(
+            f"the task's model has other tensors: {error}", where=str(origin), mend="bring code and data back"
+        ) from error
+    return model.eval()

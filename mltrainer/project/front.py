@@ -1,0 +1,250 @@
+"""The front door for programs and notebooks: a project with what the command line does, as plain calls that return values.
+
+`Project` here is what `import mltrainer` shows. `mltrainer.workspace.Project` is only the places in its folder, which the
+engine hands around; in this module it is called `Places`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mltrainer.configs.loading import as_assignments
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.gates.gate import Gate, check_gates
+from mltrainer.gates.machine import derive, next_command
+from mltrainer.project import engine, exploring
+from mltrainer.project.start import make_project
+from mltrainer.project.views import Gates, Run, Runs, Status
+from mltrainer.records.reading import Record, read_records
+from mltrainer.reproducibility.repository import identity
+from mltrainer.runs.find import config_of, describe_run, find_run, result_of, run_ids
+from mltrainer.runs.models import best_model, final_model
+from mltrainer.runs.reproduce import reproduce_run
+from mltrainer.workspace import find_project
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from mltrainer.trainer.fitting import Fit
+
+FINAL_MODEL = "final_model"
+
+Tell = Callable[[dict[str, Any]], None]
+Changes = Mapping[str, Any]
+
+
+def _quiet(_event: dict[str, Any]) -> None:
+    """Say nothing."""
+
+
+class Project:
+    """A project: its phases, gates, runs and records.
+
+    Args:
+        folder: The folder that holds `mltrainer.yaml`, or one below it; by default the current one.
+
+    Raises:
+        InputError: There is no project.
+
+    Example:
+        >>> project = mltrainer.Project("digits")
+        >>> ran = project.run(until="baseline")
+        >>> project.gates()["baseline"].holds
+        True
+        >>> project.load_run("baseline").metrics["accuracy"] > 0.9
+        True
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._places = find_project(Path(folder) if folder is not None else Path.cwd())
+
+    @classmethod
+    def create(
+        cls, folder: str | Path, *, example: str | None = None, data: str | Path | None = None, target: str | None = None
+    ) -> Project:
+        """Make a project, as `mltrainer init` does.
+
+        Args:
+            folder: Its folder; made where it is missing.
+            example: A built-in example: digits, wine or diabetes.
+            data: A table whose task is inferred.
+            target: The column of `data` to predict.
+
+        Raises:
+            InputError: The folder holds a project already, or what was given does not fit.
+        """
+        make_project(Path(folder), example, None if data is None else Path(data), target)
+        return cls(folder)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds `mltrainer.yaml`."""
+        return self._places.root
+
+    def __repr__(self) -> str:
+        return f"Project({str(self.folder)!r})"
+
+    def _repr_markdown_(self) -> str:
+        return self.status()._repr_markdown_()
+
+    # --- phases and gates ---
+
+    def status(self) -> Status:
+        """Return each phase's state, and what comes next."""
+        states = derive(self._places)
+        return Status(tuple(states), next_command(states))
+
+    def gates(self, *, files: bool = False) -> Gates:
+        """Return every phase's gate, recomputed from the committed records; needs no data, no weights, no torch.
+
+        Args:
+            files: Demand data and checkpoints too, and hash them whole.
+        """
+        return Gates(check_gates(self._places, files))
+
+    def run(self, until: str | None = None, *, tell: Tell | None = None) -> Gates:
+        """Walk the phases from wherever the project stands; stop where a person must decide.
+
+        Args:
+            until: Stop after this phase.
+            tell: Called with each event: "phase", "note", "progress", "row", "trial".
+
+        Returns:
+            The gates of the phases that ran; the last one may not hold.
+
+        Raises:
+            MltrainerError: A phase was refused, failed or was stopped.
+        """
+        return Gates(engine.walk(self._places, until, tell or _quiet))
+
+    def phase(self, name: str, *, set: Changes | None = None, tell: Tell | None = None) -> Gate:
+        """Run one phase and return its gate, recomputed from what was written.
+
+        Args:
+            name: planning, baseline, diagnostics, optimization or finalization.
+            set: Config changes by dotted name: `{"optimizer.lr": 3e-4, "model.hidden": [256, 256]}`.
+            tell: Called with each event.
+
+        Raises:
+            GateError: The gate before it does not hold; the item and the mending command are named.
+            MltrainerError: The phase failed or was stopped.
+        """
+        return engine.run_phase(self._places, name, as_assignments(set or {}), tell or _quiet)
+
+    def waive(self, phase: str, item: str, reason: str) -> Gate:
+        """Record a waiver of a failing item under your git identity, and return the gate.
+
+        Raises:
+            InputError: There is no such item, it may not be waived, or it does not fail.
+        """
+        return engine.waive(self._places, phase, item, reason, identity(self.folder))
+
+    # --- runs and records ---
+
+    def runs(self) -> Runs:
+        """Return every run, the oldest first."""
+        return Runs(self._run(name) for name in run_ids(self._places))
+
+    def load_run(self, run: str | None = None) -> Run:
+        """Return one run.
+
+        Args:
+            run: Its id, a unique prefix of it, or a phase's name for its current run; by default the newest phase's.
+
+        Raises:
+            InputError: There is no such run, or a prefix fits several.
+        """
+        return self._run(find_run(self._places, run))
+
+    def _run(self, name: str) -> Run:
+        result = result_of(self._places, name) or {}
+        return Run(name, describe_run(self._places, name), result, config_of(self._places, name), self._places)
+
+    def records(self) -> dict[str, Record]:
+        """Return what each phase measured, by phase; a phase that has not run is not in it."""
+        return read_records(self._places)
+
+    def reproduce(self, run: str | None = None, *, steps: int | None = None, tell: Tell | None = None) -> dict[str, Any]:
+        """Train a run again in a fresh process and return the comparison, as `mltrainer reproduce --json` prints it.
+
+        Args:
+            run: As in `load_run`.
+            steps: Compare only the first so many steps.
+            tell: Called with each event.
+        """
+        return reproduce_run(self._places, find_run(self._places, run), tell or _quiet, steps)
+
+    # --- exploring ---
+
+    def config(self, *, set: Changes | None = None) -> TrainingConfig:
+        """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""
+        return exploring.present_config(self._places, as_assignments(set or {}), _quiet)
+
+    def fit(self, *, set: Changes | None = None, tell: Tell | None = None) -> Fit:
+        """Train the present config at once in this process, to explore; see `mltrainer.fit`.
+
+        Nothing in the project changes, and no gate takes it for evidence.
+        """
+        from mltrainer.trainer.fitting import train
+
+        return train(self.config(set=set), self.folder, tell=tell)
+
+
+def load_run(project: str | Path | Project, run: str | None = None) -> Run:
+    """Return a run of a project.
+
+    Args:
+        project: The project, or its folder.
+        run: The run's id, a unique prefix of it, or a phase's name; by default the newest phase's run.
+
+    Raises:
+        InputError: There is no such project or run.
+
+    Example:
+        >>> run = mltrainer.load_run("digits", "baseline")
+        >>> run.state, run.phase
+        ('finished', 'baseline')
+        >>> run.curves[0].title  # a notebook shows the figure itself
+        'Learning curves: loss'
+    """
+    return _opened(project).load_run(run)
+
+
+def load_model(project: str | Path | Project, run: str = FINAL_MODEL, *, trained: bool = False) -> nn.Module:
+    """Return the task's model with weights that are, byte for byte, those that the records name.
+
+    Needs the data and the code of the task, from which the model is built.
+
+    Args:
+        project: The project, or its folder.
+        run: `final_model` for the one that finalization delivered; or a run's id, a unique prefix, or a phase's name, for the
+            run's best checkpoint.
+        trained: The trained weights of a run, where averaged ones are delivered.
+
+    Returns:
+        The model on the CPU, in evaluation mode.
+
+    Raises:
+        InputError: There is no such run, or its weights are not here.
+        GateError: A file is not what its record says.
+
+    Example:
+        >>> model = mltrainer.load_model("digits", "baseline")
+        >>> model(torch.zeros(1, 1, 8, 8)).shape
+        torch.Size([1, 10])
+    """
+    places = _opened(project)._places
+    if run != FINAL_MODEL:
+        return best_model(places, find_run(places, run), trained=trained)
+    if trained:
+        raise InputError(
+            "final_model holds the delivered weights alone", mend='load_model(project, "finalization", trained=True)'
+        )
+    return final_model(places)
+
+
+def _opened(project: str | Path | Project) -> Project:
+    return project if isinstance(project, Project) else Project(project)

@@ -1,0 +1,67 @@
+"""The weights that a project's records name, verified and loaded into the task's model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError, InputError
+from mltrainer.records.reading import read_record
+from mltrainer.runs.find import config_of, result_of
+from mltrainer.workspace import Project
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WEIGHTS_FILE = "model.safetensors"
+FINISH = "mltrainer run"
+
+
+def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Module:
+    """Return the task's model with the weights of a run's best checkpoint.
+
+    Args:
+        project: The project.
+        run: The run's id.
+        trained: The trained weights, where averaged ones are delivered.
+
+    Raises:
+        InputError: The run has no checkpoint that was verified, or it is not here.
+        GateError: A file is not what the run's result says.
+    """
+    from mltrainer.checkpointing.loading import from_checkpoint
+
+    result = result_of(project, run) or {}
+    best = next((row for row in result.get("checkpoints", []) if "best" in row["roles"] and row["verified"]), None)
+    if best is None:
+        raise InputError(f"run {run} has no verified best checkpoint", mend=FINISH)
+    folder = project.root / best["path"]
+    if not folder.is_dir():
+        raise InputError("the checkpoint is not here: weights stay out of git", where=best["path"], mend="bring it back")
+    expected = {Path(row["path"]).name: row["sha256"] for row in best["files"]}
+    return from_checkpoint(_config(config_of(project, run)), project.root, folder, expected, trained=trained)
+
+
+def final_model(project: Project) -> nn.Module:
+    """Return the task's model with the weights that finalization delivered.
+
+    Raises:
+        InputError: Finalization has not run, or its weights are not here.
+        GateError: The record was edited, or the file is not what it says.
+    """
+    from mltrainer.checkpointing.loading import from_safetensors
+
+    record = read_record(project, "finalization")
+    if record is None:
+        raise InputError("finalization has not run, so there is no final model", mend=FINISH)
+    if record.faults:
+        raise GateError(record.faults[0], mend="mltrainer gate check finalization")
+    row = next((row for row in record.evidence["model_files"] if Path(row["path"]).name == WEIGHTS_FILE), None)
+    if row is None:
+        raise InputError(f"finalization wrote no {WEIGHTS_FILE}", mend='load_model(project, "finalization") takes the checkpoint')
+    return from_safetensors(_config(record.evidence["config"]), project.root, project.root / row["path"], row)
+
+
+def _config(values: dict[str, Any]) -> TrainingConfig:
+    return TrainingConfig.model_validate(values)
