@@ -111,10 +111,6 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
     return Project(folder)
 
 
-LAUNCHERS = ("runs.localize", "phases.probing", "phases.training", "project.exploring", "runs.fork")
-LAUNCHING = tuple(f"mltrainer.{name}" for name in LAUNCHERS)
-
-
 @pytest.fixture
 def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tools run in this process, which spares each case the start of an interpreter; `test_launcher` has the real start."""
@@ -153,8 +149,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if error is not None:
             raise error
 
-    for module in LAUNCHING:
-        monkeypatch.setattr(f"{module}.launch", launch)
+    monkeypatch.setattr("mltrainer.runs.launcher.launch", launch)  # what `tools_of` hands down
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield

@@ -77,11 +77,12 @@ def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
 def export(run: str | None, formats: tuple[str, ...], trained: bool, out: Path, folder: Path | None) -> int:
     """Export a run's best checkpoint, each format compared with the trained model; exit 4 when one disagrees."""
     from mltrainer.runs.exports import export_run
+    from mltrainer.runs.launcher import tools_of
 
     project = open_project(folder)
     progress = Progress()
     try:
-        rows = export_run(project, find_run(project, run), formats, out, progress, trained=trained)
+        rows = export_run(tools_of(project, progress), find_run(project, run), formats, out, trained=trained)
     finally:
         progress.close()
     shown = [[r["format"], r["state"], number(r.get("max_difference")), r["file"] or "", r["reason"] or ""] for r in rows]

@@ -10,6 +10,8 @@ import click
 
 from mltrainer.cli.common import Progress, json_option, open_project, project_option
 from mltrainer.cli.main import emit, printable
+from mltrainer.runs.launcher import Tools, tools_of
+from mltrainer.workspace import Project
 
 set_option = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Change a config value, for this only."
@@ -33,7 +35,7 @@ def lr_find(assignments: tuple[str, ...], steps: int, low: float, high: float, f
     from mltrainer.reports.exploring import rate_text
 
     project = open_project(folder)
-    return _show(lambda tell: find_rate(project, assignments, steps, low, high, tell), rate_text, as_json)
+    return _show(project, lambda tools: find_rate(tools, assignments, steps, low, high), rate_text, as_json)
 
 
 @click.command(name="batch-size", epilog="Example: mltrainer batch-size --from 64")
@@ -47,7 +49,7 @@ def batch_size(assignments: tuple[str, ...], first: int, folder: Path | None, as
     from mltrainer.reports.exploring import size_text
 
     project = open_project(folder)
-    return _show(lambda tell: find_batch_size(project, assignments, first, tell), size_text, as_json)
+    return _show(project, lambda tools: find_batch_size(tools, assignments, first), size_text, as_json)
 
 
 @click.command(epilog="Example: mltrainer profile --steps 50")
@@ -61,13 +63,15 @@ def profile(assignments: tuple[str, ...], steps: int, folder: Path | None, as_js
     from mltrainer.reports.exploring import profile_text
 
     project = open_project(folder)
-    return _show(lambda tell: profile_project(project, assignments, steps, tell), profile_text, as_json)
+    return _show(project, lambda tools: profile_project(tools, assignments, steps), profile_text, as_json)
 
 
-def _show(explore: Callable[[Progress], dict[str, Any]], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
+def _show(
+    project: Project, explore: Callable[[Tools], dict[str, Any]], text: Callable[[dict[str, Any]], str], as_json: bool
+) -> int:
     progress = Progress()
     try:
-        found = explore(progress)
+        found = explore(tools_of(project, progress))
     finally:
         progress.close()
     emit(found) if as_json else click.echo(printable(text(found)))

@@ -10,6 +10,7 @@ from mltrainer.cli.common import Progress, open_project, project_option
 from mltrainer.cli.gates import PHASE, describe
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import derive, next_command
+from mltrainer.runs.launcher import tools_of
 from mltrainer.workspace import Project
 
 
@@ -23,7 +24,7 @@ def run(until: str | None, folder: Path | None) -> int:
     project = open_project(folder)
     progress = Progress()
     try:
-        gates = walk(project, until, progress)
+        gates = walk(tools_of(project, progress), until)
     finally:
         progress.close()
     for gate in gates:
@@ -69,7 +70,7 @@ def run_one(name: str, assignments: tuple[str, ...], folder: Path | None) -> int
     project = open_project(folder)
     progress = Progress()
     try:
-        gate = run_phase(project, name, assignments, progress)
+        gate = run_phase(tools_of(project, progress), name, assignments)
     finally:
         progress.close()
     click.echo(describe(gate))

@@ -98,6 +98,7 @@ def reproduce(run: str | None, steps: int | None, environment: bool, folder: Pat
 
     Without RUN: the newest phase's run.
     """
+    from mltrainer.runs.launcher import tools_of
     from mltrainer.runs.reproduce import holds, reproduce_elsewhere, reproduce_run
 
     project = open_project(folder)
@@ -106,7 +107,7 @@ def reproduce(run: str | None, steps: int | None, environment: bool, folder: Pat
         name = find_run(project, run)
         if environment:
             return reproduce_elsewhere(project, name, progress, steps, as_json=as_json)
-        found = reproduce_run(project, name, progress, steps)
+        found = reproduce_run(tools_of(project, progress), name, steps)
     finally:
         progress.close()
     emit(found) if as_json else click.echo(printable(_verdict(found)))
@@ -183,11 +184,12 @@ def fork(run: str, step: int | None, assignments: tuple[str, ...], folder: Path 
     The new run has the present contract and a link to its parent. No gate takes a fork for evidence.
     """
     from mltrainer.runs.fork import fork as fork_run
+    from mltrainer.runs.launcher import tools_of
 
     project = open_project(folder)
     progress = Progress()
     try:
-        found = fork_run(project, find_run(project, run), step, assignments, progress)
+        found = fork_run(tools_of(project, progress), find_run(project, run), step, assignments)
     finally:
         progress.close()
     if as_json:

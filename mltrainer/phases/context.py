@@ -9,6 +9,7 @@ from typing import Any
 
 from mltrainer.configs.pages import PhasePage
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.workspace import Project, sha256_file
 
 Event = dict[str, Any]
@@ -26,6 +27,7 @@ class Context:
         previous: Digest of the record just before, which this phase's runs carry.
         assignments: The `--set KEY=VALUE` of the command line.
         tell: Shows an event (progress, a note) to the person at the keyboard.
+        launch: Starts a tool.
     """
 
     project: Project
@@ -35,6 +37,12 @@ class Context:
     previous: str | None
     assignments: tuple[str, ...]
     tell: Callable[[Event], None]
+    launch: Launch
+
+    @property
+    def tools(self) -> Tools:
+        """The project's tools."""
+        return Tools(self.project, self.tell, self.launch)
 
     @property
     def folder(self) -> Path:

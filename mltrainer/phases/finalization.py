@@ -35,7 +35,7 @@ def run(ctx: Context) -> Result:
     config = final_config(ctx, template)
     result = train(ctx, config, parent=ctx.earlier["baseline"]["evidence"]["run"]["id"])
     ctx.note("reproducing the final training in a fresh process")
-    again = reproduce(ctx.project, result["id"], ctx.tell)
+    again = reproduce(ctx.tools, result["id"])
     exported = _export(ctx, config, result, export)
     written = sorted(path for path in (ctx.folder / MODEL_FOLDER).glob("[!.]*") if path.is_file() and path.name != "README.md")
     rows = [file_row(ctx.project, path, _role(path)) for path in written]
@@ -121,9 +121,7 @@ def _export(ctx: Context, config: TrainingConfig, result: dict[str, Any], export
         openings.append({"nr": len(openings) + 1, **_opening(folder)})
     if openings:
         write_json(ctx.folder / OPENINGS_FILE, {"openings": openings})
-    return run_manager(
-        ctx.project, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, config.split.test > 0, ctx.tell
-    )
+    return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, config.split.test > 0)
 
 
 def runs_tried(ctx: Context) -> int:

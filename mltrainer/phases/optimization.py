@@ -18,9 +18,8 @@ from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
 from mltrainer.runs.contract import contract_of
-from mltrainer.runs.launcher import launch
 from mltrainer.runs.retrain import reproduce
-from mltrainer.workspace import digest, read_json, write_atomic
+from mltrainer.workspace import digest, write_atomic
 
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
@@ -91,8 +90,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "parent": ctx.earlier["baseline"]["evidence"]["run"]["id"],
         "threads": config.threads,
     }
-    launch(ctx.project, TUNER, job, ctx.tell)
-    found = read_json(ctx.project.root / job["folder"] / "result.json")
+    found = ctx.tools.run(TUNER, job)
     return _collect(ctx, diagnosis, {**found, "cheaper": differences(config.model_dump(), values)}, job)
 
 
@@ -121,7 +119,7 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
     best = next((trial for trial in found["trials"] if trial["nr"] == found["best"]), None)
     if best:
         ctx.note("the best trial once more, in a fresh process")
-    replay = reproduce(ctx.project, best["run"], ctx.tell) if best else None
+    replay = reproduce(ctx.tools, best["run"]) if best else None
     planned, settings = ctx.planned_config(), _settings(ctx)
     comparison = judged(found["comparison"], planned.metric.mode)
     promoted = best is not None and is_better(comparison["differences"], int(settings["seeds"]), float(settings["level"]))

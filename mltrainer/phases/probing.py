@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
 from typing import Any
 
 from mltrainer.checkpointing.manifest import folders
@@ -16,10 +15,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import sentence
-from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE
-from mltrainer.runs.launcher import launch
+from mltrainer.runs.contract import ORCHESTRATOR
 from mltrainer.runs.localize import HASH_SEED, MEMORY, NOTHING, Change, find_cause
-from mltrainer.workspace import read_json
 
 
 def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
@@ -35,21 +32,16 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     if config.loader.workers == "auto":
         limits = {"seconds": "loader_seconds", "largest_wait": "loader_wait", "least_s": "loader_least_s"}
         whole["measure_loader"] = {name: float(ctx.page.settings[setting]) for name, setting in limits.items()}
-    first = _launched(ctx, whole)
+    first = ctx.tools.run(ORCHESTRATOR, whole)
     fed = _fed(config, first)
     halves = {**_job(ctx, fed, "second", steps), "resumable": True, "fill_memory": True}
-    launch(ctx.project, ORCHESTRATOR, {**halves, "max_steps": _middle(steps)}, ctx.tell, HASH_SEED.variables)
-    second = _launched(ctx, {**halves, "config": _other_workers(fed)}, HASH_SEED.variables)
+    ctx.tools.run(ORCHESTRATOR, {**halves, "max_steps": _middle(steps)}, HASH_SEED.variables)
+    second = ctx.tools.run(ORCHESTRATOR, {**halves, "config": _other_workers(fed)}, HASH_SEED.variables)
     checkpoints = ctx.project.root / halves["folder"] / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
     second["checkpoint_bytes"] = max(sizes, default=0)  # a loss that is not a number leaves none
     shutil.rmtree(checkpoints, ignore_errors=True)
     return [first, second]
-
-
-def _launched(ctx: Context, job: dict[str, Any], variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    launch(ctx.project, ORCHESTRATOR, job, ctx.tell, variables)
-    return dict(read_json(ctx.project.root / job["folder"] / RESULT_FILE))
 
 
 def _fed(config: TrainingConfig, probe: dict[str, Any]) -> TrainingConfig:
@@ -82,7 +74,7 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, An
             continue
         ctx.note(f"probing once more without {key}, to measure what it brings")
         other = _fed(config.model_copy(update={key: plain}), {})
-        without = _cost(_launched(ctx, _job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
+        without = _cost(ctx.tools.run(ORCHESTRATOR, _job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
         rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
     return rows
 
@@ -157,7 +149,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
     steps = int(ctx.page.settings["probe_steps"])
     workers = Change("workers", job={"config": _other_workers(config)})
     changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
-    found = find_cause(ctx.project, _job(ctx, config, "cause", steps), changes, 1, ctx.tell)
+    found = find_cause(ctx.tools, _job(ctx, config, "cause", steps), changes, 1)
     step = difference["step"] if difference else 0
     kind = "state" if step > _middle(steps) else "chance"
     found = found or {"kind": kind, "step": step, "what": "the training that was stopped and gone on with", "calls": []}

@@ -7,9 +7,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.witnesses import has_ended, set_aside
-from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE, contract_of, existing_result, left_behind, run_id
-from mltrainer.runs.launcher import launch
-from mltrainer.workspace import read_json
+from mltrainer.runs.contract import ORCHESTRATOR, contract_of, existing_result, left_behind, run_id
 
 
 def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
@@ -43,8 +41,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         "parent": parent,
         "threads": config.threads,
     }
-    launch(ctx.project, ORCHESTRATOR, job, ctx.tell)
-    return _evidence(read_json(folder / RESULT_FILE), ctx.page.phase)
+    return _evidence(ctx.tools.run(ORCHESTRATOR, job), ctx.page.phase)
 
 
 def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:

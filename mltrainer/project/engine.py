@@ -18,8 +18,9 @@ from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_b
 from mltrainer.gates.machine import RUNNING_FILE, derive, next_phase
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
-from mltrainer.phases.context import Context, Event, Result
+from mltrainer.phases.context import Context, Result
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
+from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import (
     LOCK_FILE,
     PHASES,
@@ -42,10 +43,8 @@ RUN: dict[str, Callable[[Context], Result]] = {
     "finalization": finalization.run,
 }
 
-Tell = Callable[[Event], None]
 
-
-def run_phase(project: Project, phase: str, assignments: tuple[str, ...], tell: Tell) -> Gate:
+def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...]) -> Gate:
     """Run one phase and return its gate, recomputed from what was written.
 
     Raises:
@@ -57,13 +56,14 @@ def run_phase(project: Project, phase: str, assignments: tuple[str, ...], tell: 
         raise InputError(
             f"--set does not belong to {phase}: its config is planning's", mend="mltrainer phase run planning --set KEY=VALUE"
         )
+    project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         for folder in (project.root, project.state_dir, *project.root.glob("phases/*"), *project.root.glob("phases/*/*/")):
             clear_temporary(folder)
         _keep_out_of_git(project)
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:
-            return _run_locked(project, phase, assignments, tell)
+            return _run_locked(tools, phase, assignments)
         finally:
             (project.state_dir / RUNNING_FILE).unlink(missing_ok=True)
 
@@ -75,14 +75,15 @@ def _keep_out_of_git(project: Project) -> None:
         write_atomic(path, b"*\n")
 
 
-def _run_locked(project: Project, phase: str, assignments: tuple[str, ...], tell: Tell) -> Gate:
+def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...]) -> Gate:
+    project = tools.project
     before = gates_before(project, phase)
     page = phase_page(phase, project.root)
     earlier = {gate.phase: gate.record.data for gate in before if gate.record}
     previous = before[-1].record.sha256 if before and before[-1].record else None
     own = read_record(project, phase)
     current = own.data if own is not None and not own.faults else None
-    ctx = Context(project, page, earlier, current, previous, assignments, tell)
+    ctx = Context(project, page, earlier, current, previous, assignments, tools.tell, tools.launch)
     result = RUN[phase](ctx)
     record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)])
     write(project, phase, record)
@@ -186,22 +187,22 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
     return gate_of(project, phase)
 
 
-def walk(project: Project, until: str | None, tell: Tell) -> list[Gate]:
+def walk(tools: Tools, until: str | None) -> list[Gate]:
     """Run phase after phase from wherever the project stands; stop where a person must decide.
 
     Returns:
         The gates of the phases that ran; the last one may not hold.
     """
     ran: list[Gate] = []
-    while (phase := next_phase(derive(project))) is not None:
+    while (phase := next_phase(derive(tools.project))) is not None:
         if until is not None and PHASES.index(phase) > PHASES.index(until):
             break
         if any(gate.phase == phase for gate in ran):
             break
-        tell({"event": "phase", "phase": phase})
+        tools.tell({"event": "phase", "phase": phase})
         started = time.monotonic()
-        ran.append(run_phase(project, phase, (), tell))
-        tell({"event": "note", "text": f"{phase} took {time.monotonic() - started:.1f} s"})
+        ran.append(run_phase(tools, phase, ()))
+        tools.note(f"{phase} took {time.monotonic() - started:.1f} s")
         if not ran[-1].holds:
             break
     return ran

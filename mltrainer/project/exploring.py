@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from mltrainer.phases.planning import plan_config
 from mltrainer.records.reading import read_record
 from mltrainer.reports.exploring import rate_figure
 from mltrainer.reproducibility.secrets import scan_text
-from mltrainer.runs.launcher import launch
+from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.tools.explorer.decisions import adaptations, suggest_size
-from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json, write_atomic, write_json
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked, write_atomic, write_json
 
 EXPLORER = "training_explorer"
 RESULT_FILE = "result.json"
@@ -33,11 +33,10 @@ TRACE_FILE = "trace.json"
 NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 KEEP_SECRETS = "keep it in an environment variable that your code reads"
 
-Tell = Callable[[dict[str, Any]], None]
 Found = dict[str, Any]
 
 
-def find_rate(project: Project, assignments: tuple[str, ...], steps: int, low: float, high: float, tell: Tell) -> Found:
+def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int, low: float, high: float) -> Found:
     """Return the range test's curve, the learning rate that it suggests, or None, and why.
 
     Raises:
@@ -45,26 +44,26 @@ def find_rate(project: Project, assignments: tuple[str, ...], steps: int, low: f
     """
     if not low < high:
         raise InputError(f"--from {low:g} is not below --to {high:g}", mend="mltrainer lr-find --from 1e-7 --to 10")
-    with _exploring(project, "lr_find", assignments, tell) as exploration:
+    with _exploring(tools, "lr_find", assignments) as exploration:
         answer = exploration.ask({"steps": steps, "low": low, "high": high})
         rate = answer["suggestion"]
         command = None if rate is None else exploration.command({"optimizer.lr": rate})
         found = {**answer, "present": exploration.config.optimizer.lr, "command": command}
         figure = rate_figure(found)
         write_atomic(exploration.folder / figure.file, figure.content.encode())
-        return exploration.kept({**found, "figure": project.relative(exploration.folder / figure.file)})
+        return exploration.kept({**found, "figure": tools.project.relative(exploration.folder / figure.file)})
 
 
-def find_batch_size(project: Project, assignments: tuple[str, ...], first: int, tell: Tell) -> Found:
+def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int) -> Found:
     """Return what each batch size measured, the largest that fits, the one to take, or None, and why."""
     rows: list[Found] = []
 
     def on_event(event: Found) -> None:
         if event["event"] == "size":
             rows.append({key: value for key, value in event.items() if key != "event"})
-        tell(event)
+        tools.tell(event)
 
-    with _exploring(project, "batch_size", assignments, tell) as exploration:
+    with _exploring(tools, "batch_size", assignments) as exploration:
         try:
             answer = exploration.ask({"first": first}, on_event)
         except KilledError:  # what was measured before has been told
@@ -79,27 +78,27 @@ def find_batch_size(project: Project, assignments: tuple[str, ...], first: int, 
         return exploration.kept({**answer, "sizes": rows, "largest": largest, "present": present, **suggested})
 
 
-def profile(project: Project, assignments: tuple[str, ...], steps: int, tell: Tell) -> Found:
+def profile(tools: Tools, assignments: tuple[str, ...], steps: int) -> Found:
     """Return where the time of a step goes, the most expensive operators, and the file of the trace."""
-    with _exploring(project, "profile", assignments, tell) as exploration:
+    with _exploring(tools, "profile", assignments) as exploration:
         answer = exploration.ask({"steps": steps})
-        return exploration.kept({**answer, "trace": project.relative(exploration.folder / TRACE_FILE)})
+        return exploration.kept({**answer, "trace": tools.project.relative(exploration.folder / TRACE_FILE)})
 
 
 class Exploration:
     """One question to the explorer, asked of the config that planning would write now.
 
     Args:
-        project: The project, locked meanwhile.
+        tools: The project's tools; the project is locked meanwhile.
         question: "lr_find", "batch_size" or "profile"; also the name of the scratch folder.
         assignments: `KEY=VALUE` changes of the config.
-        tell: Shows progress.
     """
 
-    def __init__(self, project: Project, question: str, assignments: tuple[str, ...], tell: Tell) -> None:
-        self.project, self.question, self.assignments, self.tell = project, question, assignments, tell
+    def __init__(self, tools: Tools, question: str, assignments: tuple[str, ...]) -> None:
+        project = tools.project
+        self.tools, self.project, self.question, self.assignments = tools, project, question, assignments
         self.folder = project.state_dir / question
-        self.config = present_config(project, assignments, tell)
+        self.config = present_config(tools, assignments)
         self.settings = tool_page(EXPLORER, project.root).settings
         self._before = files(project, self.folder)
 
@@ -108,7 +107,7 @@ class Exploration:
 
         Args:
             asked: What the question is about.
-            on_event: Takes the events instead of `tell`.
+            on_event: Takes the events in place of the tools' own.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         job = {
@@ -124,14 +123,13 @@ class Exploration:
             "asked": asked,
         }
         try:
-            launch(self.project, EXPLORER, job, on_event or self.tell)
+            return self.tools.run(EXPLORER, job, on_event=on_event)
         except (StoppedError, KeyboardInterrupt):
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         except KilledError as error:
             error.mend = NO_CHECKPOINT
             raise
-        return dict(read_json(self.folder / RESULT_FILE))
 
     def command(self, changes: dict[str, Any]) -> str:
         """Return what to type to plan with the same `--set` and these."""
@@ -148,12 +146,13 @@ class Exploration:
 
 
 @contextlib.contextmanager
-def _exploring(project: Project, question: str, assignments: tuple[str, ...], tell: Tell) -> Iterator[Exploration]:
+def _exploring(tools: Tools, question: str, assignments: tuple[str, ...]) -> Iterator[Exploration]:
+    project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        yield Exploration(project, question, assignments, tell)
+        yield Exploration(tools, question, assignments)
 
 
-def present_config(project: Project, assignments: tuple[str, ...], tell: Tell) -> TrainingConfig:
+def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig:
     """Return the config that template, project file, edits and `--set` give together; nothing is written.
 
     `loader.workers: auto` is as many as the planning that is there found, with which training would read.
@@ -161,9 +160,11 @@ def present_config(project: Project, assignments: tuple[str, ...], tell: Tell) -
     Raises:
         InputError: A file or a `--set` is not valid, or holds a secret.
     """
+    project = tools.project
     own = read_record(project, "planning")
     current = own.data if own is not None and not own.faults else None
-    config = plan_config(Context(project, phase_page("planning", project.root), {}, current, None, assignments, tell)).config
+    page = phase_page("planning", project.root)
+    config = plan_config(Context(project, page, {}, current, None, assignments, tools.tell, tools.launch)).config
     if found := scan_text(json.dumps(config.model_dump()), ""):
         raise InputError(
             f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run", mend=KEEP_SECRETS

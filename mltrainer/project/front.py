@@ -6,7 +6,7 @@ engine hands around; in this module it is called `Places`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from mltrainer.project.views import Gates, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
 from mltrainer.runs.find import config_of, describe_run, find_run, result_of, run_ids
+from mltrainer.runs.launcher import Tell, Tools, tools_of
 from mltrainer.runs.models import best_model, final_model
 from mltrainer.runs.reproduce import reproduce_run
 from mltrainer.workspace import find_project
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 FINAL_MODEL = "final_model"
 
-Tell = Callable[[dict[str, Any]], None]
 Changes = Mapping[str, Any]
 
 
@@ -118,7 +118,7 @@ class Project:
         Raises:
             MltrainerError: A phase was refused, failed or was stopped.
         """
-        return Gates(engine.walk(self._places, until, tell or _quiet))
+        return Gates(engine.walk(self._tools(tell), until))
 
     def phase(self, name: str, *, set: Changes | None = None, tell: Tell | None = None) -> Gate:
         """Run one phase and return its gate, recomputed from what was written.
@@ -132,7 +132,7 @@ class Project:
             GateError: The gate before it does not hold; the item and the mending command are named.
             MltrainerError: The phase failed or was stopped.
         """
-        return engine.run_phase(self._places, name, as_assignments(set or {}), tell or _quiet)
+        return engine.run_phase(self._tools(tell), name, as_assignments(set or {}))
 
     def waive(self, phase: str, item: str, reason: str) -> Gate:
         """Record a waiver of a failing item under your git identity, and return the gate.
@@ -159,6 +159,9 @@ class Project:
         """
         return self._run(find_run(self._places, run))
 
+    def _tools(self, tell: Tell | None) -> Tools:
+        return tools_of(self._places, tell or _quiet)
+
     def _run(self, name: str) -> Run:
         result = result_of(self._places, name) or {}
         return Run(name, describe_run(self._places, name), result, config_of(self._places, name), self._places)
@@ -175,13 +178,13 @@ class Project:
             steps: Compare only the first so many steps.
             tell: Called with each event.
         """
-        return reproduce_run(self._places, find_run(self._places, run), tell or _quiet, steps)
+        return reproduce_run(self._tools(tell), find_run(self._places, run), steps)
 
     # --- exploring ---
 
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""
-        return exploring.present_config(self._places, as_assignments(set or {}), _quiet)
+        return exploring.present_config(self._tools(None), as_assignments(set or {}))
 
     def fit(self, *, set: Changes | None = None, tell: Tell | None = None) -> Fit:
         """Train the present config at once in this process, to explore; see `mltrainer.fit`.

@@ -7,27 +7,24 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
-from mltrainer.runs.contract import RESULT_FILE
-from mltrainer.runs.launcher import launch
-from mltrainer.workspace import Project, read_json
+from mltrainer.runs.launcher import Tools
 
 MANAGER = "checkpoint_manager"
 
 
 def run_manager(
-    project: Project, result: dict[str, Any], config: TrainingConfig, out: Path, export: dict[str, Any], test: bool, tell: Any
+    tools: Tools, result: dict[str, Any], config: TrainingConfig, out: Path, export: dict[str, Any], test: bool
 ) -> dict[str, Any]:
     """Export a run's best checkpoint and return the tool's result.
 
     Args:
-        project: The project.
+        tools: The project's tools.
         result: The run's result.
         config: The run's config.
         out: The folder to write.
         export: `formats`, `samples` and `tolerance` of the production template, and `trained` for the trained weights in
             place of averaged ones.
         test: Whether the sealed test split is opened and measured.
-        tell: Shows events.
 
     Raises:
         GateError: The run has no verified best checkpoint.
@@ -35,6 +32,7 @@ def run_manager(
     best = next((c for c in result["checkpoints"] if "best" in c["roles"] and c["verified"]), None)
     if best is None:
         raise GateError(f"run {result['id']} has no verified best checkpoint", mend="mltrainer checkpoints verify")
+    project = tools.project
     folder = project.state_dir / "exports" / result["id"]
     job = {
         "schema": 1,
@@ -51,5 +49,4 @@ def run_manager(
         "test": test,
         "threads": config.threads,
     }
-    launch(project, MANAGER, job, tell)
-    return dict(read_json(folder / RESULT_FILE))
+    return tools.run(MANAGER, job)

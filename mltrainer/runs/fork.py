@@ -7,7 +7,6 @@ a run to look at, compare and export; no gate takes it for evidence, because its
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,21 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.records.reading import Record
 from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE, contract_changes, contract_of, existing_result, run_id
-from mltrainer.runs.launcher import launch
+from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
 
 START_FOLDER = "start"
 
 
-def fork(
-    project: Project, parent: str, step: int | None, assignments: tuple[str, ...], tell: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
+def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ...]) -> dict[str, Any]:
     """Train a new run from a checkpoint of another one; the same fork that was interrupted is gone on with.
 
     Args:
-        project: The project.
+        tools: The project's tools.
         parent: The run to begin with.
         step: The step of the checkpoint; None for the newest intact one.
         assignments: `KEY=VALUE` changes of the parent's config.
-        tell: Shows progress.
 
     Returns:
         `run`, `parent`, `step`, `changes` (what differs from the parent's contract) and the new run's `result`.
@@ -44,6 +40,7 @@ def fork(
         GateError: Planning's gate does not hold, or the checkpoint is damaged.
         InputError: There is no such checkpoint, or it does not fit the changed config.
     """
+    project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         (planning,) = gates_before(project, "baseline")
         assert planning.record is not None
@@ -57,7 +54,7 @@ def fork(
         if existing_result(project, run, contract) is None:
             _copy(start, project.runs_dir / run / START_FOLDER)
             own = {"run": run, "parent": parent, "config": config.model_dump(), "contract": contract, "threads": config.threads}
-            launch(project, ORCHESTRATOR, {**job, **own, **_place(project, run, planning.record)}, tell)
+            tools.run(ORCHESTRATOR, {**job, **own, **_place(project, run, planning.record)})
         result = read_json(project.runs_dir / run / RESULT_FILE)
     return {"run": run, "parent": parent, "step": read_manifest(start)["step"], "changes": changes, "result": result}
 

@@ -14,29 +14,76 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, error_for_exit
 from mltrainer.reproducibility.secrets import redact
-from mltrainer.workspace import Project, machine_faults, write_atomic, write_json
+from mltrainer.reproducibility.witnesses import RESULT_FILE
+from mltrainer.workspace import Project, machine_faults, read_json, write_atomic, write_json
 
 Event = dict[str, Any]
+Tell = Callable[[Event], None]
 LOG_FILE = "log.txt"
 POLL_S = 0.2  # a tool that ends closes the pipe, which is told at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 
 
-def launch(
-    project: Project,
-    tool: str,
-    job: dict[str, Any],
-    on_event: Callable[[Event], None],
-    variables: Mapping[str, str] | None = None,
-) -> None:
+class Launch(Protocol):
+    """How a tool is started on a job: in a process of its own, as `launch` does it, or in this one, as tests do."""
+
+    def __call__(
+        self, project: Project, tool: str, job: dict[str, Any], on_event: Tell, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Run a tool on a job and return when it has ended well."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """A project's tools: handed down to whoever needs one, so that how they are started is decided in one place.
+
+    Attributes:
+        project: The project.
+        tell: Shows an event (progress, a note) to the person at the keyboard.
+        launch: Starts a tool.
+    """
+
+    project: Project
+    tell: Tell
+    launch: Launch
+
+    def run(
+        self, tool: str, job: dict[str, Any], variables: Mapping[str, str] | None = None, on_event: Tell | None = None
+    ) -> dict[str, Any]:
+        """Return the result that a tool wrote for a job.
+
+        Args:
+            tool: The tool's id in the handbook.
+            job: What to do; `folder`, relative to the project, is where the result goes.
+            variables: Set beside those that the tool's page declares, before its interpreter starts.
+            on_event: Takes the events in place of `tell`.
+
+        Raises:
+            MltrainerError: The tool's own error, with its exit code.
+        """
+        self.launch(self.project, tool, job, on_event or self.tell, variables)
+        return dict(read_json(self.project.root / job["folder"] / RESULT_FILE))
+
+    def note(self, text: str) -> None:
+        """Say something in plain words."""
+        self.tell({"event": "note", "text": text})
+
+
+def tools_of(project: Project, tell: Tell) -> Tools:
+    """Return a project's tools, each started as a process of its own: what the command line and a notebook use."""
+    return Tools(project, tell, launch)
+
+
+def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, variables: Mapping[str, str] | None = None) -> None:
     """Run a tool on a job and return when it has ended well.
 
     Args:
@@ -119,9 +166,7 @@ class _Signals:
                 self._process.send_signal(number)
 
 
-def _follow(
-    process: subprocess.Popen[bytes], read_end: int, on_event: Callable[[Event], None], signals: _Signals
-) -> Event | None:
+def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Tell, signals: _Signals) -> Event | None:
     """Hand on a tool's events until it ends; return its last word, "done" or "error", if it had one."""
     end: Event | None = None
     told = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 from mltrainer.errors import InputError
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
 from mltrainer.runs.contract import ORCHESTRATOR
-from mltrainer.runs.launcher import launch
-from mltrainer.workspace import Project, read_json
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import read_json
 
 TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
 Job = dict[str, Any]
@@ -43,26 +43,23 @@ HASH_SEED = Change("hash order", variables={"PYTHONHASHSEED": HASH_SEEDS[1]})
 MEMORY = Change("unwritten memory", job={"fill_memory": True})
 
 
-def find_cause(
-    project: Project, job: Job, changes: list[Change], from_step: int, tell: Callable[[dict[str, Any]], None]
-) -> dict[str, Any] | None:
+def find_cause(tools: Tools, job: Job, changes: list[Change], from_step: int) -> dict[str, Any] | None:
     """Return why a job's steps differ from process to process, or None where no pair differed.
 
     Args:
-        project: The project.
+        tools: The project's tools.
         job: The training, with `max_steps`; it is run up to eight times, under `.mltrainer/cause`.
         changes: What to change, one at a time, the likeliest first; `NOTHING` should be the first.
         from_step: The first step that is traced.
-        tell: Shows progress.
 
     Returns:
         `kind` (a key of KINDS), `what` (what differed first), `step`, and `calls`: the project's own lines that use a
         clock, entropy or threads, which are the likely culprits where nothing was changed.
     """
-    folder = project.state_dir / "cause"
+    folder = tools.project.state_dir / "cause"
     for change in changes:
-        tell({"event": "note", "text": f"looking for the cause: two processes, {_described(change)}"})
-        sides = [_run(project, job, folder / name, from_step, side, tell) for name, side in (("a", NOTHING), ("b", change))]
+        tools.note(f"looking for the cause: two processes, {_described(change)}")
+        sides = [_run(tools, job, folder / name, from_step, side) for name, side in (("a", NOTHING), ("b", change))]
         difference = first_difference(*(read_trace(side) for side in sides))
         if difference is not None:
             calls = _calls(sides[1]) if change is NOTHING else []
@@ -74,10 +71,10 @@ def _described(change: Change) -> str:
     return "nothing changed" if change is NOTHING else f"only {change.kind} changed"
 
 
-def _run(project: Project, job: Job, folder: Path, from_step: int, change: Change, tell: Any) -> Path:
+def _run(tools: Tools, job: Job, folder: Path, from_step: int, change: Change) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    own = {**job, "purpose": "probe", "folder": project.relative(folder), "trace_from": from_step, **change.job}
-    launch(project, ORCHESTRATOR, own, tell, change.variables)
+    own = {**job, "purpose": "probe", "folder": tools.project.relative(folder), "trace_from": from_step, **change.job}
+    tools.run(ORCHESTRATOR, own, change.variables)
     return folder
 
 

@@ -12,6 +12,7 @@ from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.causes import sentence
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
 from mltrainer.runs.retrain import original_run, reproduce
@@ -20,7 +21,7 @@ from mltrainer.workspace import PHASES, Project, sha256_file
 Row = dict[str, Any]
 
 
-def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> Row:
+def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
     """Train a run again and return what `reproduce --json` prints.
 
     It trains whatever differs from when the run was made, because only the bits show what a difference does; where the
@@ -31,34 +32,34 @@ def reproduce_run(project: Project, run: str, tell: Any, steps: int | None) -> R
         GateError: Its own files are damaged.
         MltrainerError: Training failed although nothing differs.
     """
+    project = tools.project
     result, job = original_run(project, run)
     _refuse_edited(project, run)
     known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
     try:
         elsewhere = any(row["kind"] == "environment" for row in known)
-        again = reproduce(project, run, tell, steps, to_the_end=elsewhere, seeds=_other_seeds(project, run))
+        again = reproduce(tools, run, steps, to_the_end=elsewhere, seeds=_other_seeds(project, run))
     except (InputError, GateError) as error:
         if not known:
             raise
         return _answer(run, None, known, error)
     differences = [*known, *_measured(result, again.result, known)]
-    cause = None if differences else replayed(project, job, again.row["first_divergence"], tell)
+    cause = None if differences else replayed(tools, job, again.row["first_divergence"])
     return {**_answer(run, again.row, differences, None), "cause": cause}
 
 
-def replayed(project: Project, job: Row, divergence: Row | None, tell: Any) -> str | None:
+def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
     """Return why the bits differ although nothing that is recorded does: the step is trained twice more, and traced.
 
     Args:
-        project: The project.
+        tools: The project's tools.
         job: The original's.
         divergence: Where the reproduction differed from it; None where it did not.
-        tell: Shows progress.
     """
     if divergence is None:
         return None
     again = {**job, "start_of": job["folder"], "max_steps": max(1, divergence["step"])}
-    found = find_cause(project, again, [NOTHING], divergence["step"], tell)
+    found = find_cause(tools, again, [NOTHING], divergence["step"])
     return sentence(found) if found else UNDETERMINED
 
 

@@ -13,7 +13,7 @@ from mltrainer.configs.project import bits_config
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, ORCHESTRATOR, RESULT_FILE, run_id
-from mltrainer.runs.launcher import launch
+from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, digest, is_sealed, locked, read_json
 
 JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
@@ -123,14 +123,13 @@ def _verify_chain(project: Project, path: Path, expected: Any) -> None:
 
 
 def reproduce(
-    project: Project, run: str, tell: Any, max_steps: int | None = None, *, to_the_end: bool = False, seeds: Sequence[float] = ()
+    tools: Tools, run: str, max_steps: int | None = None, *, to_the_end: bool = False, seeds: Sequence[float] = ()
 ) -> Reproduction:
     """Train a recorded run again in a fresh process and compare the two chains while it trains.
 
     Args:
-        project: The project.
+        tools: The project's tools.
         run: The run's id.
-        tell: Shows progress.
         max_steps: Compare only so many steps.
         to_the_end: Go on after a difference, because the environment is known to be another; so it is, unasked, where the
             numerics class is another. The numbers are compared then.
@@ -140,6 +139,7 @@ def reproduce(
         InputError: There is no such finished run.
         GateError: The run's own files are damaged.
     """
+    project = tools.project
     result, job = original_run(project, run)
     folder = project.state_dir / "reproductions" / run
     with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
@@ -154,8 +154,7 @@ def reproduce(
             "expected_numerics": result["numerics_class"],
             "to_the_end": to_the_end,
         }
-        launch(project, ORCHESTRATOR, again, tell)
-        found = dict(read_json(folder / RESULT_FILE))
+        found = tools.run(ORCHESTRATOR, again)
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or found["numerics_class"] != result["numerics_class"] else grades.BITWISE

@@ -17,6 +17,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
+from mltrainer.runs.launcher import launch
 from mltrainer.tools.search.program import trial_values
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
@@ -164,7 +165,7 @@ def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Pro
 def finalized(project: Project) -> dict[str, Any]:
     """Return the config that finalization would train, under an empty production template."""
     earlier = {"optimization": read_json(project.phase_dir("optimization") / "record.json")}
-    ctx = Context(project, phase_page("finalization", None), earlier, None, None, (), lambda event: None)
+    ctx = Context(project, phase_page("finalization", None), earlier, None, None, (), lambda event: None, launch)
     return final_config(ctx, {}).model_dump()
 
 

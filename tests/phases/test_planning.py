@@ -16,6 +16,7 @@ from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, cleaned, config_text, merge, plan_config
 from mltrainer.phases.probing import estimate
+from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.projects import TASK, write_rings
@@ -25,7 +26,7 @@ KEY = "AKIA" + "IOSFODNN7QXAMPLE"  # put together here, so that no scanner takes
 
 def context(folder: Path, *assignments: str, **changes: Any) -> Context:
     project = write_rings(folder, **changes)
-    return Context(project, phase_page("planning", None), {}, None, None, assignments, lambda event: None)
+    return Context(project, phase_page("planning", None), {}, None, None, assignments, lambda event: None, launch)
 
 
 def planned(ctx: Context) -> tuple[Context, Plan]:

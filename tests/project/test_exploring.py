@@ -19,6 +19,8 @@ import mltrainer.tools.explorer.batch_sizes as batch_sizes
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
 from mltrainer.records.reading import read_record
+from mltrainer.runs import launcher
+from mltrainer.runs.launcher import tools_of
 from mltrainer.tools.program import Events
 from mltrainer.workspace import Project, locked
 from tests.conftest import Cli
@@ -153,18 +155,18 @@ def test_a_killed_process_is_told_without_a_checkpoint_that_never_was(
     def killed(*_: Any) -> None:
         raise KilledError("the tool was killed (signal 9)", mend="type the same command again to go on from the last checkpoint")
 
-    monkeypatch.setattr(exploring, "launch", killed)
+    monkeypatch.setattr(launcher, "launch", killed)
     told = cli(command, "--project", new.root)
     assert "checkpoint" not in told.err
     assert "lower batch_size" in told.err
 
 
 def test_a_killed_process_leaves_what_it_had_measured(new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(project: Project, tool: str, job: dict[str, Any], on_event: Any) -> None:
+    def killed(project: Project, tool: str, job: dict[str, Any], on_event: Any, *_: Any) -> None:
         on_event({"event": "size", "batch_size": 8, "step_us": 100.0, "samples_per_s": 80000.0, "peak_mb": 300.0})
         raise KilledError("the tool was killed (signal 9)")
 
-    monkeypatch.setattr(exploring, "launch", killed)
+    monkeypatch.setattr(launcher, "launch", killed)
     found = cli("batch-size", "--json", "--project", new.root).json
     assert (found["largest"], found["suggestion"]) == (8, 8)
     assert found["stopped"].startswith("16 does not fit: the system killed the process")
@@ -201,7 +203,7 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
 
 def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def workers() -> object:
-        return exploring.present_config(rings, ("loader.workers=auto",), print).loader.workers
+        return exploring.present_config(tools_of(rings, print), ("loader.workers=auto",)).loader.workers
 
     record = read_record(rings, "planning")
     assert record is not None
@@ -296,7 +298,7 @@ def test_a_file_that_changes_meanwhile_is_told(new: Project, cli: Cli) -> None:
 
 def test_every_number_of_the_tools_page_is_read() -> None:
     folder = Path(exploring.__file__).parents[1]
-    paths = [Path(exploring.__file__), *(folder / "tools/training_explorer").glob("*.py")]
+    paths = [Path(exploring.__file__), *(folder / "tools/explorer").glob("*.py")]
     source = "".join(path.read_text() for path in paths)
     assert set(re.findall(r'settings(?:"\])?\["(\w+)"\]', source)) == set(tool_page("training_explorer", None).settings)
 

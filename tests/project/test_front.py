@@ -81,7 +81,7 @@ def test_records_are_there_by_phase(kept: Path) -> None:
 
 def test_changes_reach_a_phase_as_typed_ones(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(engine, "run_phase", lambda *given: asked.append(given[1:3]))
+    monkeypatch.setattr(engine, "run_phase", lambda *given: asked.append(given[1:]))
     mltrainer.Project(kept).phase("planning", set={"optimizer.lr": 1e-7, "model.hidden": [8, 8], "clip": None})
     assert asked == [("planning", ("optimizer.lr=1e-07", "model.hidden=[8, 8]", "clip=null"))]
 
