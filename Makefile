@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test release-policy clean
+.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test docs release-policy clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
 	$(PIP) hatchling editables
-	$(PIP) --no-build-isolation --editable '.[dev,onnx,gpu,images,tables,eightbit]'
+	$(PIP) --no-build-isolation --editable '.[dev,docs,onnx,gpu,images,tables,eightbit]'
 	@touch $@
 
 demo: $(STAMP)  ## the digits example through all five phases, in a scratch folder
@@ -84,6 +84,9 @@ wheel-test: $(STAMP)  ## the built wheel, away from the checkout
 
 release-policy: $(STAMP)  ## write down what this version ships as policy, once, when it is released
 	$(BIN)/python -c 'from mltrainer.gates.released import keep; print(keep())'
+
+docs: $(STAMP)  ## the documentation site, into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:  ## remove what was built, measured and cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -49,7 +49,7 @@ class Project:
     Raises:
         InputError: There is no project.
 
-    Example:
+    Examples:
         >>> project = mltrainer.Project("digits")
         >>> ran = project.run(until="baseline")
         >>> project.gates()["baseline"].holds
@@ -206,7 +206,7 @@ def load_run(project: str | Path | Project, run: str | None = None) -> Run:
     Raises:
         InputError: There is no such project or run.
 
-    Example:
+    Examples:
         >>> run = mltrainer.load_run("digits", "baseline")
         >>> run.state, run.phase
         ('finished', 'baseline')
@@ -234,7 +234,7 @@ def load_model(project: str | Path | Project, run: str = FINAL_MODEL, *, trained
         InputError: There is no such run, or its weights are not here.
         GateError: A file is not what its record says.
 
-    Example:
+    Examples:
         >>> model = mltrainer.load_model("digits", "baseline")
         >>> model(torch.zeros(1, 1, 8, 8)).shape
         torch.Size([1, 10])

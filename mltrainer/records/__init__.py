@@ -18,7 +18,7 @@ def read(folder: str | Path) -> dict[str, Record]:
     Raises:
         InputError: There is no project.
 
-    Example:
+    Examples:
         >>> found = mltrainer.records.read("digits")
         >>> found["planning"].evidence["config"]["optimizer"]["name"]
         'adamw'

@@ -18,7 +18,7 @@ class Task:
     `__init__` are `task.options` of `mltrainer.yaml`. Samples are tensors in memory, or a map-style data set
     whose draws come from the global generators of Python, NumPy and torch, which are seeded for each sample.
 
-    Example:
+    Examples:
         >>> class Doubling(Task):
         ...     def samples(self):
         ...         x = torch.arange(100.0)[:, None]

@@ -105,7 +105,7 @@ def fit(
     Raises:
         InputError: A key, the data or the task has a mistake.
 
-    Example:
+    Examples:
         >>> import mltrainer
         >>> found = mltrainer.fit(
         ...     {"kind": "image_classification"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -23,6 +24,7 @@ from tests.conftest import Cli
 from tests.projects import write_rings
 
 KEPT = Path(__file__).parents[1] / "kept/0.1/digits.tar.gz"
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="session")
@@ -191,4 +193,12 @@ def test_the_examples_of_the_docstrings_run(described: Any, digits_once: Path, m
     names = {"mltrainer": mltrainer, "torch": torch}
     example = doctest.DocTestParser().get_doctest(inspect.getdoc(described) or "", names, described.__name__, None, 0)
     assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_the_readmes_session_says_what_it_says(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(digits_once.parent)
+    (session,) = re.findall(r"```pycon\n(.*?)```", README.read_text("utf-8"), flags=re.DOTALL)
+    example = doctest.DocTestParser().get_doctest(session, {}, "README.md", str(README), 0)
+    assert len(example.examples) > 5
     assert doctest.DocTestRunner().run(example).failed == 0

@@ -1,0 +1,35 @@
+"""The pages of the documentation site: files of the repository at their own paths, so that their links to one another hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+HANDBOOK = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
+PATTERNS = ("*.md", "docs/*.md", *(f"{folder}/**/*.{suffix}" for folder in HANDBOOK for suffix in ("md", "yaml")))
+FENCE = "---\n"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Return the site's files: those of the repository in place of those of `docs_dir`, whose paths lack their folder."""
+    paths = sorted({path for pattern in PATTERNS for path in ROOT.glob(pattern)})
+    own = [_file(path.relative_to(ROOT).as_posix(), config) for path in paths]
+    return Files([*(file for file in files if file.src_dir != config.docs_dir), *own])
+
+
+def _file(path: str, config: MkDocsConfig) -> File:
+    return File(path, str(ROOT), config.site_dir, config.use_directory_urls)
+
+
+def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
+    """Return a page of the handbook with what it declares to the engine as YAML at its end; None leaves a page as it is."""
+    text = Path(str(page.file.abs_src_path)).read_text("utf-8")
+    if not text.startswith(FENCE):
+        return None
+    declared, _, body = text.removeprefix(FENCE).partition(f"\n{FENCE}")
+    _title, _, rest = declared.partition("\n")
+    return f"{body}\n## What this page declares\n\n```yaml\n{rest}\n```\n" if rest else body

@@ -1,0 +1,63 @@
+"""The documentation site: built without a warning and without network, from pages whose links hold."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mltrainer
+from mltrainer import handbook
+
+ROOT = Path(__file__).parents[1]
+WITHOUT_NETWORK = """
+import socket, sys
+def refuse(*given):
+    raise OSError(f"the build asked for the network: {given[1:]}")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+from mkdocs.__main__ import cli
+cli(["build", "--strict", "--quiet", "--site-dir", sys.argv[1]])
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built with warnings as errors."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_NETWORK, str(folder)]
+    variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=variables)
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+    return folder
+
+
+def page(site: Path, path: str) -> str:
+    """Return a page's HTML by its path in the repository."""
+    place = path.removesuffix(".md").removesuffix("README")
+    return (site / place / "index.html").read_text("utf-8")
+
+
+def test_every_page_of_the_handbook_is_there(site: Path) -> None:
+    pages = [path for path in handbook.page_paths() if path.endswith(".md")]
+    assert all("<h1" in page(site, path) for path in pages)
+
+
+def test_a_page_shows_what_it_declares(site: Path) -> None:
+    text = re.sub("<[^>]+>", "", page(site, "phases/01_planning/workflow.md"))
+    assert "What this page declares" in text
+    assert "probe_steps: 8" in text
+    assert "declares" not in page(site, "configs/README.md")
+
+
+def test_the_reference_shows_the_front_door(site: Path) -> None:
+    names = set(re.findall(r'id="mltrainer\.(\w+)', page(site, "docs/API.md")))
+    assert {name for name in dir(mltrainer) if not name.startswith("_")} <= names
+
+
+def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
+    fetched = r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+href="(?:https?:)?//|@import'
+    assert not [path for path in site.rglob("*.html") if re.search(fetched, path.read_text("utf-8"))]
