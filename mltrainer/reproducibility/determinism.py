@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from mltrainer.reproducibility import tensorflow
+
+BACKENDS: Any = torch.backends  # torch declares the attributes of its own modules in part
+OPERATIONS = ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
+DEFAULTS = ("cudnn", "mkldnn")  # what their operations that say nothing themselves are computed in; and "all" beside them
+FULL = "ieee"  # fp32 arithmetic, and not tf32 or bf16
 
 
 def switch_on(threads: int, *, fill_memory: bool = False) -> None:
@@ -25,9 +31,40 @@ def switch_on(threads: int, *, fill_memory: bool = False) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = fill_memory  # type: ignore[attr-defined]  # torch declares no attributes of its own module
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.set_float32_matmul_precision("highest")
+    _set_older_switches("highest", matmul=False, cudnn=False)
+    for operation in OPERATIONS:
+        attrgetter(operation)(BACKENDS).fp32_precision = FULL
+
+
+def fp32_precisions() -> dict[str, str]:
+    """Return what fp32 operations are computed in, by their names in `torch.backends`; "none" is what was not set."""
+    of_each = {name: str(attrgetter(name)(BACKENDS).fp32_precision) for name in (*DEFAULTS, *OPERATIONS)}
+    return {"all": str(BACKENDS.fp32_precision), **of_each}
+
+
+def _told(switch: Callable[[], Any]) -> Any:
+    """Return an older switch; None where torch refuses to tell it, because user code set one of the newer ones beside it."""
+    try:
+        return switch()
+    except RuntimeError:
+        return None
+
+
+def _older_switches() -> tuple[str | None, bool | None, bool | None]:
+    """Return the precision of matrix products, and whether matrix products and cuDNN may use tf32."""
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    tf32 = (_told(lambda: cuda.matmul.allow_tf32), _told(lambda: cudnn.allow_tf32))
+    return _told(torch.get_float32_matmul_precision), *tf32
+
+
+def _set_older_switches(precision: str | None, matmul: bool | None, cudnn: bool | None) -> None:
+    """Set those that are told; the newer ones are set after them, or reading these would raise."""
+    if precision is not None:
+        torch.set_float32_matmul_precision(precision)
+    if matmul is not None:
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+    if cudnn is not None:
+        torch.backends.cudnn.allow_tf32 = cudnn
 
 
 @contextlib.contextmanager
@@ -36,7 +73,7 @@ def kept() -> Iterator[None]:
     cudnn, fill = torch.backends.cudnn, torch.utils.deterministic
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     fills, tuned, fixed = fill.fill_uninitialized_memory, cudnn.benchmark, cudnn.deterministic  # type: ignore[attr-defined]
-    rounding = [(place, place.fp32_precision) for place in _rounding()]
+    older, precisions = _older_switches(), fp32_precisions()
     try:
         yield
     finally:
@@ -44,18 +81,17 @@ def kept() -> Iterator[None]:
         torch.set_deterministic_debug_mode(mode)
         fill.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
         cudnn.benchmark, cudnn.deterministic = tuned, fixed
-        for place, precision in rounding:
-            place.fp32_precision = precision
-
-
-def _rounding() -> list[Any]:
-    """Return where torch holds how 32-bit numbers may be rounded, as far as `switch_on` changes it."""
-    backends: Any = torch.backends  # which torch declares in part
-    return [backends.cuda.matmul, backends.cudnn, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul]
+        _set_older_switches(*older)
+        for name in ("cudnn", *OPERATIONS):
+            attrgetter(name)(BACKENDS).fp32_precision = precisions[name]
 
 
 def read_back(device: str) -> dict[str, Any]:
-    """Return the switches as they really stand in this process."""
+    """Return the switches as they really stand in this process.
+
+    `tf32` is whether any fp32 operation is computed in less, in tf32 or in bf16; `fp32_precision` tells which.
+    """
+    precisions = fp32_precisions()
     return {
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "not set"),
         "hash_randomization": bool(sys.flags.hash_randomization),
@@ -64,8 +100,9 @@ def read_back(device: str) -> dict[str, Any]:
         "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "tf32": torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32,
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "tf32": not set(precisions.values()) <= {FULL, "none"},
+        "fp32_precision": precisions,
+        "matmul_precision": _older_switches()[0] or "mixed",
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "device": device,

@@ -15,6 +15,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import Batch, Step
 from mltrainer.trainer.preparing import lay_out_like_parameters
+from mltrainer.trainer.shards import TreeSum, shard_key, update_key
 from mltrainer.trainer.updates.gradients import gradient_norms, shape
 from mltrainer.trainer.updates.groups import parameter_groups
 from mltrainer.trainer.updates.optimizers import SHARE, begin_momentum, build_optimizer, kind_of
@@ -107,11 +108,10 @@ class Stepper:
 
     def take(self, number: int, rate: float, step: Step) -> Measured:
         """Take the step of a number (from 1) at a learning rate."""
-        self._seed(number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group[SHARE]
         self.before_step(number)
-        loss = self._backward(step)
+        loss = self._backward(number, step)
         self.scaler.unscale_(self.optimizer)
         gradients = self._gradients()
         measured = Measured(loss, *gradient_norms(gradients))
@@ -127,8 +127,8 @@ class Stepper:
         """Return whether gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
         return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
 
-    def _seed(self, number: int) -> None:
-        seeds.seed_everything(seeds.key(self.config.seed, "step", number))
+    def _seed(self, number: int, shard: int) -> None:
+        seeds.seed_everything(shard_key(self.config.seed, number, shard))
 
     def _step(self, number: int, _step: Step, gradients: list[Tensor], total: Tensor) -> None:
         shape(gradients, self.parameters, total, self.config, number)
@@ -139,32 +139,44 @@ class Stepper:
         """Climb to the worst point nearby, take the gradient there under the same draws, come back and step with it."""
         self.optimizer.first_step()
         with buffers_kept(self.model):  # statistics are of the batch at the weights, once
-            self._seed(number)
-            self._backward(step)
+            self._backward(number, step)
         gradients = self._gradients()
         shape(gradients, self.parameters, gradient_norms(gradients)[1], self.config, number)
         self.optimizer.second_step()
 
-    def _backward(self, step: Step) -> Tensor:
+    def _backward(self, number: int, step: Step) -> Tensor:
         """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
         self.optimizer.zero_grad(set_to_none=True)
         if len(step.micro_batches) > 1:
-            return self._accumulate(step.micro_batches)
+            return self._accumulate(number, step.micro_batches)
+        self._seed(number, 0)
         loss, _ = self._loss(step.micro_batches[0])
         self.scaler.scale(loss).backward()
         return loss.detach()
 
-    def _accumulate(self, micro_batches: list[Batch]) -> Tensor:
+    def _accumulate(self, number: int, micro_batches: list[Batch]) -> Tensor:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
-        total, weight = torch.zeros((), device=self.config.device), torch.zeros((), device=self.config.device)
-        for micro in micro_batches:
-            loss, items = self._loss(micro)
-            share = items / self.config.batch_size  # near 1, for the range of fp16
-            self.scaler.scale(loss * share).backward()
-            total += summed(loss.detach(), share)
-            weight += share
-        torch._foreach_div_(self._gradients(), weight)
+        tree = TreeSum()
+        for shard, micro in enumerate(micro_batches):
+            self._seed(number, shard)
+            tree.add(self._weighted(micro))
+        *gradients, total, weight = tree.total()
+        torch._foreach_div_(gradients, weight)
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            p.grad = gradient
+        seeds.seed_everything(update_key(self.config.seed, number))  # not where the last shard's draws ended
         return total / weight
+
+    def _weighted(self, micro: Batch) -> list[Tensor]:
+        """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
+        loss, items = self._loss(micro)
+        share = items / self.config.batch_size  # near 1, for the range of fp16
+        self.scaler.scale(loss * share).backward()
+        gradients = self._gradients()
+        for p in self.parameters:
+            p.grad = None
+        weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
+        return [*gradients, summed(loss.detach(), share), weight]
 
     def _loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
         """Return a batch's mean loss, and how many items it is the mean of."""

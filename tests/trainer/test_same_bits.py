@@ -20,6 +20,7 @@ from torch import nn
 from mltrainer.errors import MltrainerError
 from mltrainer.reproducibility import seeds
 from mltrainer.trainer.data import reading
+from mltrainer.trainer.shards import shard_key
 from mltrainer.trainer.stages import Trainer
 from mltrainer.trainer.stepping import buffers_kept
 from tests.trainer.digits_runs import STEPS, job, make, part_of, same, train
@@ -177,7 +178,7 @@ def test_an_order_from_a_generator_that_goes_on_is_found_out(tmp_path: Path, mon
     assert not same(found, whole)
 
 
-STEP_KEYS = {seeds.key(42, "step", step) for step in range(STEPS + 1)}
+STEP_KEYS = {shard_key(42, step, shard) for step in range(STEPS + 1) for shard in (0, 1)}
 SEED_EVERYTHING = seeds.seed_everything
 UNSEEDED = {
     "sample": (reading._Addressed, "__getitem__", lambda self, address: self.dataset[address[1]]),
