@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from pathlib import Path
 
 import pytest
