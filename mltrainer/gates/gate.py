@@ -14,7 +14,7 @@ from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.render import render
-from mltrainer.reproducibility.witnesses import RESULT_FILE
+from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
 from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
@@ -257,6 +257,8 @@ def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
     bound = {row["path"] for row in look.record.data["inputs"] if row["role"] == "run"}
     if look.page.phase in TRAINING and look.project.relative(path) not in bound:
         yield f"{RECORD_FILE} is not bound to the result of run {run_of(look.record)}; next: {look.rerun}"
+    if told is not None and told["purpose"] != TRAIN:
+        yield f"run {told['id']} was not started by a phase, so it is no evidence; next: {look.rerun}"
     if told is None or not path.exists():
         return
     try:

@@ -11,16 +11,18 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import is_sealed, read_json
 
 RESULT_FILE = "result.json"
+TRAIN = "train"  # the purpose of a run that a phase started
 
 
 def sound_result(folder: Path, contract: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the result of a run that has ended, or None where it is not what the run of this contract wrote.
 
-    Its seal, its contract, the chain beside it, its own history and its checkpoints' manifests must say the same.
+    Its seal, its contract, the chain beside it, its own history and its checkpoints' manifests must say the same; and the
+    workflow must have started it: one that was explored in a process of somebody's own is never evidence.
     """
     try:
         result = read_json(folder / RESULT_FILE)
-        if not is_sealed(result) or any(result[key] != value for key, value in contract.items()):
+        if not is_sealed(result) or result["purpose"] != TRAIN or any(result[key] != value for key, value in contract.items()):
             return None
         return dict(result) if _has_chain(folder, result) and _has_history(result) and _has_manifests(folder, result) else None
     except (InputError, GateError, KeyError, TypeError, AttributeError):
@@ -28,12 +30,12 @@ def sound_result(folder: Path, contract: Mapping[str, str]) -> dict[str, Any] | 
 
 
 def has_ended(folder: Path) -> bool:
-    """Return whether a run's result, edited or not, says that it finished; such a run is not gone on with."""
+    """Return whether a run's result, edited or not, says that it finished or that no phase started it: it is not gone on with."""
     try:
         result = read_json(folder / RESULT_FILE)
     except InputError:
         return False
-    return not isinstance(result, dict) or result.get("state") == "finished"
+    return not isinstance(result, dict) or result.get("state") == "finished" or result.get("purpose", TRAIN) != TRAIN
 
 
 def set_aside(folder: Path) -> Path:

@@ -23,6 +23,7 @@ from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, error_for_exit
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.reproducibility.witnesses import RESULT_FILE
+from mltrainer.tools.mark import marked
 from mltrainer.workspace import Project, machine_faults, read_json, write_atomic, write_json
 
 Event = dict[str, Any]
@@ -98,13 +99,14 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, var
         StoppedError: It was interrupted or terminated; its state is saved.
     """
     folder = project.root / job["folder"]
+    job, mark = marked(job)
     write_json(folder / "job.json", job)
     page = tool_page(tool, project.root)
     read_end, write_end = os.pipe()
     with machine_faults(str(folder / LOG_FILE)):
         log = open(folder / LOG_FILE, "ab")  # noqa: SIM115 - closed below, once the child has it
     with _Signals() as signals:
-        process = _start(project, page, job, write_end, log, variables or {})
+        process = _start(project, page, job, write_end, log, {**(variables or {}), **mark})
         signals.pass_on_to(process)
         os.close(write_end)
         log.close()

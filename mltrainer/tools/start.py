@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import importlib
 import signal
+import sys
+from pathlib import Path
+
+from mltrainer.errors import InputError
+from mltrainer.tools.mark import require_mark
 
 
 def start(program: str) -> None:
@@ -16,6 +21,11 @@ def start(program: str) -> None:
     Args:
         program: The module whose `work` is the tool's entry point.
     """
+    try:
+        require_mark(Path(sys.argv[1] if len(sys.argv) > 1 else "job.json"))
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices that, and saves

@@ -19,7 +19,8 @@ import pytest
 from mltrainer.errors import InputError, MachineError, MltrainerError, StoppedError
 from mltrainer.runs import launcher
 from mltrainer.runs.launcher import LOG_FILE, launch
-from mltrainer.workspace import Project
+from mltrainer.tools.mark import VARIABLE, marked
+from mltrainer.workspace import Project, read_json, write_json
 
 Event = dict[str, Any]
 Launch = Callable[..., list[Event]]
@@ -137,9 +138,43 @@ def test_a_signal_while_a_program_is_imported_ends_it_though_the_import_swallows
         "import time\ntry:\n    print('importing', flush=True)\n    time.sleep(30)\nexcept BaseException:\n    pass\n"
     )
     code = "from mltrainer.tools.start import start; start('slow')"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as process:
+    job, mark = marked({})
+    write_json(tmp_path / "job.json", job)
+    environment = {**os.environ, **mark, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code, str(tmp_path / "job.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
         assert process.wait(10) == -number
+
+
+# --- started by hand ------------------------------------------------------------------------------
+
+
+def by_hand(job: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mltrainer.tools.trainer", str(job)]
+    return subprocess.run(command, cwd=job.parent, env={**os.environ, **variables}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("case", ["copied", "with another's mark", "without a mark", "no job"])
+def test_a_tool_that_was_started_by_hand_is_refused(tmp_path: Path, case: str) -> None:
+    job, _ = marked({"phase": "baseline", "folder": "run"})
+    if case != "no job":
+        write_json(tmp_path / "job.json", {"phase": "baseline"} if case == "without a mark" else job)
+    done = by_hand(tmp_path / "job.json", **({VARIABLE: "guessed"} if case == "with another's mark" else {}))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "not started by the workflow" in done.stderr
+    assert f"next: mltrainer phase run {'PHASE' if case == 'no job' else 'baseline'}" in done.stderr
+
+
+def test_the_mark_of_a_launch_stands_in_no_file_and_is_not_inherited(run_tool: Launch, tmp_path: Path) -> None:
+    told = run_tool(f"send('note', text=os.environ['{VARIABLE}']); send('done')")[0]["text"]
+    assert told not in (tmp_path / "job/job.json").read_text()
+    assert len(read_json(tmp_path / "job/job.json")["launch"]) == 64
+    code = (
+        "import os, sys; from pathlib import Path; from mltrainer.tools.mark import require_mark\n"
+        f"require_mark(Path(sys.argv[1])); sys.exit('{VARIABLE}' in os.environ)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "job/job.json")]
+    assert subprocess.run(command, env={**os.environ, VARIABLE: told}).returncode == 0

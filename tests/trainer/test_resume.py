@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.tools.mark import marked
 from mltrainer.workspace import digest, read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
 
@@ -41,9 +43,10 @@ def job(root: Path, name: str = "run", **changes: Any) -> dict[str, Any]:
 
 def start(root: Path, work: dict[str, Any]) -> subprocess.Popen[bytes]:
     path = root / work["folder"] / "job.json"
+    work, mark = marked(work)
     write_json(path, work)
     command = [sys.executable, "-m", "mltrainer.tools.trainer", str(path)]
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=root, env={**os.environ, **mark}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def finish(root: Path, work: dict[str, Any]) -> dict[str, Any]:

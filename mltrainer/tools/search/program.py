@@ -189,7 +189,7 @@ class Study:
 
     def _trained(self, job: Row) -> Row:
         try:
-            result = run_job(job, self.events, self._stop)
+            result = run_job(job, self.events, self._stop, is_launched=True)
         except (InputError, torch.OutOfMemoryError) as error:
             return _failed(job, error)
         except MltrainerError:

@@ -17,6 +17,7 @@ from mltrainer.trainer.session import Session
 from mltrainer.workspace import clear_temporary, locked, seal, write_json
 
 ERROR_FILE = "error.json"
+EXPLORE = "explore"
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
@@ -26,7 +27,7 @@ def work(job: dict[str, Any], events: Events) -> int:
     Raises:
         MltrainerError: The job was refused, or a signal stopped it.
     """
-    result = run_job(job, events, StopSignals(events))
+    result = run_job(job, events, StopSignals(events), is_launched=True)
     if result["stop_reason"] == "signal":
         cause, is_saved = result["interruptions"][-1]["cause"], job["purpose"] == "train"
         place = f"step {result['steps']} of {result['planned_steps']}" + ("; the state is saved" if is_saved else "")
@@ -37,8 +38,18 @@ def work(job: dict[str, Any], events: Events) -> int:
     return 0
 
 
-def run_job(job: dict[str, Any], events: Events, stop_signal: Callable[[], str | None]) -> dict[str, Any]:
-    """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`."""
+def run_job(
+    job: dict[str, Any], events: Events, stop_signal: Callable[[], str | None], *, is_launched: bool = False
+) -> dict[str, Any]:
+    """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`.
+
+    Args:
+        job: As the workflow writes it.
+        events: Where progress goes.
+        stop_signal: Tells of SIGINT and SIGTERM.
+        is_launched: Whether the workflow started this, after it looked at the gates. Where it did not, the result's purpose is
+            `explore`, which no phase takes for evidence.
+    """
     started = time.perf_counter()
     folder = Path.cwd() / job["folder"]
     with locked(folder / "lock", f"run {job['run']}"), _noting_errors(folder / ERROR_FILE):
@@ -49,7 +60,7 @@ def run_job(job: dict[str, Any], events: Events, stop_signal: Callable[[], str |
         result = build_result(session, outcome, started)
         if "measure_loader" in job:
             result["loader"] = session.measure_loader(Limits(**job["measure_loader"]))
-        result = seal(result)
+        result = seal(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / "result.json", result)
         session.task.close()
     return result

@@ -1,0 +1,51 @@
+"""A run that no phase started is never evidence: not found, not gone on with, and refused in a record."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from mltrainer.gates.gate import check_gates
+from mltrainer.reproducibility.witnesses import has_ended, sound_result
+from mltrainer.workspace import Project, pretty_json, read_json, seal, write_json
+from tests.trainer.digits_runs import job, make, train
+
+KEPT = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was trained by a call in Python."""
+    root = make(tmp_path_factory.mktemp("by_hand"))
+    train(root, epochs=1)
+    return root / ".mltrainer/runs/run"
+
+
+def test_a_training_called_in_python_is_marked_and_found_by_no_phase(by_hand: Path) -> None:
+    contract, path = job({"epochs": 1})["contract"], by_hand / "result.json"
+    result = read_json(path)
+    assert result["purpose"] == "explore"
+    assert sound_result(by_hand, contract) is None
+    write_json(path, seal({**result, "purpose": "train"}))
+    assert sound_result(by_hand, contract) is not None
+    write_json(path, result)
+
+
+@pytest.mark.parametrize("state", ["finished", "interrupted"])
+def test_it_is_not_gone_on_with(by_hand: Path, tmp_path: Path, state: str) -> None:
+    result = read_json(by_hand / "result.json")
+    write_json(tmp_path / "result.json", {**result, "state": state})
+    assert has_ended(tmp_path)
+
+
+def test_a_record_of_it_holds_no_gate(tmp_path: Path) -> None:
+    with tarfile.open(KEPT) as archive:
+        archive.extractall(tmp_path, filter="data")
+    path = tmp_path / "phases/05_finalization/record.json"
+    record = json.loads(path.read_bytes())
+    record["evidence"]["run"]["purpose"] = "explore"
+    path.write_bytes(pretty_json(seal(record)))
+    assert "was not started by a phase, so it is no evidence" in "".join(check_gates(Project(tmp_path))[-1].stale)
