@@ -20,11 +20,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
 
-PHASES = ("planning", "baseline", "diagnostics", "optimization", "finalization")
+PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
+PHASES: tuple[str, ...] = get_args(PhaseName)
 PROJECT_FILE = "mltrainer.yaml"
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
 TEMPORARY = ".tmp-"  # begins the name of what is being written

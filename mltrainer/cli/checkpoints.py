@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, get_args
 
-import click
+import typer
 
-from mltrainer.cli.common import PATH, Progress, json_option, open_project, project_option
-from mltrainer.cli.main import emit
+from mltrainer.cli.common import AnyRun, AsJson, Folder, group, one_of, open_project, path_name
+from mltrainer.cli.output import emit
+from mltrainer.configs.templates import ExportFormat
+from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.runs.find import find_run
 
-
-@click.group(epilog="Example: mltrainer checkpoints list")
-def checkpoints() -> None:
-    """List, verify and export checkpoints."""
+app = group()
+checkpoints = group("checkpoints", help="List, verify and export checkpoints.", epilog="Example: mltrainer checkpoints list")
+app.add_typer(checkpoints)
 
 
 @checkpoints.command(name="list", epilog="Example: mltrainer checkpoints list")
-@project_option
-@json_option
-def list_(folder: Path | None, as_json: bool) -> int:
-    """List every checkpoint: its run, its step, its metrics, and which phase's record names it."""
+def list_(folder: Folder = None, as_json: AsJson = False) -> int:
+    """List every checkpoint, and which phase's record names it."""
     from mltrainer.checkpointing.registry import checkpoints as registered
 
     rows = registered(open_project(folder))
@@ -39,16 +39,16 @@ def list_(folder: Path | None, as_json: bool) -> int:
         ]
         for r in rows
     ]
-    click.echo(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else "no checkpoints yet; next: mltrainer run")
+    print(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else "no checkpoints yet; next: mltrainer run")
     return 0
 
 
 @checkpoints.command(epilog="Example: mltrainer checkpoints verify baseline")
-@click.argument("run", required=False)
-@project_option
-@json_option
-def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
-    """Hash every file of the checkpoints again; exit 4 when one is not what its manifest says."""
+def verify(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False) -> int:
+    """Hash every file of the checkpoints again.
+
+    Without RUN: those of every run. Exit 4 when one is not what its manifest says.
+    """
     from mltrainer.checkpointing.registry import verify as verify_files
 
     project = open_project(folder)
@@ -57,34 +57,34 @@ def verify(run: str | None, folder: Path | None, as_json: bool) -> int:
     if as_json:
         emit({"intact": not damaged, "checkpoints": rows})
     else:
-        click.echo(table([["ok" if r["ok"] else "DAMAGED", r["path"], r["reason"] or ""] for r in rows], ["", "checkpoint", ""]))
-        click.echo(f"{len(rows) - len(damaged)} of {len(rows)} intact")
+        print(table([["ok" if r["ok"] else "DAMAGED", r["path"], r["reason"] or ""] for r in rows], ["", "checkpoint", ""]))
+        print(f"{len(rows) - len(damaged)} of {len(rows)} intact")
     return 4 if damaged else 0
 
 
 @checkpoints.command(epilog="Example: mltrainer checkpoints export baseline --format onnx --to exported")
-@click.argument("run", required=False)
-@click.option(
-    "--format",
-    "formats",
-    multiple=True,
-    type=click.Choice(["safetensors", "onnx", "torch_export", "torchscript"]),
-    help="May be given more than once; default: all.",
-)
-@click.option("--trained", is_flag=True, help="The trained weights, where averaged ones are delivered.")
-@click.option("--to", "out", type=PATH, default=Path("exported"), help="The folder to write.")
-@project_option
-def export(run: str | None, formats: tuple[str, ...], trained: bool, out: Path, folder: Path | None) -> int:
-    """Export a run's best checkpoint, each format compared with the trained model; exit 4 when one disagrees."""
+def export(
+    run: AnyRun = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format", metavar="FORMAT", parser=one_of(get_args(ExportFormat)), help="May be given more than once; default: all."
+        ),
+    ] = None,
+    trained: Annotated[bool, typer.Option("--trained", help="The trained weights, where averaged ones are delivered.")] = False,
+    out: Annotated[Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write.")] = Path("exported"),
+    folder: Folder = None,
+) -> int:
+    """Export a run's best checkpoint, and compare it with the model.
+
+    Without RUN: the newest phase's run. Exit 4 when a format disagrees with the trained model.
+    """
     from mltrainer.runs.exports import export_run
     from mltrainer.runs.launcher import tools_of
 
     project = open_project(folder)
-    progress = Progress()
-    try:
-        rows = export_run(tools_of(project, progress), find_run(project, run), formats, out, trained=trained)
-    finally:
-        progress.close()
+    with Progress() as progress:
+        rows = export_run(tools_of(project, progress), find_run(project, run), tuple(formats or ()), out, trained=trained)
     shown = [[r["format"], r["state"], number(r.get("max_difference")), r["file"] or "", r["reason"] or ""] for r in rows]
-    click.echo(table(shown, ["format", "state", "largest difference", "file", ""]))
+    print(table(shown, ["format", "state", "largest difference", "file", ""]))
     return 0 if all(r["agrees"] for r in rows if r["state"] == "written") and not any(r["state"] == "failed" for r in rows) else 4

@@ -1,44 +1,23 @@
-"""What the commands share: the project option, progress, and output."""
+"""What the commands share: their options and arguments, typed, and the project that they work on."""
 
 from __future__ import annotations
 
-import os
-import sys
-import time
+import difflib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-import click
+import typer
 
-from mltrainer.reports.values import duration, visible
-from mltrainer.workspace import Project, find_project
-
-if TYPE_CHECKING:
-    from mltrainer.follow.bar import Bar
-
-Event = dict[str, Any]
+from mltrainer.cli import completion
+from mltrainer.reports.values import cut, visible
+from mltrainer.workspace import PHASES, PhaseName, Project, find_project
 
 
-class _PathName(click.Path):
-    """A path's name; one that no file can have is wrong usage."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
-        if "\0" in os.fspath(value):
-            self.fail(f"{visible(value)!r} cannot be a file's name.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-PATH = _PathName(path_type=Path)
-project_option = click.option(
-    "--project",
-    "folder",
-    type=PATH,
-    default=None,
-    help="The project's folder (default: upwards from here).",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def group(name: str | None = None, **settings: Any) -> typer.Typer:
+    """Return an empty group of commands in plain text; one with a name shows its help where no command is given."""
+    plain: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    return typer.Typer(name=name, no_args_is_help=name is not None, **plain, **settings)
 
 
 def open_project(folder: Path | None) -> Project:
@@ -46,101 +25,43 @@ def open_project(folder: Path | None) -> Project:
     return find_project(folder or Path.cwd())
 
 
-class Progress:
-    """Shows events on standard error: a bar on a terminal, a plain line now and then in a log.
-
-    Under continuous integration (`CI` is set and nobody looks on), only phases, notes and trials.
-    """
-
-    LOG_EVERY_S = 10.0
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-        self._quiet = not self._live and os.environ.get("CI", "").lower() not in ("", "0", "false")
-        self._shown_at = 0.0
-        self._bar: Bar | None = None
-        self._state: Event = {}
-        self._handlers: dict[str, Callable[[Event], None]] = {
-            "note": lambda e: self._line(f"  {e['text']}"),
-            "phase": lambda e: self._line(f"{e['phase']}:"),
-            "start": self._start,
-            "progress": lambda e: self._status(e, progress_text),
-            "row": lambda e: self._status({**e, "loss": e["train_loss"]}, row_text),
-            "trial": lambda e: self._line(
-                f"  trial {e['nr']} of {e['trials']}: " + ", ".join(f"{k}={_short(v)}" for k, v in e["values"].items())
-            ),
-        }
-
-    def __call__(self, event: Event) -> None:
-        """Show one event."""
-        handler = self._handlers.get(event["event"])
-        if handler is not None:
-            handler(event)
-
-    def _line(self, text: str) -> None:
-        self.close()
-        click.echo(text, err=True)
-
-    def _start(self, event: Event) -> None:
-        self._state = event
-
-    def _status(self, event: Event, text: Callable[[Event], str]) -> None:
-        """Show a passing state: drawn anew on a terminal; in a log at most every few seconds."""
-        self._state = {**self._state, **event}
-        now = time.monotonic()
-        if self._live:
-            self._draw()
-        elif not self._quiet and now - self._shown_at >= self.LOG_EVERY_S:
-            self._shown_at = now
-            click.echo(f"  {text(self._state)}", err=True)
-
-    def _draw(self) -> None:
-        if self._bar is None:
-            from mltrainer.follow.bar import Bar  # only who looks at it waits for its library
-
-            self._bar = Bar()
-        first, *rest = progress_parts(self._state)
-        self._bar.show(self._state["step"], self._state["steps"], first, rest)
-
-    def close(self) -> None:
-        """Take the bar away, and leave the terminal as it was."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+def path_name(text: str) -> Path:
+    """Return a path; one that no file can have is wrong usage."""
+    if "\0" in str(text):
+        raise typer.BadParameter(f"{visible(text)!r} cannot be a file's name.")
+    return Path(text)
 
 
-def progress_parts(state: Event) -> list[str]:
-    """Return where a training stands: epoch, step, loss, the metric of its last evaluation, rate, time left; what is known."""
-    places = [f"{name} {state[name]}/{state[f'{name}s']}" for name in ("epoch", "step") if name in state]
-    return [*places, *_measured(state), *_pace(state)]
+def one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+    """Return what reads one of some names; another one is wrong usage, answered with the nearest."""
+
+    def read(text: str) -> str:
+        if text in names:
+            return text
+        close = difflib.get_close_matches(text, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}."
+        raise typer.BadParameter(f"{cut(visible(text), 80)!r} is unknown; {hint}")
+
+    return read
 
 
-def _measured(state: Event) -> list[str]:
-    parts = []
-    if "loss" in state:
-        parts.append(f"loss {_short(state['loss'])}")
-    if "metric" in state:
-        name = state["metric"]
-        parts.append(f"{name} {_short(state[f'validation_{name}'])}")
-    return parts
+_RUN = "A run's id, a unique prefix of one, or a phase's name for its current run."
 
-
-def _pace(state: Event) -> list[str]:
-    rate = float(state.get("steps_per_s", 0.0))
-    return [f"{rate:.0f} steps/s", f"{duration((state['steps'] - state['step']) / rate)} left"] if rate > 0 else []
-
-
-def progress_text(state: Event) -> str:
-    """Return where a training stands, for a log."""
-    return "  ".join(progress_parts(state))
-
-
-def row_text(state: Event) -> str:
-    """Return what an evaluation measured, for a log."""
-    place = f"epoch {state['epoch']}/{state['epochs']}  step {state['step']}/{state['steps']}"
-    measured = [f"{k.replace('_', ' ')} {_short(v)}" for k, v in state.items() if k.startswith(("train_", "validation_"))]
-    return "  ".join([place, *measured])
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+Folder = Annotated[
+    Path | None,
+    typer.Option("--project", metavar="DIR", parser=path_name, help="The project's folder (default: upwards from here)."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        autocompletion=completion.config_keys,
+        help="Change a config value by its dotted name; may be given more than once.",
+    ),
+]
+Phase = Annotated[PhaseName, typer.Argument(metavar="PHASE", parser=one_of(PHASES), help="The phase.")]
+AnyPhase = Annotated[PhaseName | None, typer.Argument(metavar="PHASE", parser=one_of(PHASES), help="The phase.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help=_RUN)]
+AnyRun = Annotated[str | None, typer.Argument(metavar="RUN", autocompletion=completion.runs, help=_RUN)]

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
+import typer
 
-from mltrainer.cli.common import json_option, open_project, project_option
-from mltrainer.cli.main import emit
+from mltrainer.cli import completion
+from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_project
+from mltrainer.cli.output import emit
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import PhaseState, derive, next_command, next_phase
 from mltrainer.records.reading import run_of
 from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, Project
 
-PHASE = click.Choice(PHASES)
+app = group()
+gate = group("gate", help="Check gates, or waive an item with a reason.", epilog="Example: mltrainer gate check")
+app.add_typer(gate)
 
 
-@click.command(epilog="Example: mltrainer status --json")
-@project_option
-@json_option
-def status(folder: Path | None, as_json: bool) -> int:
+@app.command(epilog="Example: mltrainer status --json")
+def status(folder: Folder = None, as_json: AsJson = False) -> int:
     """Show each phase, its gate, what is stale and why, and what comes next."""
     project = open_project(folder)
     states = derive(project)
     if as_json:
         emit({"project": project.root.name, "next": next_phase(states), "phases": [_state_row(project, s) for s in states]})
         return 0
-    click.echo(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
-    click.echo(f"next: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
+    print(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
+    print(f"next: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
     return 0
 
 
@@ -57,20 +57,16 @@ def artifact_rows(project: Project, phase: str) -> list[dict[str, str]]:
     return [{"path": project.relative(path), "sha256": sha256_file(path)} for path in files]
 
 
-@click.group(epilog="Example: mltrainer gate check")
-def gate() -> None:
-    """Check gates, or waive an item with a reason."""
-
-
 @gate.command(epilog="Example: mltrainer gate check baseline --json")
-@click.argument("phase", type=PHASE, required=False, metavar="[PHASE]")
-@click.option("--files", is_flag=True, help="Demand data and checkpoints, and hash them whole.")
-@project_option
-@json_option
-def check(phase: str | None, files: bool, folder: Path | None, as_json: bool) -> int:
-    """Recompute gates from the committed records; exit 0 when they hold, 4 when one does not.
+def check(
+    phase: AnyPhase = None,
+    files: Annotated[bool, typer.Option("--files", help="Demand data and checkpoints, and hash them whole.")] = False,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Recompute gates from the committed records.
 
-    Without PHASE every phase that has run must hold, and planning must have run.
+    Without PHASE every phase that has run must hold, and planning must have run. Exit 4 when one does not hold.
     """
     project = open_project(folder)
     states = derive(project, demand_files=files)
@@ -80,8 +76,8 @@ def check(phase: str | None, files: bool, folder: Path | None, as_json: bool) ->
         emit({"holds": holds, "phases": [gate_json(s.gate) for s in shown]})
     else:
         for state in shown:
-            click.echo(describe(state.gate))
-        click.echo("all gates hold" if holds else f"next: {next_command(states)}")
+            print(describe(state.gate))
+        print("all gates hold" if holds else f"next: {next_command(states)}")
     return 0 if holds else 4
 
 
@@ -124,16 +120,22 @@ def _value(value: Any) -> str:
 
 
 @gate.command(epilog='Example: mltrainer gate waive baseline within_time_budget --reason "shared machine was busy"')
-@click.argument("phase", type=PHASE, metavar="PHASE")
-@click.argument("item")
-@click.option("--reason", required=True, help="Why the item may pass; written into the report.")
-@project_option
-def waive(phase: str, item: str, reason: str, folder: Path | None) -> int:
-    """Waive a failing item that the handbook allows to be waived; your git identity is recorded."""
+def waive(
+    phase: Phase,
+    item: Annotated[
+        str, typer.Argument(metavar="ITEM", autocompletion=completion.gate_items, help="The item, as `gate check` names it.")
+    ],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the item may pass; written into the report.")],
+    folder: Folder = None,
+) -> int:
+    """Waive a failing item that the handbook allows to be waived.
+
+    Your git identity and the reason are recorded, and shown in the phase's report.
+    """
     from mltrainer.project import engine
     from mltrainer.reproducibility.repository import identity
 
     project = open_project(folder)
     found = engine.waive(project, phase, item, reason, identity(project.root))
-    click.echo(f"waived {item} of {phase}; the report shows it. The gate {'holds' if found.holds else 'does not hold yet'}.")
+    print(f"waived {item} of {phase}; the report shows it. The gate {'holds' if found.holds else 'does not hold yet'}.")
     return 0 if found.holds else 4

@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import click
+import typer
 
-from mltrainer.cli.common import PATH, json_option, open_project, project_option
-from mltrainer.cli.main import emit, printable
+from mltrainer.cli import completion
+from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
+from mltrainer.cli.output import emit, printable, warn
 from mltrainer.errors import InputError
 from mltrainer.reports.terminal import table
 
+app = group()
 
-@click.command(epilog="Example: mltrainer init houses --data houses.csv --target price")
-@click.argument("folder", type=PATH, required=False, metavar="[DIR]")
-@click.option("--project", "named", type=PATH, default=None, help="Another way to name DIR.")
-@click.option("--example", default=None, help="Start from a built-in example: digits, wine, diabetes.")
-@click.option("--data", type=PATH, default=None, help="Start from a table; the task is inferred.")
-@click.option("--target", default=None, help="The column to predict.")
-def init(folder: Path | None, named: Path | None, example: str | None, data: Path | None, target: str | None) -> int:
+
+@app.command(epilog="Example: mltrainer init houses --data houses.csv --target price")
+def init(
+    folder: Annotated[Path | None, typer.Argument(metavar="DIR", parser=path_name, help="The folder; default: this one.")] = None,
+    named: Annotated[
+        Path | None, typer.Option("--project", metavar="DIR", parser=path_name, help="Another way to name DIR.")
+    ] = None,
+    example: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Start from a built-in example: digits, wine, diabetes.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Start from a table; the task is inferred.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
+) -> int:
     """Make a project in DIR: mltrainer.yaml, .gitignore, .gitattributes, and a git repository if it is not inside one."""
     from mltrainer.project.start import make_project
 
     if folder and named and folder != named:
-        raise click.UsageError(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
+        raise typer.BadParameter(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
     for line in make_project(folder or named or Path(), example, data, target):
-        click.echo(printable(line))
+        print(printable(line))
     return 0
 
 
-@click.command(epilog="Example: mltrainer doctor --json")
-@project_option
-@json_option
-def doctor(folder: Path | None, as_json: bool) -> int:
+@app.command(epilog="Example: mltrainer doctor --json")
+def doctor(folder: Folder = None, as_json: AsJson = False) -> int:
     """Show what this machine can do, what is missing, and how to get it."""
     from mltrainer.project.doctor import examine
 
@@ -40,27 +49,32 @@ def doctor(folder: Path | None, as_json: bool) -> int:
     if as_json:
         emit({"checks": rows})
         return 0
-    click.echo(table([[r["state"], r["what"], r["found"], r["get"] or ""] for r in rows], ["", "what", "found", "how to get it"]))
+    print(table([[r["state"], r["what"], r["found"], r["get"] or ""] for r in rows], ["", "what", "found", "how to get it"]))
     return 0
 
 
-@click.command(epilog="Example: mltrainer guide diagnostics/nan_loss")
-@click.argument("page", required=False)
-@click.option("--raw", is_flag=True, help="Print the whole file with its front matter, as a start for a page of your own.")
-@project_option
-def guide(page: str | None, raw: bool, folder: Path | None) -> int:
+@app.command(epilog="Example: mltrainer guide diagnostics/nan_loss")
+def guide(
+    page: Annotated[
+        str | None, typer.Argument(metavar="PAGE", autocompletion=completion.pages, help="Its path in the handbook.")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the whole file with its front matter, as a start for a page of your own.")
+    ] = False,
+    folder: Folder = None,
+) -> int:
     """Read a page of the handbook; without PAGE, list them. A project's own page of the same path comes first."""
     from mltrainer import handbook
 
     root = _root(folder)
     if page is None:
-        click.echo("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
+        print("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
         return 0
     path = page if page.endswith((".md", ".yaml")) else f"{page}.md"
     file, overridden = handbook.locate(path, root)
     if overridden:
-        click.echo(f"(this project's own page, instead of the handbook's {path})\n", err=True)
-    click.echo(file.read_text("utf-8") if raw or path.endswith(".yaml") else printable(handbook.read_page(path, root).body))
+        warn(f"(this project's own page, instead of the handbook's {path})\n")
+    print(file.read_text("utf-8") if raw or path.endswith(".yaml") else printable(handbook.read_page(path, root).body))
     return 0
 
 

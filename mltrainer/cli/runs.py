@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
+import typer
 
-from mltrainer.cli.common import Progress, json_option, open_project, project_option
-from mltrainer.cli.main import emit, printable
+from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group, open_project
+from mltrainer.cli.output import emit, printable
+from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.reproducibility.grades import LOSS_BOUND
 from mltrainer.runs.find import describe_run, find_run, list_runs
 
-
-@click.group(epilog="Example: mltrainer runs list")
-def runs() -> None:
-    """List, show and compare runs."""
+app = group()
+runs = group("runs", help="List, show and compare runs.", epilog="Example: mltrainer runs list")
+app.add_typer(runs)
 
 
 @runs.command(name="list", epilog="Example: mltrainer runs list")
-@project_option
-@json_option
-def list_(folder: Path | None, as_json: bool) -> int:
-    """List every run of the project: what it was for, and with what result."""
+def list_(folder: Folder = None, as_json: AsJson = False) -> int:
+    """List every run of the project, with its phase and its result."""
     rows = list_runs(open_project(folder))
     if as_json:
         emit({"runs": rows})
         return 0
     shown = [[r["id"], r["phase"], r["state"], str(r["steps"]), _metrics(r["metrics"])] for r in rows]
-    click.echo(table(shown, ["run", "phase", "state", "steps", "metrics"]) if shown else "no runs yet; next: mltrainer run")
+    print(table(shown, ["run", "phase", "state", "steps", "metrics"]) if shown else "no runs yet; next: mltrainer run")
     return 0
 
 
@@ -42,10 +39,7 @@ def _metrics(metrics: dict[str, Any]) -> str:
 
 
 @runs.command(epilog="Example: mltrainer runs show baseline --json")
-@click.argument("run")
-@project_option
-@json_option
-def show(run: str, folder: Path | None, as_json: bool) -> int:
+def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
     """Show one run: by id, unique prefix, or its phase's name."""
     project = open_project(folder)
     row = describe_run(project, find_run(project, run))
@@ -53,17 +47,16 @@ def show(run: str, folder: Path | None, as_json: bool) -> int:
         emit(row)
         return 0
     flat = {**row, "metrics": _metrics(row["metrics"])}
-    click.echo(table([[key, str(value)] for key, value in flat.items()], ["", ""]))
+    print(table([[key, str(value)] for key, value in flat.items()], ["", ""]))
     return 0
 
 
 @runs.command(epilog="Example: mltrainer runs compare baseline finalization")
-@click.argument("first")
-@click.argument("second")
-@project_option
-@json_option
-def compare(first: str, second: str, folder: Path | None, as_json: bool) -> int:
-    """Show what differs between two runs: config, digests, metrics, and the first step at which they part."""
+def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = False) -> int:
+    """Show in what two runs differ, and at which step they part.
+
+    Compared are config, digests and metrics, and step by step what each run's chain recorded.
+    """
     from mltrainer.runs.find import compare_runs
 
     project = open_project(folder)
@@ -72,8 +65,8 @@ def compare(first: str, second: str, folder: Path | None, as_json: bool) -> int:
         emit(found)
         return 0
     rows = [[d["what"], str(d["first"]), str(d["second"])] for d in found["differences"]]
-    click.echo(table(rows, ["", found["first"], found["second"]]) if rows else "no difference")
-    click.echo(_parting(found))
+    print(table(rows, ["", found["first"], found["second"]]) if rows else "no difference")
+    print(_parting(found))
     return 0
 
 
@@ -87,13 +80,18 @@ def _parting(found: dict[str, Any]) -> str:
     return f"first different step: {step['step']} ({step['what']})"
 
 
-@click.command(epilog="Example: mltrainer reproduce baseline --steps 50")
-@click.argument("run", required=False)
-@click.option("--steps", type=click.IntRange(min=1), default=None, help="Compare only the first steps, for a quick proof.")
-@click.option("--environment", is_flag=True, help="Rebuild the recorded environment first, and reproduce in it.")
-@project_option
-@json_option
-def reproduce(run: str | None, steps: int | None, environment: bool, folder: Path | None, as_json: bool) -> int:
+@app.command(epilog="Example: mltrainer reproduce baseline --steps 50")
+def reproduce(
+    run: AnyRun = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Compare only the first steps, for a quick proof.")
+    ] = None,
+    environment: Annotated[
+        bool, typer.Option("--environment", help="Rebuild the recorded environment first, and reproduce in it.")
+    ] = False,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
     """Train a run again in a fresh process and compare every step; exit 5 when it, or the environment, differs.
 
     Without RUN: the newest phase's run.
@@ -102,15 +100,12 @@ def reproduce(run: str | None, steps: int | None, environment: bool, folder: Pat
     from mltrainer.runs.reproduce import holds, reproduce_elsewhere, reproduce_run
 
     project = open_project(folder)
-    progress = Progress()
-    try:
+    with Progress() as progress:
         name = find_run(project, run)
         if environment:
             return reproduce_elsewhere(project, name, progress, steps, as_json=as_json)
         found = reproduce_run(tools_of(project, progress), name, steps)
-    finally:
-        progress.close()
-    emit(found) if as_json else click.echo(printable(_verdict(found)))
+    emit(found) if as_json else print(printable(_verdict(found)))
     return 0 if holds(found) else 5
 
 
@@ -145,12 +140,12 @@ def _bits(what: str, text: str) -> str:
     return f"{text} ({float_of(text):.9g})" if what in ("loss", "gradient norm") else text[:12]
 
 
-@click.command(epilog="Example: mltrainer diagnose baseline")
-@click.argument("run", required=False)
-@project_option
-@json_option
-def diagnose(run: str | None, folder: Path | None, as_json: bool) -> int:
-    """Show findings over a recorded run, with pages of the handbook and suggested config changes."""
+@app.command(epilog="Example: mltrainer diagnose baseline")
+def diagnose(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False) -> int:
+    """Show findings over a recorded run, with pages of the handbook and suggested config changes.
+
+    Without RUN: the newest phase's run.
+    """
     from mltrainer.runs.find import diagnose_run
 
     project = open_project(folder)
@@ -158,11 +153,11 @@ def diagnose(run: str | None, folder: Path | None, as_json: bool) -> int:
     if as_json:
         emit({"diagnostics": rows})
         return 0
-    click.echo(table([[r["state"], r["id"], r["reason"]] for r in rows], ["state", "diagnostic", "reason"]))
+    print(table([[r["state"], r["id"], r["reason"]] for r in rows], ["state", "diagnostic", "reason"]))
     for row in (r for r in rows if r["state"] == "fired"):
-        click.echo(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
+        print(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
         for change in row["changes"]:
-            click.echo(f"  {change['why']}: mltrainer phase run planning {_assignments(change['set'])}")
+            print(f"  {change['why']}: mltrainer phase run planning {_assignments(change['set'])}")
     return 0
 
 
@@ -172,13 +167,16 @@ def _assignments(changes: dict[str, Any]) -> str:
     return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 
 
-@click.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")
-@click.argument("run")
-@click.option("--step", type=click.IntRange(min=1), default=None, help="The checkpoint to begin with; default: the newest.")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Change a config value by its dotted name.")
-@project_option
-@json_option
-def fork(run: str, step: int | None, assignments: tuple[str, ...], folder: Path | None, as_json: bool) -> int:
+@app.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")
+def fork(
+    run: Run,
+    step: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The checkpoint to begin with; default: the newest.")
+    ] = None,
+    assignments: Assignments = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
     """Train a new run from another run's checkpoint, where that one cannot be resumed or should take another turn.
 
     The new run has the present contract and a link to its parent. No gate takes a fork for evidence.
@@ -187,15 +185,12 @@ def fork(run: str, step: int | None, assignments: tuple[str, ...], folder: Path 
     from mltrainer.runs.launcher import tools_of
 
     project = open_project(folder)
-    progress = Progress()
-    try:
-        found = fork_run(tools_of(project, progress), find_run(project, run), step, assignments)
-    finally:
-        progress.close()
+    with Progress() as progress:
+        found = fork_run(tools_of(project, progress), find_run(project, run), step, tuple(assignments or ()))
     if as_json:
         emit({**{key: found[key] for key in ("run", "parent", "step", "changes")}, "metrics": found["result"]["metrics"]})
         return 0
     lines = [f"run {found['run']}: forked from {found['parent']} at step {found['step']}, {found['result']['state']}"]
     lines += [f"  {change}" for change in found["changes"]]
-    click.echo(printable("\n".join([*lines, f"next: mltrainer runs compare {found['parent']} {found['run']}"])))
+    print(printable("\n".join([*lines, f"next: mltrainer runs compare {found['parent']} {found['run']}"])))
     return 0

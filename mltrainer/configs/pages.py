@@ -12,10 +12,9 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, flatten, validate
 from mltrainer.errors import InputError
-from mltrainer.workspace import PHASES, digest
+from mltrainer.workspace import PHASES, PhaseName, digest
 
 Number = float | int
-Phase = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 
 
 class Item(Strict):
@@ -31,7 +30,7 @@ class PhasePage(Strict):
     """Front matter of `phases/0N_name/workflow.md`."""
 
     title: str
-    phase: Phase
+    phase: PhaseName
     tool: str = Field(description="id of the tool that the phase runs")
     artifacts: list[str]
     settings: dict[str, Number | str | bool] = Field(default_factory=dict, description="numbers the phase itself reads")
@@ -63,7 +62,7 @@ class ToolPage(Strict):
     title: str
     tool: str
     entry_point: str = Field(pattern=r"^mltrainer(\.\w+)+$", description="the module that is run")
-    phases: list[Phase]
+    phases: list[PhaseName]
     environment: dict[str, str] = Field(
         default_factory=dict, description="set before the interpreter starts; {threads} is filled in"
     )

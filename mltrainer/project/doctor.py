@@ -91,7 +91,7 @@ def _requirements() -> list[str]:
     try:
         lines = importlib.metadata.requires("mltrainer") or []
     except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return ["torch", "numpy", "scikit-learn", "safetensors", "pydantic", "click", "PyYAML", "rich"]
+        return ["torch", "numpy", "scikit-learn", "safetensors", "pydantic", "typer", "PyYAML", "rich"]
     needed = (line for line in lines if "extra ==" not in line)
     return [match[0] for line in needed if (match := re.match(r"[\w.-]+", line))]
 

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import mltrainer.cli.gates
-from mltrainer.cli.main import cli as program
+from mltrainer.cli.app import cli as program
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked
 from tests.conftest import Cli
 
@@ -26,15 +27,15 @@ PROMISED = {  # every command of the contract that there is
     *("init", "run", "phase run", "status", "gate check", "gate waive", "reproduce", "runs list", "runs show", "runs compare"),
     *("checkpoints list", "checkpoints verify", "checkpoints export", "diagnose", "doctor", "guide", "lr-find"),
 }
-HEAVY = ("torch", "numpy", "sklearn", "scipy", "pandas", "matplotlib")
+HEAVY = ("torch", "numpy", "rich", "sklearn", "scipy", "pandas", "matplotlib")
 
 
-def commands(command: click.Command = program, path: str = "") -> Iterator[tuple[str, click.Command]]:
+def commands(command: Any = program, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every command that does something, by its name."""
-    if not isinstance(command, click.Group):
+    if not isinstance(command, TyperGroup):
         yield path, command
         return
-    context = click.Context(command)
+    context = typer.Context(command)
     for name in command.list_commands(context):
         found = command.get_command(context, name)
         assert found is not None
@@ -42,6 +43,7 @@ def commands(command: click.Command = program, path: str = "") -> Iterator[tuple
 
 
 ALL = dict(commands())
+ALL_FIRST = {name.partition(" ")[0] for name in ALL}
 GROUPS = sorted({name.rpartition(" ")[0] for name in ALL if " " in name})
 
 
@@ -91,6 +93,22 @@ def test_a_misspelled_command_is_answered_with_the_nearest(cli: Cli) -> None:
     said = cli("stauts")
     assert (said.code, "did you mean 'status'?" in said.err.lower()) == (2, True)
     assert "did you mean" not in cli("zzz").err.lower()
+
+
+def test_a_misspelled_option_or_phase_is_answered_with_the_nearest(cli: Cli) -> None:
+    for line, nearest in (
+        ("status --jsn", "--json"),
+        ("phase run plannin", "did you mean 'planning'?"),
+        ("gate chek", "'check'"),
+    ):
+        said = cli(*line.split())
+        assert (said.code, nearest in said.err) == (2, True), said
+
+
+def test_a_group_without_a_command_shows_its_commands(cli: Cli) -> None:
+    said = cli("runs")
+    assert (said.code, said.out) == (2, "")
+    assert "Example: mltrainer runs list" in said.err
 
 
 def test_the_version_is_told(cli: Cli) -> None:
@@ -418,6 +436,20 @@ LIGHT = [
     *("--help", "status", "gate check", "runs list", "runs show baseline", "runs compare baseline finalization", "diagnose"),
     *("checkpoints list", "checkpoints verify", "doctor", "guide", "guide diagnostics/nan_loss", "gate check --files"),
 ]
+
+
+def test_the_programs_help_imports_no_library() -> None:
+    code = (
+        "import sys\nfrom mltrainer.cli.main import run\nassert run(['--help']) == 0\n"
+        "assert not {'typer', 'pydantic', 'yaml', 'rich', 'torch'} & set(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_the_programs_help_names_its_options_and_every_command(cli: Cli) -> None:
+    said = cli("--help").out
+    options = {name for parameter in program.params for name in parameter.opts}
+    assert all(f"  {name} " in said for name in {*options, *ALL_FIRST})
 
 
 def test_commands_that_only_look_import_nothing_heavy(project: Project) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import Any
 
-import click
+import typer
+from typer.core import TyperGroup
 
 
 def links(text: str) -> list[str]:
@@ -25,24 +27,24 @@ def commands(text: str) -> list[str]:
 
 def unknown_part(command: str) -> str | None:
     """Return what the command-line interface does not know of a command, or None."""
-    from mltrainer.cli.main import cli
+    from mltrainer.cli.app import cli
 
-    node: click.Command = cli
+    node: Any = cli
     words = shlex.split(command.replace("...", ""))[1:]
-    while isinstance(node, click.Group) and words and not words[0].startswith("-"):
-        inner = node.get_command(click.Context(node), words[0])
+    while isinstance(node, TyperGroup) and words and not words[0].startswith("-"):
+        inner = node.get_command(typer.Context(node), words[0])
         if inner is None:
             return words[0]
         node, words = inner, words[1:]
     return _refusal(node, words) if words else None
 
 
-def _refusal(node: click.Command, words: list[str]) -> str | None:
+def _refusal(node: Any, words: list[str]) -> str | None:
     """Return why a command would refuse its arguments, without running it."""
     try:
         node.make_context(str(node.name), list(words))
-    except click.exceptions.Exit:
+    except typer.Exit:
         return None
-    except click.UsageError as error:
+    except typer.TyperException as error:
         return error.format_message()
     return None

@@ -41,10 +41,10 @@ def test_commands_of_a_document_exist(name: str) -> None:
 
 
 def test_the_readme_lists_every_command_group() -> None:
-    from mltrainer.cli.main import cli
+    from mltrainer.cli.catalogue import COMMANDS
 
     text = (ROOT / "README.md").read_text("utf-8")
-    assert not [name for name in cli.commands if f"`mltrainer {name}" not in text]
+    assert not [name for name in COMMANDS if f"`mltrainer {name}" not in text]
 
 
 def test_the_guide_explains_every_key_of_a_config() -> None:

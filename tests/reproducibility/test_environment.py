@@ -276,7 +276,7 @@ def upgrade(found):
 DECIDING = {
     "numpy": upgrade,
     "files of numpy": lambda found: package(found, "numpy").update(record_sha256="0" * 64),
-    "click": lambda found: found["distributions"].remove(package(found, "click")),
+    "typer": lambda found: found["distributions"].remove(package(found, "typer")),
     "rich": lambda found: package(found, "rich").update(editable=True),
     "Python": change(("python", "version"), "3.99.0"),
     "C library": change(("platform", "libc"), "glibc 9.9"),
@@ -323,10 +323,10 @@ def test_a_difference_reads_like_a_changelog(captured, other):
 
 
 def test_what_is_new_or_gone_is_said_in_words(captured, other):
-    other["distributions"].remove(package(other, "click"))
+    other["distributions"].remove(package(other, "typer"))
     other["variables"]["MKL_CBWR"] = "AVX2"
     rows = {row["what"]: (row["expected"], row["found"]) for row in difference(captured, other)}
-    assert rows["click"] == (metadata.version("click"), "not installed")
+    assert rows["typer"] == (metadata.version("typer"), "not installed")
     assert rows["MKL_CBWR"] == ("not set", "AVX2")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.cli.common import Progress, progress_parts
+from mltrainer.follow.progress import Progress, progress_parts
 from tests.projects import write_rings
 
 EVENTS: list[dict[str, Any]] = [
@@ -83,7 +83,9 @@ def plain(text: str) -> str:
 
 def test_a_bar_shows_epoch_step_loss_metric_rate_and_time_left(terminal: Terminal) -> None:
     shown = plain(terminal.tell(*EVENTS[:4], close=False)).split("\r")[-1]
-    assert re.search(r"epoch 1/4 ━+.* step 100/400  loss 0.4  accuracy 0.875  28 steps/s  10.7 s left", shown), shown
+    assert re.search(r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  28 steps/s  10.7 s left", shown), (
+        shown
+    )
 
 
 def test_lines_stand_where_the_bar_was_and_the_cursor_comes_back(terminal: Terminal) -> None:
@@ -102,7 +104,7 @@ def test_a_narrow_terminal_keeps_one_line(terminal: Terminal, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("columns", "shown"), [(80, "step 240/400  loss 0.01234  accuracy 0.9654  393 steps/s"), (40, "step 240/400")]
+    ("columns", "shown"), [(85, "step 240/400  train loss 0.01234  validation accuracy 0.9654"), (40, "step 240/400")]
 )
 def test_a_terminal_with_too_few_columns_keeps_place_and_bar_and_leaves_out_the_last_values(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
@@ -124,7 +126,7 @@ def test_a_log_has_plain_lines_and_not_too_many(capsys: pytest.CaptureFixture[st
     monkeypatch.setattr(Progress, "LOG_EVERY_S", 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 5000.0)
     tell(*EVENTS).close()
-    status = "  epoch 1/4  step 64/400  loss 0.5123  28 steps/s  12.0 s left\n"
+    status = "  epoch 1/4  step 64/400  train loss 0.5123  28 steps/s  12.0 s left\n"
     assert capsys.readouterr().err == LINES.replace("baseline:\n", f"baseline:\n{status}")
 
 
@@ -138,14 +140,19 @@ def test_what_is_not_known_yet_is_left_out() -> None:
     assert progress_parts({"epoch": 1, "epochs": 2, "step": 3, "steps": 8}) == ["epoch 1/2", "step 3/8"]
     assert progress_parts({"step": 3, "steps": 8, "loss": 0.5, "steps_per_s": 1.0}) == [
         "step 3/8",
-        "loss 0.5",
+        "train loss 0.5",
         "1 steps/s",
         "5.00 s left",
     ]
 
 
+def test_the_loss_of_each_split_is_named() -> None:
+    row = {"step": 3, "steps": 8, "loss": 2.709, "metric": "loss", "validation_loss": 3.033}
+    assert progress_parts(row) == ["step 3/8", "train loss 2.709", "validation loss 3.033"]
+
+
 def test_the_library_of_the_bar_is_loaded_for_a_terminal_only() -> None:
-    code = "import sys, mltrainer.cli.phases, mltrainer.cli.common as c; c.Progress(); sys.exit('rich' in sys.modules)"
+    code = "import sys, mltrainer.cli.phases, mltrainer.follow.progress as p; p.Progress(); sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

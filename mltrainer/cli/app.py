@@ -1,0 +1,89 @@
+"""The program: its commands by name, each imported when it is typed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated, Any
+
+import typer
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]  # the only place that has the former
+from typer.main import get_command
+
+from mltrainer import __version__
+from mltrainer.cli.catalogue import ABOUT, COMMANDS, EXAMPLE, PROGRAM, program_help
+
+
+class LazyGroup(TyperGroup):
+    """The program's commands, imported when they are typed; their help lines stand in the catalogue."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)  # names alone, of which the nearest is suggested
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, importing its module; None where there is none of that name."""
+        return command(cmd_name) if cmd_name in COMMANDS else None
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the program's help without importing any command."""
+        return program_help()
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the commands, or the options, that begin so; without importing any command."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)  # no command begins so
+        return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    help=ABOUT,
+    epilog=EXAMPLE,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"{PROGRAM}, version {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")] = False,
+) -> None:
+    """Take the program's own options; each acts when it is read."""
+
+
+cli = get_command(app)
+
+
+def command(name: str) -> Any:
+    """Return a command of the catalogue."""
+    module = importlib.import_module(f"mltrainer.cli.{COMMANDS[name].module}")
+    group = get_command(module.app)
+    assert isinstance(group, TyperGroup)
+    return group.commands[name]
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; wrong usage is told on standard error.
+
+    The program's own `main` is not called: it takes every interruption for the keyboard's.
+    """
+    try:
+        with cli.make_context(PROGRAM, list(arguments)) as context:
+            code = cli.invoke(context)
+    except typer.Exit as end:
+        return int(end.exit_code)
+    except typer.TyperException as error:
+        return _refused(error)
+    return int(code or 0)
+
+
+def _refused(error: Any) -> int:
+    error.show()
+    return 2

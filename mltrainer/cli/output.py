@@ -1,0 +1,25 @@
+"""What the commands print: text for a person, or one JSON object."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def printable(text: str) -> str:
+    """Return a text's lines with nothing in them that could move a terminal's cursor or hide."""
+    from mltrainer.reports.values import visible
+
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def warn(text: str) -> None:
+    """Print text on standard error."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def emit(value: Any) -> None:
+    """Print one JSON object on standard output."""
+    from mltrainer.workspace import pretty_json
+
+    sys.stdout.write(pretty_json(value).decode())

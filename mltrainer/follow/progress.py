@@ -1,0 +1,133 @@
+"""A run's progress as it is told: a bar on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from mltrainer.reports.values import duration
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mltrainer.follow.bar import Bar
+
+Event = dict[str, Any]
+
+
+class Progress:
+    """Shows events on standard error: a bar on a terminal, a plain line now and then in a log.
+
+    Under continuous integration (`CI` is set and nobody looks on), only phases, notes and trials. As a context manager it
+    leaves the terminal as it was.
+    """
+
+    LOG_EVERY_S = 10.0
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._quiet = not self._live and os.environ.get("CI", "").lower() not in ("", "0", "false")
+        self._shown_at = 0.0
+        self._bar: Bar | None = None
+        self._state: Event = {}
+        self._handlers: dict[str, Callable[[Event], None]] = {
+            "note": lambda e: self._line(f"  {e['text']}"),
+            "phase": lambda e: self._line(f"{e['phase']}:"),
+            "start": self._start,
+            "progress": lambda e: self._status(e, progress_text),
+            "row": lambda e: self._status({**e, "loss": e["train_loss"]}, row_text),
+            "trial": lambda e: self._line(f"  {trial_text(e)}"),
+        }
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        handler = self._handlers.get(event["event"])
+        if handler is not None:
+            handler(event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _line(self, text: str) -> None:
+        self.close()
+        _tell(text)
+
+    def _start(self, event: Event) -> None:
+        self._state = event
+
+    def _status(self, event: Event, text: Callable[[Event], str]) -> None:
+        """Show a passing state: drawn anew on a terminal; in a log at most every few seconds."""
+        self._state = {**self._state, **event}
+        now = time.monotonic()
+        if self._live:
+            self._draw()
+        elif not self._quiet and now - self._shown_at >= self.LOG_EVERY_S:
+            self._shown_at = now
+            _tell(f"  {text(self._state)}")
+
+    def _draw(self) -> None:
+        if self._bar is None:
+            from mltrainer.follow.bar import Bar  # only who looks at it waits for its library
+
+            self._bar = Bar()
+        first, *rest = progress_parts(self._state)
+        self._bar.show(self._state["step"], self._state["steps"], first, rest)
+
+    def close(self) -> None:
+        """Take the bar away, and leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def progress_parts(state: Event) -> list[str]:
+    """Return where a training stands: epoch, step, loss, the metric of its last evaluation, rate, time left; what is known."""
+    places = [f"{name} {state[name]}/{state[f'{name}s']}" for name in ("epoch", "step") if name in state]
+    return [*places, *_measured(state), *_pace(state)]
+
+
+def _measured(state: Event) -> list[str]:
+    """Return the loss and the metric, each with the split that it is of: the metric may be a loss, too."""
+    parts = [f"train loss {_short(state['loss'])}"] if "loss" in state else []
+    if "metric" in state:
+        name = f"validation_{state['metric']}"
+        parts.append(f"{name.replace('_', ' ')} {_short(state[name])}")
+    return parts
+
+
+def _pace(state: Event) -> list[str]:
+    rate = float(state.get("steps_per_s", 0.0))
+    return [f"{rate:.0f} steps/s", f"{duration((state['steps'] - state['step']) / rate)} left"] if rate > 0 else []
+
+
+def progress_text(state: Event) -> str:
+    """Return where a training stands, for a log."""
+    return "  ".join(progress_parts(state))
+
+
+def row_text(state: Event) -> str:
+    """Return what an evaluation measured, for a log."""
+    place = f"epoch {state['epoch']}/{state['epochs']}  step {state['step']}/{state['steps']}"
+    measured = [f"{k.replace('_', ' ')} {_short(v)}" for k, v in state.items() if k.startswith(("train_", "validation_"))]
+    return "  ".join([place, *measured])
+
+
+def trial_text(event: Event) -> str:
+    """Return which trial of a search begins, and what it tries."""
+    values = ", ".join(f"{key}={_short(value)}" for key, value in event["values"].items())
+    return f"trial {event['nr']} of {event['trials']}: {values}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
