@@ -83,9 +83,8 @@ def plain(text: str) -> str:
 
 def test_a_bar_shows_epoch_step_loss_metric_rate_and_time_left(terminal: Terminal) -> None:
     shown = plain(terminal.tell(*EVENTS[:4], close=False)).split("\r")[-1]
-    assert re.search(r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  28 steps/s  10.7 s left", shown), (
-        shown
-    )
+    expected = r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  28 steps/s  10.7 s left"
+    assert re.search(expected, shown), shown
 
 
 def test_lines_stand_where_the_bar_was_and_the_cursor_comes_back(terminal: Terminal) -> None:
