@@ -36,6 +36,9 @@ def unknown_part(command: str) -> str | None:
         if inner is None:
             return words[0]
         node, words = inner, words[1:]
+    if node is cli:  # its own options act when they are read: one of them changes the shell's files
+        known = {name for parameter in node.get_params(typer.Context(node)) for name in parameter.opts}
+        return next((word for word in words if word not in known), None)
     return _refusal(node, words) if words else None
 
 
