@@ -24,6 +24,11 @@ class Item(Strict):
     statement: str = Field(description="what must hold, as a sentence")
     waivable: bool = Field(False, description="whether a person may waive it; reproducibility items never")
     settings: dict[str, Number | str | bool] = Field(default_factory=dict, description="the numbers its check reads")
+    check: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="of a team's own item: the function in the project's own module that gives the verdict",
+    )
 
 
 class PhasePage(Strict):
@@ -143,7 +148,7 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
     """Refuse a page of a project's own that is weaker than the one it takes the place of.
 
     Raises:
-        InputError: It leaves an item out, or lets one be waived that the other does not.
+        InputError: It leaves an item out, lets one be waived that the other does not, or gives one another check.
     """
     path = page_path(page.phase)
     if missing := missing_items(page, asked):
@@ -154,13 +159,17 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
     for item in asked.items:
         if own[item.id].waivable and not item.waivable:
             raise InputError(f"the item {item.id!r} can never be waived", where=path, mend="remove waivable: true")
+        if own[item.id].check != item.check:
+            mend = "remove check:, and add an item of your own under another id"
+            raise InputError(f"the item {item.id!r} is computed by mltrainer alone", where=path, mend=mend)
 
 
 def phase_page(phase: str, project: Path | None) -> PhasePage:
     """Return the policy of a phase: the handbook's page, or the project's own, which may add items and change numbers.
 
     Raises:
-        InputError: The project's page leaves an item out, or lets one be waived that the handbook does not.
+        InputError: The project's page leaves an item out, lets one be waived that the handbook does not, or gives a shipped
+            item a check of its own.
     """
     page = read_phase_page(phase, project)
     require_items(page, shipped_page(phase))
@@ -192,5 +201,6 @@ def policy_changes(page: PhasePage) -> list[str]:
 
 
 def _numbers(page: PhasePage) -> dict[str, Any]:
-    items = {item.id: {"waivable": item.waivable, **item.settings} for item in page.items}
+    own = {item.id: {"check": item.check} for item in page.items if item.check}
+    items = {item.id: {"waivable": item.waivable, **item.settings, **own.get(item.id, {})} for item in page.items}
     return flatten({"settings": page.settings, **items})

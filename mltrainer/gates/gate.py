@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import mltrainer
-from mltrainer.configs.pages import PhasePage, shipped_page
+from mltrainer.configs.pages import Item, PhasePage, shipped_page
 from mltrainer.errors import GateError, InputError
-from mltrainer.gates.checks import run_check
+from mltrainer.gates.checks import CHECKS, Outcome, run_check
 from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.own import run_own
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.render import render
@@ -125,7 +127,7 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
 def _measure(look: _Look, previous: Gate | None) -> Gate:
     record, page = look.record, look.page
     waivers, waiver_faults = read_waivers(look.project, page.phase, record)
-    items = evaluate(record.data, page, waivers)
+    items = evaluate(record.data, page, waivers, look.project.root)
     stale = [*waiver_faults]
     for source in _STALENESS:
         stale.extend(source(look, previous))
@@ -171,17 +173,38 @@ def _mend(gate: Gate) -> str:
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, Any]]) -> list[GateItem]:
-    """Return the verdict of every item of a phase's checklist."""
+def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, Any]], root: Path | None = None) -> list[GateItem]:
+    """Return the verdict of every item of a phase's checklist.
+
+    Args:
+        record: The phase's record.
+        page: The checklist.
+        waivers: What a person waived.
+        root: The project's folder, from which a team's own checks are run; without it they do not hold.
+    """
     waived = {waiver["item"] for waiver in waivers}
     items = []
     for item in page.items:
-        outcome = run_check(item.id, record, item.settings)
+        outcome = _outcome(item, record, root)
         verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
         waive = f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."' if item.waivable else ""
         mend = f"{outcome.mend}{waive}" if verdict == "fail" else None
-        items.append(GateItem(item.id, item.statement, verdict, outcome.evidence, mend))
+        items.append(GateItem(item.id, _marked(item), verdict, outcome.evidence, mend))
     return items
+
+
+def _outcome(item: Item, record: dict[str, Any], root: Path | None) -> Outcome:
+    if item.check:
+        return run_own(item, record, root)
+    if item.id not in CHECKS:
+        mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record["phase"]}'
+        return Outcome("fail", {"missing": f"no check is named {item.id}"}, mend)
+    return run_check(item.id, record, item.settings)
+
+
+def _marked(item: Item) -> str:
+    """Return an item's statement, which says of a team's own item that it is one."""
+    return f"{item.statement} (this project's own check: {item.check})" if item.check else item.statement
 
 
 def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dict[str, Any]], list[str]]:

@@ -16,6 +16,7 @@ from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_before, read_waivers, statement
 from mltrainer.gates.machine import RUNNING_FILE, derive, next_phase
+from mltrainer.gates.own import own_files
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
@@ -109,7 +110,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[
             "project": {"id": config.id, "name": config.name},
             "previous": ctx.previous,
             "waived_before": waived,
-            "inputs": result.inputs,
+            "inputs": [*result.inputs, *own_files(ctx.page, ctx.project)],
             "policy": ctx.page.model_dump(),
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
             "policy_overrides": sorted(overridden & set(pages)),
@@ -135,7 +136,7 @@ def render_phase(project: Project, phase: str) -> None:
     if record is None or record.faults:
         raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
-    items = evaluate(record.data, policy_of(project, phase, record.data).page, waivers)
+    items = evaluate(record.data, policy_of(project, phase, record.data).page, waivers, project.root)
     rendered = {name: text.encode() for name, text in artifacts(record.data, waivers, items).items()}
     for name, data in sorted(rendered.items()):
         if not (folder / name).is_file() or (folder / name).read_bytes() != data:
