@@ -1,19 +1,25 @@
-"""A thin wrapper over the `git` program: what a work tree was built from, asked without changing anything.
+"""What a work tree was built from, asked of git through GitPython without changing anything.
 
 Every call has a time limit, sees none of the caller's GIT_ variables (a hook or an IDE sets GIT_DIR), runs no hook,
-no file-system monitor and no network transport, takes no lock and never reads a remote's URL.
+no file-system monitor and no network transport, takes no lock and never reads a remote's URL. GitPython's objects
+(`Repo`, `Commit`) would do without the options below, some without git itself, so that its `execute` alone is used.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-import subprocess
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.reproducibility.secrets import redact
+
+if TYPE_CHECKING:
+    from git import Git
 
 TIMEOUT_S = 30.0
 _OPTIONS = (
@@ -31,6 +37,8 @@ _SETTINGS = {
     "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch what it lacks
     "GIT_NO_LAZY_FETCH": "1",
 }
+_QUIET = "GIT_PYTHON_REFRESH"  # what GitPython does on import where git is absent
+_KILLED = -9  # exit code of what SIGKILL ended
 _REASONS = (
     ("dubious ownership", "the git repository belongs to another user (git config --global --add safe.directory DIR trusts it)"),
     ("not a git repository", "not a git repository"),
@@ -99,23 +107,57 @@ def run(
     Raises:
         GitError: Git is not installed, does not end, or fails.
     """
-    command = ["git", *_OPTIONS, *arguments]
-    env = {**_clean(os.environ), **_SETTINGS, **(variables or {})}
+    if not folder.is_dir():
+        raise GitError(f"no such folder: {folder.name}")
+    if shutil.which("git") is None:
+        raise GitError("git is not installed")
+    settings = {**_SETTINGS, **(variables or {})}
+    foreign = [part for name in os.environ if name.startswith("GIT_") and name not in settings for part in ("-u", name)]
+    command = ["/usr/bin/env", *foreign, "git", "-C", str(folder.absolute()), *_OPTIONS, *arguments]
+    code, out, message = _executed(command, settings, stdin, timeout_s)
+    if code == _KILLED and message.startswith("Timeout:"):
+        raise GitError(f"git {arguments[0]} did not end within {timeout_s:g} s")
+    if code != 0:
+        raise GitError(_reason(message, arguments[0], code))
+    return out
+
+
+def _executed(command: list[str], settings: Mapping[str, str], stdin: bytes, timeout_s: float) -> tuple[int, bytes, str]:
+    """Return exit code, output and messages of a command."""
     try:
-        done = subprocess.run(command, cwd=folder, env=env, input=stdin, capture_output=True, timeout=timeout_s, check=False)
-    except FileNotFoundError:
-        raise GitError("git is not installed" if folder.is_dir() else f"no such folder: {folder.name}") from None
+        with tempfile.TemporaryFile() as given:
+            given.write(stdin)
+            given.seek(0)
+            code, out, message = _gitpython().execute(
+                command,
+                istream=given,
+                env=settings,
+                kill_after_timeout=timeout_s,
+                with_extended_output=True,
+                with_exceptions=False,
+                stdout_as_string=False,
+                strip_newline_in_stdout=False,
+                shell=False,
+            )
     except OSError as error:
         raise GitError(f"git cannot be executed here: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise GitError(f"git {arguments[0]} did not end within {timeout_s:g} s") from None
-    if done.returncode != 0:
-        raise GitError(_reason(done.stderr.decode(errors="replace"), arguments[0], done.returncode))
-    return done.stdout
+    return code, out, message
 
 
-def _clean(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+@functools.cache
+def _gitpython() -> Git:
+    """Return what runs commands; GitPython is imported when git is first asked, for that takes as long as pydantic.
+
+    It copies this process's environment and cannot leave variables out: `env` does that.
+    """
+    before = os.environ.get(_QUIET)
+    os.environ[_QUIET] = "quiet"
+    try:
+        from git import Git
+    finally:
+        del os.environ[_QUIET]
+        os.environ.update({_QUIET: before} if before is not None else {})
+    return Git()
 
 
 def _reason(message: str, subcommand: str, code: int) -> str:

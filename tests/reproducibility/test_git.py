@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,21 @@ def test_asking_changes_nothing_in_the_repository(repository):
 def test_remotes_are_never_told(repository, git):
     git("remote", "add", "origin", "https://ada:{}@example.org/x.git".format("s3cr3tpassw0rd"), cwd=repository)
     assert "example.org" not in str(describe(repository))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(GitError, match="no such folder: gone"):
+        run(tmp_path / "gone", "status")
+
+
+def test_a_relative_folder_is_that_of_this_process(repository, monkeypatch):
+    monkeypatch.chdir(repository.parent)
+    assert run(Path(repository.name), "rev-parse", "--show-toplevel").decode().strip() == str(repository)
+
+
+def test_gitpython_is_imported_when_git_is_first_asked_and_leaves_no_variable_behind(repository):
+    program = (
+        "import os, sys; from pathlib import Path; from mltrainer.reproducibility import git; assert 'git' not in sys.modules;"
+        "before = dict(os.environ); git.run(Path(sys.argv[1]), 'status'); assert 'git' in sys.modules; assert os.environ == before"
+    )
+    subprocess.run([sys.executable, "-c", program, str(repository)], check=True)
