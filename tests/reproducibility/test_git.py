@@ -141,6 +141,7 @@ def test_a_relative_folder_is_that_of_this_process(repository, monkeypatch):
 def test_gitpython_is_imported_when_git_is_first_asked_and_leaves_no_variable_behind(repository):
     program = (
         "import os, sys; from pathlib import Path; from mltrainer.reproducibility import git; assert 'git' not in sys.modules;"
-        "before = dict(os.environ); git.run(Path(sys.argv[1]), 'status'); assert 'git' in sys.modules; assert os.environ == before"
+        "before = dict(os.environ); git.run(Path(sys.argv[1]), 'status'); assert 'git' in sys.modules;"
+        "assert os.environ == before"
     )
     subprocess.run([sys.executable, "-c", program, str(repository)], check=True)
