@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test docs release-policy clean
+.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -81,6 +81,9 @@ wheel-test: $(STAMP)  ## the built wheel, away from the checkout
 	@set -e; python="$$PWD/$(WHEEL)/venv/bin/python"; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	cp -R tests pyproject.toml README.md "$$dir"; cd "$$dir"; \
 	MLTRAINER_TEST_WHEEL=1 "$$python" -m pytest -q -m wheel -p no:cacheprovider
+
+schemas: $(STAMP)  ## the JSON Schemas of records, after a model of mltrainer/records changed
+	$(BIN)/python -c 'from mltrainer.records.schemas import write; write()'
 
 release-policy: $(STAMP)  ## write down what this version ships as policy, once, when it is released
 	$(BIN)/python -c 'from mltrainer.gates.released import keep; print(keep())'

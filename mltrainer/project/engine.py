@@ -13,14 +13,16 @@ import mltrainer
 from mltrainer import handbook
 from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages
 from mltrainer.configs.project import load_project
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_before, read_waivers, statement
 from mltrainer.gates.machine import RUNNING_FILE, derive, next_phase
 from mltrainer.gates.own import own_files
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
-from mltrainer.records.reading import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, read_record
+from mltrainer.records.envelope import parsed
+from mltrainer.records.migrations import SCHEMA
+from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, read_record
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import (
     LOCK_FILE,
@@ -28,6 +30,7 @@ from mltrainer.workspace import (
     Project,
     clear_temporary,
     locked,
+    plain,
     pretty_json,
     read_json,
     seal,
@@ -102,7 +105,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[
     config = load_project(ctx.project.file)
     pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *tool_pages(ctx.page.phase), *result.handbook]
     overridden = set(handbook.overrides(ctx.project.root))
-    return seal(
+    return _checked(
         {
             "schema": SCHEMA,
             "mltrainer": mltrainer.__version__,
@@ -119,6 +122,20 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[
             "evidence": result.evidence,
         }
     )
+
+
+def _checked(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its seal.
+
+    Raises:
+        MltrainerError: A phase handed back what its record cannot hold, which is a fault of ours.
+    """
+    record = seal(plain(content))
+    _, holes = parsed(record, record["phase"])
+    if holes:
+        told = "; ".join(holes[:5])
+        raise MltrainerError(f"a fault of mltrainer's own: {record['phase']} measured what its record cannot hold: {told}")
+    return record
 
 
 def write(project: Project, phase: str, content: dict[str, Any]) -> None:

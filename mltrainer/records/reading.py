@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mltrainer.records.migrations import MIGRATIONS, SCHEMA, migrated
 from mltrainer.workspace import PHASES, Project, is_sealed, pretty_json, sha256_bytes
 
 RECORD_FILE = "record.json"
 GATE_FILE = "gate.json"
 WAIVERS_FILE = "waivers.json"
-SCHEMA = 1
+
+if TYPE_CHECKING:
+    from mltrainer.records.envelope import Envelope
 
 
 @dataclass(frozen=True)
@@ -19,14 +22,16 @@ class Record:
     """A record as it lies on disk.
 
     Attributes:
-        data: Its content; empty where the file cannot be read.
+        data: Its content in today's form; empty where the file cannot be read.
         sha256: Digest of the file, to which the next phase's record is bound.
         faults: Why it cannot be trusted; empty for a sound one.
+        typed: The content as a model; None where there are faults.
     """
 
     data: dict[str, Any]
     sha256: str
     faults: tuple[str, ...] = ()
+    typed: Envelope[Any] | None = None
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -53,7 +58,16 @@ def read_record(project: Project, phase: str) -> Record | None:
     faults = _faults(data, phase, name)
     if not faults and raw != pretty_json(data):
         faults = [f"{name} was edited: a key stands in it twice, or its layout changed"]
-    return Record(data, sha256, tuple(faults))
+    if faults:
+        return Record(data, sha256, tuple(faults))
+    return _validated(migrated(data), phase, sha256, name)
+
+
+def _validated(content: dict[str, Any], phase: str, sha256: str, name: str) -> Record:
+    from mltrainer.records.envelope import parsed  # here, because many commands read no record and its models take time
+
+    typed, holes = parsed(content, phase)
+    return Record(content, sha256, tuple(f"{name} lacks what {phase} records: {hole}" for hole in holes), typed)
 
 
 def read_records(project: Project) -> dict[str, Record]:
@@ -63,7 +77,7 @@ def read_records(project: Project) -> dict[str, Record]:
 
 
 def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:
-    if not isinstance(data.get("schema"), int) or data["schema"] > SCHEMA:
+    if data.get("schema") not in (*MIGRATIONS, SCHEMA):
         return [f"{name} has schema {data.get('schema')!r}; this version reads {SCHEMA} and older: a newer mltrainer is needed"]
     faults = []
     if data.get("phase") != phase:

@@ -1,0 +1,114 @@
+"""What the records of several phases share: numbers as JSON holds them, files, code, criteria."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+
+@dataclass(frozen=True, eq=False)
+class _As:
+    """Gives a type a validator that is made once: these two stand in hundreds of places, and making one takes time."""
+
+    schema: core_schema.CoreSchema
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return self.schema
+
+
+def _union(what: str, *schemas: core_schema.CoreSchema) -> _As:
+    return _As(core_schema.union_schema([*schemas], custom_error_type="number", custom_error_message=what))
+
+
+_NUMBERS = (core_schema.int_schema(strict=True), core_schema.float_schema(strict=True, allow_inf_nan=False))
+_NOT_FINITE = core_schema.literal_schema(["nan", "inf", "-inf"])
+Number = Annotated[int | float, _union("Input should be a number", *_NUMBERS)]
+Measured = Annotated[  # what was measured may not be finite, and JSON has no number for that
+    int | float | Literal["nan", "inf", "-inf"],
+    _union("Input should be a number, 'nan', 'inf' or '-inf'", *_NUMBERS, _NOT_FINITE),
+]
+Metrics = dict[str, Measured]
+
+
+class Part(BaseModel):
+    """Base of every part of a record: frozen, exact types, unknown fields refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class FileRow(Part):
+    """A file by its content.
+
+    Attributes:
+        path: Relative to the project, with forward slashes.
+        sha256: Digest of its content.
+        size: Bytes.
+    """
+
+    path: str
+    sha256: str
+    size: int
+
+
+class InputRow(FileRow):
+    """A file that a phase read or wrote; `role` says how the gate treats it, `mend` what to do where it changed."""
+
+    role: str
+    mend: str | None = None
+
+
+class Skipped(Part):
+    """A file that a snapshot left out."""
+
+    path: str
+    reason: str
+
+
+class Source(Part):
+    """The code that ran: its files with their digest, the commit, what was not committed, and what could not be known."""
+
+    files: list[FileRow]
+    sha256: str
+    commit: str | None
+    branch: str | None
+    dirty: bool | None
+    diff_sha256: str | None
+    untracked: int
+    snapshot: str | None
+    note: str | None
+    snapshot_skipped: list[Skipped] | None = None
+    imported: list[FileRow] | None = None
+
+
+class MetricChoice(Part):
+    """The metric that chooses the best checkpoint, and its direction."""
+
+    name: str
+    mode: Literal["max", "min"]
+
+
+class Acceptance(Part):
+    """One criterion and the value that it was compared with; None where it was not measured."""
+
+    metric: str
+    criterion: str
+    value: Measured | None
+    met: bool
+
+
+class KeyChange(Part):
+    """A config key whose value differs; None: no such key."""
+
+    key: str
+    before: Any
+    after: Any
+
+
+class Divergence(Part):
+    """The first step at which two chains differ, and what differs there."""
+
+    step: int
+    what: str
+    expected: str
+    found: str

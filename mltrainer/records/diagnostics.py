@@ -1,0 +1,69 @@
+"""Diagnostics' evidence: every rule's finding on the baseline, and a recommendation."""
+
+from typing import Any
+
+from mltrainer.records.common import Acceptance, Metrics, Number, Part
+from mltrainer.records.run import Run
+
+
+class Suggestion(Part):
+    """A change to try, by dotted key."""
+
+    why: str
+    set: dict[str, Any]
+
+
+class Diagnosis(Part):
+    """One rule's finding, with the page that explains it; `evidence` is the rule's own."""
+
+    id: str
+    title: str
+    page: str
+    state: str
+    reason: str
+    evidence: dict[str, Any]
+    thresholds: dict[str, Number]
+    severity: str
+    causes: list[str]
+    suggestions: list[Suggestion]
+    figures: list[str]
+
+
+class Assessment(Part):
+    """Curves, fit and gradients, judged from the findings."""
+
+    curves: str
+    fit: str
+    fit_reason: str
+    gradients: str
+    gradients_reason: str
+    state: str
+
+
+class Diagnostics(Part):
+    """The baseline's diagnosis.
+
+    `evaluations` and `layers` count the run's; records that lack them hold the `run` itself.
+    """
+
+    run_id: str
+    run: Run | None = None
+    evaluations: int | None = None
+    layers: int | None = None
+    metrics: Metrics
+    diagnostics: list[Diagnosis]
+    expected_diagnostics: list[str]
+    assessment: Assessment
+    acceptance: list[Acceptance]
+    recommendation: str
+    reasons: list[str]
+
+    @property
+    def evaluation_count(self) -> int:
+        """How many evaluations the curves have."""
+        return len(self.run.history) if self.run else self.evaluations or 0
+
+    @property
+    def layer_count(self) -> int:
+        """Of how many layers the gradients were recorded."""
+        return len(self.run.layers) if self.run else self.layers or 0

@@ -1,0 +1,109 @@
+"""A whole record: what every phase's has in common, around the phase's own evidence."""
+
+import functools
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+
+from mltrainer.records.baseline import Baseline
+from mltrainer.records.common import InputRow, Part, Source
+from mltrainer.records.diagnostics import Diagnostics
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.optimization import Searched, Skipped
+from mltrainer.records.planning import Planning, Stopped
+
+E = TypeVar("E")
+
+
+def _has(found: Any, field: str) -> bool:
+    return isinstance(found, dict) and field in found
+
+
+EVIDENCE: dict[str, Any] = {
+    "planning": Annotated[
+        Annotated[Planning, Tag("(planned)")] | Annotated[Stopped, Tag("(stopped)")],
+        Discriminator(lambda found: "(stopped)" if _has(found, "stopped") else "(planned)"),
+    ],
+    "baseline": Baseline,
+    "diagnostics": Diagnostics,
+    "optimization": Annotated[
+        Annotated[Skipped, Tag("(skipped)")] | Annotated[Searched, Tag("(searched)")],
+        Discriminator(lambda found: "(skipped)" if _has(found, "rule") else "(searched)"),
+    ],
+    "finalization": Finalization,
+}
+
+
+class ProjectName(Part):
+    """The project that a record belongs to."""
+
+    id: str | None
+    name: str
+
+
+class Waiver(Part):
+    """An item of an earlier phase that a person waived, with the digest of the record that it was given for."""
+
+    item: str
+    reason: str
+    by: str
+    when: str
+    record: str
+
+
+class Envelope(Part, Generic[E]):
+    """A phase's record.
+
+    Attributes:
+        schema_number: Of the record's form; migrations bring older ones to this one.
+        mltrainer: The version that made it.
+        phase: The phase.
+        project: The project that it belongs to.
+        previous: Digest of the record of the phase before.
+        waived_before: What was waived in the phases before.
+        inputs: Files that were read or written.
+        policy: The phase's checklist, as its page declared it.
+        handbook: For each page and template whose declarations were used, their digest.
+        policy_overrides: Those of them that are the project's own.
+        policy_changes: Numbers that are not the shipped ones.
+        source: The code that ran.
+        evidence: What was measured.
+        seal: Digest of everything else.
+    """
+
+    schema_number: int = Field(alias="schema")
+    mltrainer: str
+    phase: Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
+    project: ProjectName
+    previous: str | None
+    waived_before: list[Waiver]
+    inputs: list[InputRow]
+    policy: dict[str, Any]
+    handbook: dict[str, str]
+    policy_overrides: list[str]
+    policy_changes: list[str]
+    source: Source
+    evidence: E
+    seal: str
+
+
+@functools.cache
+def adapter(phase: str) -> TypeAdapter[Any]:
+    """Return what validates a phase's records, built when a record of the phase is first read."""
+    model: Any = Envelope
+    return TypeAdapter(model[EVIDENCE[phase]])
+
+
+def parsed(content: Mapping[str, Any], phase: str) -> tuple[Envelope[Any] | None, list[str]]:
+    """Return a record as a model, or None, and what it lacks or holds in another form, each by its path."""
+    try:
+        return adapter(phase).validate_python(content), []
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        return None, list(dict.fromkeys(f"{path(fault['loc'])}: {fault['msg']}" for fault in faults))
+
+
+def path(location: tuple[int | str, ...]) -> str:
+    """Return a fault's place in a record, without the names of alternatives, which pydantic adds to it."""
+    return ".".join(str(part) for part in location if not str(part).startswith("("))

@@ -1,0 +1,272 @@
+"""Planning's evidence: the config, data, environment, two probes that must repeat, and what the whole run will take."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mltrainer.records.common import Divergence, FileRow, Measured, Number, Part
+from mltrainer.records.run import Determinism, Precision
+
+
+class Python(Part):
+    """The interpreter."""
+
+    version: str
+    implementation: str
+    build: str
+    executable_kind: str
+
+
+class Platform(Part):
+    """The operating system."""
+
+    system: str
+    release: str
+    machine: str
+    libc: str
+
+
+class Cpu(Part):
+    """The CPU: cores that the process may use, a container's quota of them, and its instructions."""
+
+    model: str
+    vendor: str
+    cores: int
+    quota: Number | None
+    flags_sha256: str
+    flags: list[str]
+
+
+class Distribution(Part):
+    """An installed package; no digest for an editable one."""
+
+    name: str
+    version: str
+    record_sha256: str | None
+    editable: bool
+
+
+class GpuDevice(Part):
+    """A GPU, its driver, the newest CUDA that the driver supports, and its memory in MiB."""
+
+    name: str
+    driver: str
+    cuda: str
+    memory_mb: Number | None = None
+
+
+class Environment(Part):
+    """The machine's environment; `sha256` is the digest of what decides results."""
+
+    python: Python
+    platform: Platform
+    cpu: Cpu
+    memory_mb: int
+    distributions: list[Distribution]
+    variables: dict[str, str]
+    gpu: list[GpuDevice]
+    threads: int
+    sha256: str
+
+
+class Finding(Part):
+    """What there is to say about the data; an error closes the gate."""
+
+    severity: Literal["error", "warning", "info"]
+    what: str
+
+
+class Split(Part):
+    """A split's size and the digest of its rows."""
+
+    samples: int
+    sha256: str
+
+
+class Splits(Part):
+    """The three splits."""
+
+    train: Split
+    validation: Split
+    test: Split
+
+
+class Column(Part):
+    """A column of a table, as its training and validation rows show it."""
+
+    name: str
+    kind: str
+    missing: int
+    distinct: int
+
+
+class Target(Part):
+    """The training targets' range."""
+
+    name: str
+    min: Measured
+    max: Measured
+    mean: Measured
+    std: Measured
+
+
+class Data(Part):
+    """The data: its fingerprint, its splits, and what was found in it."""
+
+    sha256: str
+    samples: int
+    source: str | None
+    kind: str
+    files: list[FileRow]
+    fingerprinted: int
+    splits: Splits
+    classes: list[str] | None
+    class_counts: dict[str, dict[str, int]] | None
+    columns: list[Column] | None
+    target: Target | None
+    shape: list[int] | None
+    findings: list[Finding]
+    duplicates_across_splits: int
+
+
+class Call(Part):
+    """A line of the project's own that uses a clock, entropy or threads."""
+
+    kind: str
+    call: str
+    where: str
+    function: str
+
+
+class Cause(Part):
+    """Why two runs of the same config differ: what differed first, where, and the likely culprits."""
+
+    kind: str
+    step: int
+    what: str
+    calls: list[Call]
+
+
+class ProbeRun(Part):
+    """One of the two probes."""
+
+    steps: int
+    chain_head: str
+    weights_sha256: str
+    init_sha256: str
+    draws: dict[str, str]
+    determinism: Determinism
+    step_time_us: Number
+    wall_s: Number
+    parameters: int
+
+
+class Probe(Part):
+    """Two trainings of a few real steps side by side; the second stopped half-way and went on."""
+
+    steps: int
+    resumed_at: int
+    runs: list[ProbeRun]
+    identical: bool
+    first_difference: Divergence | None
+    cause: Cause | None
+
+
+class LoaderRow(Part):
+    """What so many loader processes read, or the error by which reading failed."""
+
+    workers: int
+    samples_per_s: Number | None = None
+    wait: Number | None = None
+    error: str | None = None
+
+
+class Loader(Part):
+    """How many loader processes keep the steps fed."""
+
+    workers: int
+    in_memory: bool
+    rows: list[LoaderRow]
+    needed_per_s: Measured | None = None
+    reading_s: Measured | None = None
+
+
+class Cost(Part):
+    """A probe's shortest step in microseconds, and its peak memory in MiB."""
+
+    step_us: Number
+    peak_mb: Number
+
+
+class Option(Part):
+    """What an option brings: the cost of the probe with it, and `without` it."""
+
+    key: str
+    value: Any
+    plain: Any
+    with_option: Cost = Field(alias="with")
+    without: Cost
+
+
+class Estimate(Part):
+    """What the whole run will take, scaled from the probes; memory in MiB, of the process and of the GPU where there is one."""
+
+    steps: int
+    step_time_us: Number
+    minutes: Number
+    budget_minutes: Number
+    peak_mb: Number
+    available_mb: Number
+    checkpoint_mb: Number
+    disk_free_mb: Number
+    device_peak_mb: Number | None = None
+    device_total_mb: Number | None = None
+
+
+class SecretPlace(Part):
+    """Where something stands that looks like a key, a token or a password, and of which kind."""
+
+    path: str
+    line: int
+    kind: str
+
+
+class Secrets(Part):
+    """The files that were looked at, and what was found."""
+
+    scanned: list[str]
+    found: list[SecretPlace]
+
+
+class Planned(Part):
+    """What planning knows before it runs anything.
+
+    `config` and `generated` are as `configs/README.md` describes; `edited` is what a person changed, by dotted key.
+    """
+
+    config: dict[str, Any]
+    generated: dict[str, Any]
+    edited: dict[str, Any]
+    environment: Environment
+    config_sha256: str
+    secrets: Secrets
+
+
+class Stopped(Planned):
+    """Planning that ran nothing, because of what it says in `stopped`."""
+
+    stopped: str
+
+
+class Planning(Planned):
+    """Planning that probed the config; `schedule` is pairs of epoch and learning rate."""
+
+    data: Data
+    probe: Probe
+    loader: Loader | None
+    options: list[Option]
+    numerics_class: str
+    libraries: dict[str, str]
+    precision: Precision
+    schedule: list[list[Number]]
+    estimate: Estimate

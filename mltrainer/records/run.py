@@ -1,0 +1,230 @@
+"""One run's result: how far it came, what it learned, what it kept, and what its bits are a function of."""
+
+from typing import Any
+
+from pydantic import Field
+
+from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
+
+
+class Determinism(Part):
+    """The switches as they stood in the process, after the user's code ran."""
+
+    PYTHONHASHSEED: str
+    hash_randomization: bool
+    CUBLAS_WORKSPACE_CONFIG: str
+    deterministic_algorithms: bool
+    warn_only: bool
+    cudnn_benchmark: bool
+    cudnn_deterministic: bool
+    tf32: bool
+    matmul_precision: str
+    threads: int
+    cpu_capability: str
+    device: str
+    fp32_precision: dict[str, str] | None = None
+    tensorflow: str | None = None
+    tensorflow_op_determinism: bool | None = None
+    tensorflow_threads: int | None = None
+
+
+class GradientNorms(Part):
+    """Norms of all gradients together over an interval, before clipping; None where no step has one."""
+
+    median: Measured | None
+    max: Measured | None
+    min: Measured | None
+
+
+class HistoryRow(Part):
+    """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged."""
+
+    epoch: Number
+    step: int
+    lr: Measured
+    train_loss: Measured
+    train: Metrics
+    validation: Metrics
+    grad_norm: GradientNorms
+    layer_norms: list[Measured | None]
+    update_ratios: list[Measured | None]
+    seconds: Measured
+    samples_per_s: Measured
+    data_wait: Measured
+    clipped: Measured | None
+    skipped: Measured = 0
+    trained: Metrics | None = None
+
+
+class Evaluated(Part):
+    """The best or the last evaluation."""
+
+    epoch: Number
+    step: int
+    validation: Metrics
+    train: Metrics
+    trained: Metrics | None = None
+
+
+class CheckpointRow(Part):
+    """A kept checkpoint; `verified`: read back intact, and the best one gave its recorded metrics again."""
+
+    step: int
+    epoch: Number
+    roles: list[str]
+    path: str
+    verified: bool
+    files: list[FileRow]
+
+
+class Chain(Part):
+    """The chain of fingerprints, one entry for each step, by its last link."""
+
+    entries: int
+    head: str
+
+
+class Interruption(Part):
+    """Where a process ended before the run did, and why."""
+
+    step: int
+    cause: str
+
+
+class NonFinite(Part):
+    """The first loss or gradient norm that was not finite, with the samples of its step and the numbers before it."""
+
+    step: int
+    epoch: int
+    what: str
+    samples: list[int]
+    recent: dict[str, list[Measured]] | None = None
+
+
+class Saved(Part):
+    """What the config asked to keep."""
+
+    every_n_epochs: int
+    save_best: bool
+    save_last: bool
+    keep: int
+
+
+class Group(Part):
+    """Parameters that share a rate and a weight decay; `lr` is a share of the learning rate."""
+
+    lr: Number
+    weight_decay: Number
+    parameters: list[str]
+
+
+class Percentiles(Part):
+    """Times of the steps, in microseconds."""
+
+    median: Number
+    p95: Number
+
+
+class Memory(Part):
+    """Peak memory in MiB: of the process, and of the GPU where there is one."""
+
+    peak_rss_mb: Number
+    device_peak_mb: Number | None
+    device_total_mb: Number | None = None
+
+
+class Gpu(Part):
+    """How busy the GPU was: 95th percentile in percent after warm-up; None where it could not be read."""
+
+    name: str | None
+    utilization_p95: Number | None
+    samples: int
+
+
+class Precision(Part):
+    """The arithmetic that was asked for, what was used, and why."""
+
+    asked: str
+    chosen: str
+    reason: str
+
+
+class Rehearsal(Part):
+    """The evaluation before the first step, from which the time of the others is estimated."""
+
+    samples: int
+    seconds: Number
+
+
+class Run(Part):
+    """A run as the records of its phase hold it.
+
+    `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is what the task makes
+    of it, such as a confusion matrix.
+    """
+
+    schema_number: int = Field(alias="schema")
+    id: str
+    phase: str
+    purpose: str
+    parent: str | None
+    gate: str | None
+    config_sha256: str
+    data_sha256: str
+    code_sha256: str
+    environment_sha256: str
+    numerics_class: str
+    code_files: list[FileRow]
+    code_as_contracted: bool
+    weights_sha256: str
+    init_sha256: str
+    draws: dict[str, str]
+    determinism: Determinism
+    seed: int
+    device: str
+    threads: int
+    numerics: str
+    precision: Precision
+    libraries: dict[str, str]
+    rehearsal: Rehearsal
+    data: dict[str, Any] | None
+    state: str
+    stop_reason: str
+    steps: int
+    epochs: int
+    planned_steps: int
+    planned_epochs: int
+    batch_size: int
+    accumulate: int
+    train_samples: int
+    measured_samples: dict[str, int]
+    chain: Chain
+    interruptions: list[Interruption]
+    first_divergence: Divergence | None
+    nonfinite: NonFinite | None
+    metric: MetricChoice
+    saved: Saved
+    best: Evaluated | None
+    final: Evaluated | None
+    metrics: Metrics
+    history: list[HistoryRow]
+    layers: list[str]
+    groups: list[Group]
+    first_loss: Measured | None
+    parameters: int
+    checkpoints: list[CheckpointRow]
+    evaluation: Any
+    time_s: dict[str, Number]
+    wall_s: Number
+    step_time_us: Percentiles
+    step_pace_us: Number
+    shortest_step_us: Number
+    memory: Memory
+    gpu: Gpu | None
+
+
+class RunResult(Run):
+    """What a run itself writes, in its own folder; sealed."""
+
+    seal: str
+    loader: dict[str, Any] | None = None
