@@ -95,6 +95,8 @@ class Acceptance(Part):
     criterion: str
     value: Measured | None
     met: bool
+    split: str | None = None
+    interval: list[Measured] | None = None
 
 
 class KeyChange(Part):

@@ -13,6 +13,12 @@ class Suggestion(Part):
     set: dict[str, Any]
 
 
+class Change(Suggestion):
+    """A suggestion as values for the project's config, with the page that explains it."""
+
+    page: str
+
+
 class Diagnosis(Part):
     """One rule's finding, with the page that explains it; `evidence` is the rule's own."""
 
@@ -43,7 +49,8 @@ class Assessment(Part):
 class Diagnostics(Part):
     """The baseline's diagnosis.
 
-    `evaluations` and `layers` count the run's; records that lack them hold the `run` itself.
+    `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's; records that lack
+    them hold the `run` itself.
     """
 
     run_id: str
@@ -57,6 +64,7 @@ class Diagnostics(Part):
     acceptance: list[Acceptance]
     recommendation: str
     reasons: list[str]
+    changes: list[Change] | None = None
 
     @property
     def evaluation_count(self) -> int:

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from mltrainer.records.common import Acceptance, Divergence, InputRow, KeyChange, Measured, Metrics, Number, Part
+from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
 from mltrainer.records.planning import Data, Environment
 from mltrainer.records.run import Run
 
@@ -46,14 +47,33 @@ class Opening(Part):
     run: str
     purpose: str
     data_sha256: str | None = None
+    weights_sha256: str | None = None
+
+
+class Intervals(Part):
+    """The interval of each metric over samples drawn anew, by its lower and upper end; `reason`: why metrics have none."""
+
+    level: Number
+    resamples: int
+    bounds: dict[str, list[Number]]
+    reason: str | None
+
+
+class WayBack(Part):
+    """What a model that misses on validation can be tried with next: values by dotted key, or more trials than these."""
+
+    set: dict[str, Any]
+    trials: int | None
 
 
 class Test(Part):
-    """What the test split showed; no samples: there is none."""
+    """What the test split showed, with its intervals; no samples: there is none, or it is `sealed`, for the reason told."""
 
     samples: int
     metrics: Metrics
     openings: list[Opening]
+    intervals: Intervals | None = None
+    sealed: str | None = None
 
 
 class Finalization(Part):
@@ -72,3 +92,8 @@ class Finalization(Part):
     runs_tried: int
     data: Data
     environment: Environment
+    diagnostics: list[Diagnosis] | None = None
+    expected_diagnostics: list[str] | None = None
+    assessment: Assessment | None = None
+    changes: list[Change] | None = None
+    way_back: WayBack | None = None
