@@ -20,6 +20,7 @@ from mltrainer.cli.main import run
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import InUseError
 from mltrainer.workspace import Project, locked, write_json
+from tests.forking import FORKING
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what a test starts is to be interrupted
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -109,6 +110,20 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
     folder = tmp_path / "digits"
     shutil.copytree(digits_once, folder, symlinks=True)
     return Project(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_tools() -> Iterator[None]:
+    """Tools are forked from one process that has imported torch."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr("mltrainer.runs.launcher.subprocess", FORKING)
+        yield
+
+
+@pytest.fixture
+def real_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tool is started in a new interpreter, as for a user."""
+    monkeypatch.setattr("mltrainer.runs.launcher.subprocess", subprocess)
 
 
 @pytest.fixture

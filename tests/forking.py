@@ -1,0 +1,171 @@
+"""Tools forked from a process that has imported torch, in place of a new interpreter for each: the suite's many starts.
+
+A forked tool is a process of its own all the same: it is killed, signalled, interrupted and reads its own variables. Only
+what an interpreter reads before it starts (hash seed, thread counts of native libraries) is the server's; what rests on
+those is tested with real starts, by the fixture `real_tools`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+PRELOADED = (
+    "torch",
+    "sklearn.datasets",
+    *(f"mltrainer.tools.{tool}.program" for tool in ("trainer", "search", "export", "explorer")),
+)
+BEFORE_START = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+NEEDS_A_START = ("ATEN_CPU_CAPABILITY",)  # read when torch is loaded
+
+
+# --- the server, a program ------------------------------------------------------------------------
+
+
+def serve(path: str) -> None:
+    """Fork a tool for each connection, until whoever started this is gone."""
+    for name in PRELOADED:
+        __import__(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nannies are not waited for
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        print("ready", flush=True)
+        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _nanny(connection)
+            connection.close()
+
+
+def _nanny(connection: socket.socket) -> None:
+    """Fork the tool, tell its number, wait for its end and tell how it was."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    raw, (log, pipe), *_ = socket.recv_fds(connection, 1 << 20, 2)
+    asked = json.loads(raw)
+    if (pid := os.fork()) == 0:
+        connection.close()
+        _become(asked, log, pipe)
+    os.close(log)
+    os.close(pipe)
+    connection.sendall(f"{pid}\n".encode())
+    _, status = os.waitpid(pid, 0)
+    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _become(asked: dict[str, Any], log: int, pipe: int) -> None:
+    """Be the tool: its files, folder and variables, then its program."""
+    log, pipe = (fcntl.fcntl(number, fcntl.F_DUPFD, 200) for number in (log, pipe))
+    for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log), (asked["pipe"], pipe)):
+        os.dup2(source, target)
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    time.tzset()
+    sys.argv = [asked["entry"], *asked["arguments"]]
+    code: Any = 1
+    try:
+        runpy.run_module(asked["entry"], run_name="__main__", alter_sys=False)
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+
+
+# --- what stands for `subprocess` in the launcher -------------------------------------------------
+
+
+class Server:
+    """One server, started when the first tool is, and ended with this process."""
+
+    def __init__(self) -> None:
+        self._path = ""
+
+    @property
+    def path(self) -> str:
+        """Its socket."""
+        if not self._path:
+            self._path = str(Path(tempfile.mkdtemp(prefix="tools-")) / "socket")
+            command = [sys.executable, "-P", "-c", f"from tests.forking import serve; serve({self._path!r})"]
+            top = str(Path(__file__).resolve().parents[1])
+            found = os.pathsep.join(filter(None, (top, os.environ.get("PYTHONPATH", ""))))
+            env = {**os.environ, **BEFORE_START, "PYTHONPATH": found}
+            process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            atexit.register(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        return self._path
+
+
+class Forked:
+    """A forked tool, as the launcher uses `subprocess.Popen`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid = self._answer()
+        self.returncode: int | None = None
+
+    def _answer(self) -> int:
+        """Return the server's next number, and read nothing beyond it: what is not read yet tells that it has ended."""
+        digits = b""
+        while not digits.endswith(b"\n"):
+            digits += self._connection.recv(1)
+        return int(digits)
+
+    def wait(self) -> int:
+        """Return the exit code, when it has ended."""
+        if self.returncode is None:
+            self.returncode = self._answer()
+            self._connection.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+        ended = self.returncode is None and bool(select.select([self._connection], [], [], 0)[0])
+        return self.wait() if ended else self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+
+SERVER = Server()
+
+
+def start(command: Sequence[str], *, stdout: IO[bytes], pass_fds: tuple[int], env: Mapping[str, str], **options: Any) -> Any:
+    """Fork a tool; start a real process where the command or its variables need one."""
+    _, *switches, entry, job, pipe = command
+    if switches != ["-P", "-m"] or not entry.startswith("mltrainer.tools.") or any(name in env for name in NEEDS_A_START):
+        return subprocess.Popen(command, stdout=stdout, pass_fds=pass_fds, env=env, **options)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(SERVER.path)
+    asked = {"entry": entry, "arguments": [job, pipe], "pipe": int(pipe), "cwd": str(options["cwd"]), "env": dict(env)}
+    socket.send_fds(connection, [json.dumps(asked).encode()], [stdout.fileno(), pass_fds[0]])
+    return Forked(connection)
+
+
+FORKING = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)
