@@ -47,6 +47,7 @@ ABSENT = "not installed"
 _INSTRUCTIONS = re.compile(
     r"(?:s?sse\d?(?:_\d|a)?|pni|avx\w*|amx\w*|fma\d?|f16c|bmi[12]|abm|asimd\w*|neon|sve\w*|sme(?!p)\w*|bf16|i8mm|fphp|rvv|vsx)"
 )
+_PUBLISHED = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")  # versions that an index takes
 _FIELD = {name: re.compile(rf"^{name}:[ \t]*(\S+)", re.MULTILINE) for name in ("Name", "Version")}
 
 
@@ -216,11 +217,12 @@ def _text(path: str) -> str:
         return ""
 
 
-def gpus() -> list[dict[str, str]]:
+def gpus() -> list[dict[str, Any]]:
     """Return the NVIDIA GPUs that a run would see; empty without a driver or without the package nvidia-ml-py.
 
     Returns:
-        Rows of `name`, `driver` and `cuda` (the newest CUDA that the driver supports), in the driver's order.
+        Rows of `name`, `driver`, `cuda` (the newest CUDA that the driver supports) and `memory_mb` (MiB, None where the
+        driver does not tell), in the driver's order.
     """
     if importlib.util.find_spec("pynvml") is None:
         return []
@@ -238,7 +240,7 @@ def gpus() -> list[dict[str, str]]:
         pynvml.nvmlShutdown()
 
 
-def _nvml_rows(nvml: Any) -> Iterator[dict[str, str]]:
+def _nvml_rows(nvml: Any) -> Iterator[dict[str, Any]]:
     version = nvml.nvmlSystemGetCudaDriverVersion_v2()
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -246,15 +248,23 @@ def _nvml_rows(nvml: Any) -> Iterator[dict[str, str]]:
             "name": _string(nvml.nvmlDeviceGetName(handle)),
             "driver": _string(nvml.nvmlSystemGetDriverVersion()),
             "cuda": f"{version // 1000}.{version % 1000 // 10}",
+            "memory_mb": _gpu_memory_mb(nvml, handle),
             "uuid": _string(nvml.nvmlDeviceGetUUID(handle)),
         }
+
+
+def _gpu_memory_mb(nvml: Any, handle: Any) -> int | None:
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20
+    except nvml.NVMLError:  # a GPU that shares the machine's memory, or one that is split
+        return None
 
 
 def _string(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value  # older bindings return bytes
 
 
-def _visible(rows: list[dict[str, str]], wanted: str | None, order: str | None) -> list[dict[str, str]]:
+def _visible(rows: list[dict[str, Any]], wanted: str | None, order: str | None) -> list[dict[str, Any]]:
     """Return the rows that CUDA_VISIBLE_DEVICES leaves, without their serial-like uuid.
 
     Numbers follow the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID; without it all of them are listed.
@@ -268,14 +278,14 @@ def _visible(rows: list[dict[str, str]], wanted: str | None, order: str | None) 
             chosen = [row for row in rows if row["uuid"].startswith(tuple(names))]
         elif all(name.isdigit() for name in names) and order == "PCI_BUS_ID":
             chosen = [rows[int(name)] for name in names if int(name) < len(rows)]
-    return [{key: row[key] for key in ("name", "driver", "cuda")} for row in chosen]
+    return [{key: value for key, value in row.items() if key != "uuid"} for row in chosen]
 
 
 # --- comparing ----------------------------------------------------------------------------------
 
 
 def environment_digest(environment: Mapping[str, Any]) -> str:
-    """Return the digest of what decides results: not of memory, number of cores, kernel release or build date."""
+    """Return the digest of what decides results: not of memory, a GPU's neither, number of cores, kernel or build date."""
     return digest(deciding(environment))
 
 
@@ -351,6 +361,32 @@ def builds(environment: Mapping[str, Any]) -> dict[str, str]:
     """Return the pins of builds such as `torch==2.13.0+cpu`, each with the index that has it where the usual one does not."""
     rows = [(row, tag) for row in environment["distributions"] if (tag := _build_tag(row["version"]))]
     return {_pin(row): f"https://download.pytorch.org/whl/{tag}" for row, tag in rows}
+
+
+def requirements_file(environment: Mapping[str, Any]) -> str:
+    """Return the file from which a person installs a recorded environment with pip; what pip cannot install is a comment.
+
+    Left out are pip and its kin, which take no part in a run. Builds that only PyTorch's own index has come with its address.
+    """
+    python, host, of_build = environment["python"], environment["platform"], builds(environment)
+    rows = [row for row in environment["distributions"] if _normal(row["name"]) not in INSTALLERS]
+    lines = [
+        f"# The environment that planning recorded: Python {python['version']}, {host['libc']}, {host['machine']}.",
+        "# Into a new virtual environment of this Python:",
+        "#   pip install --no-deps --requirement requirements.txt",
+        "",
+        *(f"--extra-index-url {index}" for index in dict.fromkeys(of_build.values())),
+        *(_installable(row, of_build) for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _installable(row: Mapping[str, Any], of_build: Mapping[str, str]) -> str:
+    """Return a package's pin, or a comment where no index has its version: a local build, or a version that is none."""
+    pin = _pin(row)
+    if pin.startswith("#") or pin in of_build or _PUBLISHED.fullmatch(row["version"]):
+        return pin
+    return f"# {row['name']} {row['version']} was built locally, and no index has it: build it from its source"
 
 
 def _pin(row: Mapping[str, Any]) -> str:

@@ -8,10 +8,19 @@ from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 from mltrainer.configs.pages import tool_page
 from mltrainer.reproducibility import environment
-from mltrainer.reproducibility.environment import builds, capture, difference, environment_digest, record_digest, requirements
+from mltrainer.reproducibility.environment import (
+    builds,
+    capture,
+    difference,
+    environment_digest,
+    record_digest,
+    requirements,
+    requirements_file,
+)
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -208,6 +217,7 @@ class FakeNvml(SimpleNamespace):
             "nvmlDeviceGetName": b"NVIDIA H200",
             "nvmlSystemGetDriverVersion": "580.1",
             "nvmlDeviceGetUUID": "GPU-1234",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=141 * 2**30 + 5),
         }
         super().__init__(**{name: call(name, value) for name, value in answers.items()})
 
@@ -222,9 +232,20 @@ def nvml(monkeypatch):
     return put
 
 
-def test_gpus_are_named_with_driver_and_cuda(nvml):
+def test_gpus_are_named_with_driver_cuda_and_memory(nvml):
     nvml(FakeNvml())
-    assert environment.gpus() == [{"name": "NVIDIA H200", "driver": "580.1", "cuda": "13.0"}] * 2
+    row = {"name": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "memory_mb": 141 * 1024}
+    assert environment.gpus() == [row] * 2
+
+
+def test_a_gpu_whose_memory_is_not_told_is_named_all_the_same(nvml):
+    nvml(FakeNvml(broken="nvmlDeviceGetMemoryInfo"))
+    assert [(row["name"], row["memory_mb"]) for row in environment.gpus()] == [("NVIDIA H200", None)] * 2
+
+
+def test_a_gpus_memory_decides_no_result(captured):
+    rows = [[{"name": "H200", "driver": "1", "cuda": "13.0", "memory_mb": size}] for size in (1000, 2000)]
+    assert len({environment_digest({**captured, "gpu": gpus}) for gpus in rows}) == 1
 
 
 @pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetName", "nvmlDeviceGetCount"])
@@ -368,3 +389,36 @@ def test_requirements_are_read_by_pip(captured, tmp_path):
     file.write_text(requirements(captured))
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", "--quiet", "-r", str(file)]
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+
+
+def pins(text):
+    """The pins of a requirements file, as pip reads them; its options are none."""
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    return {str(Requirement(line)) for line in lines if line and not line.startswith("--extra-index-url https://")}
+
+
+def test_the_file_for_a_person_has_every_package_that_pip_can_install(captured):
+    installed = {row["name"]: row for row in captured["distributions"]}
+    expected = {f"{name}=={row['version']}" for name, row in installed.items() if not row["editable"] and row["version"]}
+    assert pins(requirements_file(captured)) == {pin for pin in expected if pin.partition("==")[0] not in ("pip", "wheel", "uv")}
+
+
+def test_the_file_for_a_person_tells_what_to_do_with_what_pip_cannot_install(other):
+    versions = {
+        "torch": "2.13.0+cpu",
+        "own": "1.0",
+        "patched": "1.2+mine",
+        "odd": "unknown",
+        "pip": "24.0",
+        "good": "1!2.0rc1.post2",
+    }
+    other["distributions"] = [
+        {"name": name, "version": version, "record_sha256": None, "editable": name == "own"} for name, version in versions.items()
+    ]
+    text = requirements_file(other)
+    assert pins(text) == {"torch==2.13.0+cpu", "good==1!2.0rc1"}
+    assert "--extra-index-url https://download.pytorch.org/whl/cpu\n" in text
+    assert "# own 1.0 was an editable installation: install its source at the recorded commit" in text
+    assert "# patched 1.2+mine was built locally" in text
+    assert "# odd unknown was built locally" in text
+    assert "pip==" not in text
