@@ -27,6 +27,7 @@ TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 STATE_FILES = (TENSORS_FILE, TREE_FILE)
+START_FOLDER = "start"  # of a fork's run: holds the one checkpoint of its parent that it begins with
 REPLACED = ".old-"  # a checkpoint for which another one of the same step is being renamed into place
 
 _STEP = re.compile(r"^step-([0-9]{8,15})$")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.manifest import faults, file_fault, folders, read_manifest
+from mltrainer.checkpointing.manifest import START_FOLDER, faults, file_fault, folders, read_manifest, step_of
 from mltrainer.errors import GateError, InputError
 from mltrainer.workspace import PHASES, Project
 
@@ -139,7 +139,27 @@ def _parents(rows: Iterable[Any]) -> Iterable[str]:
 
 
 def protected_steps(project: Project, run: str) -> set[int]:
-    """Return the steps of a run's checkpoints to which a phase's record refers: they are never deleted."""
-    paths = set().union(*_references(project).values())
+    """Return the steps of a run's checkpoints that are never deleted: a phase's record, a fork or an export names them."""
+    paths = set().union(*_references(project).values(), _exported(project))
     found = folders(project.runs_dir / run / "checkpoints")
-    return {int(path.name.removeprefix("step-")) for path in found if project.relative(path) in paths}
+    named = {path for path in found if project.relative(path) in paths}
+    return {step for path in named if (step := step_of(path)) is not None} | _forked(project, run)
+
+
+def _exported(project: Project) -> set[str]:
+    """Return the checkpoints that were exported, each run's last one."""
+    jobs = (_json(path) for path in project.state_dir.glob("exports/*/job.json"))
+    return {str(job["checkpoint"]) for job in jobs if isinstance(job, dict) and "checkpoint" in job}
+
+
+def _forked(project: Project, run: str) -> set[int]:
+    """Return the steps of a run at which other runs begin."""
+    starts = [path for folder in project.runs_dir.glob(f"*/{START_FOLDER}") for path in folders(folder)]
+    return {int(manifest["step"]) for manifest in map(_manifest, starts) if manifest.get("run") == run}
+
+
+def _manifest(folder: Path) -> Row:
+    try:
+        return read_manifest(folder)
+    except GateError:
+        return {}

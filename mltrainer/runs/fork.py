@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.manifest import faults, folders, newest_intact, read_manifest
+from mltrainer.checkpointing.manifest import START_FOLDER, faults, folders, newest_intact, read_manifest
 from mltrainer.configs.loading import apply, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
@@ -20,8 +20,6 @@ from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE, contract_changes,
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
-
-START_FOLDER = "start"
 
 
 def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ...]) -> dict[str, Any]:

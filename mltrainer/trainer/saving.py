@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -41,10 +41,20 @@ class Checkpoints:
         plan: Where each step lies.
         contract: What the run's bits are a function of; recorded in each manifest, compared on resume.
         run: The run's id.
+        protected: Steps whose checkpoints are never deleted, because something names them.
     """
 
-    def __init__(self, folder: Path, config: TrainingConfig, plan: Plan, contract: dict[str, Any], run: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: TrainingConfig,
+        plan: Plan,
+        contract: dict[str, Any],
+        run: str,
+        protected: Collection[int] = (),
+    ) -> None:
         self.folder, self.config, self.plan, self.contract, self.run = folder, config, plan, contract, run
+        self._protected = frozenset(protected)
         self._writer = Writer()
         self._held: _Pending | None = None
 
@@ -90,7 +100,7 @@ class Checkpoints:
 
     def _tidy(self) -> None:
         """Delete what the policy does not keep; runs in the writer's thread, after each save."""
-        for step in to_delete(list(self._existing()), self.config.metric.mode, self.config.checkpoint, ()):
+        for step in to_delete(list(self._existing()), self.config.metric.mode, self.config.checkpoint, self._protected):
             discard(self.path(step))
 
     def __enter__(self) -> Checkpoints:

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from mltrainer.checkpointing.format import load
-from mltrainer.checkpointing.manifest import folders
+from mltrainer.checkpointing.manifest import START_FOLDER, folders
+from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
@@ -36,11 +37,10 @@ from mltrainer.trainer.saving import Checkpoints
 from mltrainer.trainer.stages import Outcome, Sinks, Trainer
 from mltrainer.trainer.tracing import Tracer
 from mltrainer.trainer.updates.gradients import clipped_above
-from mltrainer.workspace import machine_faults, plain, read_json, write_json
+from mltrainer.workspace import Project, machine_faults, plain, read_json, write_json
 
 EVENTS_FILE = "events.jsonl"
 INITIAL_FILE = "initial.json"
-START_FOLDER = "start"  # holds the one checkpoint that a fork begins with
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 REHEARSAL_SAMPLES = 512
 
@@ -97,7 +97,9 @@ class Session:
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, max_steps, stops)
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, self.job["run"])
+        run = self.job["run"]
+        protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected)
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
         self._rehearse_evaluation()

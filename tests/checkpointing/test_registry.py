@@ -121,6 +121,15 @@ def test_what_a_phase_refers_to_is_protected(project: Project) -> None:
     assert protected_steps(project, OTHER) == set()
 
 
+def test_what_an_export_or_a_fork_names_is_protected(project: Project) -> None:
+    exported = project.runs_dir / OTHER / "checkpoints" / "step-00000010"
+    write_json(project.state_dir / "exports" / OTHER / "job.json", {"checkpoint": project.relative(exported)})
+    begun = project.runs_dir / "00000000beef" / "start" / "step-00000020"
+    shutil.copytree(project.runs_dir / RUN / "checkpoints" / begun.name, begun)
+    assert protected_steps(project, OTHER) == {10}
+    assert protected_steps(project, RUN) == {10, 20}
+
+
 def test_listing_and_verifying_need_neither_torch_nor_numpy(project: Project) -> None:
     script = (
         "import json, sys; from pathlib import Path; from mltrainer.workspace import Project;"
