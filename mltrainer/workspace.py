@@ -166,6 +166,11 @@ def read_json(path: Path) -> Any:
 # --- the project --------------------------------------------------------------------------------
 
 
+def phase_folder(phase: str) -> str:
+    """Return where a phase's artifacts lie in a project, and its pages in the handbook: such as `phases/01_planning`."""
+    return f"phases/{PHASES.index(phase) + 1:02d}_{phase}"
+
+
 @dataclass(frozen=True)
 class Project:
     """A project's folder and the places in it.
@@ -193,7 +198,7 @@ class Project:
 
     def phase_dir(self, phase: str) -> Path:
         """Return the folder of a phase's artifacts, such as `phases/01_planning`."""
-        return self.root / "phases" / f"{PHASES.index(phase) + 1:02d}_{phase}"
+        return self.root / phase_folder(phase)
 
     def relative(self, path: Path) -> str:
         """Return a path as it is written in records and messages: relative, with forward slashes."""

@@ -10,7 +10,6 @@ import typer
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group, one_of, open_project, path_name
 from mltrainer.cli.output import emit
 from mltrainer.configs.templates import ExportFormat
-from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.runs.find import find_run
@@ -79,12 +78,9 @@ def export(
 
     Without RUN: the newest phase's run. Exit 4 when a format disagrees with the trained model.
     """
-    from mltrainer.runs.exports import export_run
-    from mltrainer.runs.launcher import tools_of
+    from mltrainer.project.front import Project
 
-    project = open_project(folder)
-    with Progress() as progress:
-        rows = export_run(tools_of(project, progress), find_run(project, run), tuple(formats or ()), out, trained=trained)
+    rows = Project(folder).export(run, to=out, formats=formats or (), trained=trained)
     shown = [[r["format"], r["state"], number(r.get("max_difference")), r["file"] or "", r["reason"] or ""] for r in rows]
     print(table(shown, ["format", "state", "largest difference", "file", ""]))
     return 0 if all(r["agrees"] for r in rows if r["state"] == "written") and not any(r["state"] == "failed" for r in rows) else 4

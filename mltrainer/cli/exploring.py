@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from mltrainer.cli.common import AsJson, Assignments, Folder, group, open_project
+from mltrainer.cli.common import AsJson, Assignments, Folder, group
 from mltrainer.cli.output import emit, printable
-from mltrainer.follow.progress import Progress
-from mltrainer.runs.launcher import Tools, tools_of
-from mltrainer.workspace import Project
+from mltrainer.project.exploring import FIRST_SIZE, HIGH, LOW, RATE_STEPS, TIMED_STEPS
+from mltrainer.project.front import Project
+from mltrainer.reports.exploring import profile_text, rate_text, size_text
 
 SMALLEST, LARGEST = 1e-30, 1e6  # learning rates; of smaller ones the ratio is no finite number
 
@@ -21,13 +20,13 @@ app = group()
 @app.command(name="lr-find", epilog="Example: mltrainer lr-find --set optimizer.name=sgd")
 def lr_find(
     assignments: Assignments = None,
-    steps: Annotated[int, typer.Option(min=10, metavar="N", help="How many; many more suggest less.")] = 100,
+    steps: Annotated[int, typer.Option(min=10, metavar="N", help="How many; many more suggest less.")] = RATE_STEPS,
     low: Annotated[
         float, typer.Option("--from", min=SMALLEST, max=LARGEST, metavar="RATE", help="The first learning rate.")
-    ] = 1e-7,
+    ] = LOW,
     high: Annotated[
         float, typer.Option("--to", min=SMALLEST, max=LARGEST, metavar="RATE", help="The last learning rate.")
-    ] = 10.0,
+    ] = HIGH,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -35,17 +34,14 @@ def lr_find(
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    from mltrainer.project.exploring import find_rate
-    from mltrainer.reports.exploring import rate_text
-
-    project, changes = open_project(folder), tuple(assignments or ())
-    return _show(project, lambda tools: find_rate(tools, changes, steps, low, high), rate_text, as_json)
+    found = Project(folder).lr_find(set=assignments, steps=steps, low=low, high=high)
+    return _show(found, rate_text(found), as_json)
 
 
 @app.command(name="batch-size", epilog="Example: mltrainer batch-size --from 64")
 def batch_size(
     assignments: Assignments = None,
-    first: Annotated[int, typer.Option("--from", min=1, metavar="N", help="The first batch size.")] = 8,
+    first: Annotated[int, typer.Option("--from", min=1, metavar="N", help="The first batch size.")] = FIRST_SIZE,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -53,17 +49,14 @@ def batch_size(
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    from mltrainer.project.exploring import find_batch_size
-    from mltrainer.reports.exploring import size_text
-
-    project, changes = open_project(folder), tuple(assignments or ())
-    return _show(project, lambda tools: find_batch_size(tools, changes, first), size_text, as_json)
+    found = Project(folder).batch_size(set=assignments, first=first)
+    return _show(found, size_text(found), as_json)
 
 
 @app.command(epilog="Example: mltrainer profile --steps 50")
 def profile(
     assignments: Assignments = None,
-    steps: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many steps to time.")] = 20,
+    steps: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many steps to time.")] = TIMED_STEPS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -71,17 +64,10 @@ def profile(
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    from mltrainer.project.exploring import profile as profile_project
-    from mltrainer.reports.exploring import profile_text
-
-    project, changes = open_project(folder), tuple(assignments or ())
-    return _show(project, lambda tools: profile_project(tools, changes, steps), profile_text, as_json)
+    found = Project(folder).profile(set=assignments, steps=steps)
+    return _show(found, profile_text(found), as_json)
 
 
-def _show(
-    project: Project, explore: Callable[[Tools], dict[str, Any]], text: Callable[[dict[str, Any]], str], as_json: bool
-) -> int:
-    with Progress() as progress:
-        found = explore(tools_of(project, progress))
-    emit(found) if as_json else print(printable(text(found)))
+def _show(found: dict[str, Any], text: str, as_json: bool) -> int:
+    emit(found) if as_json else print(printable(text))
     return 0

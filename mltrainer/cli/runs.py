@@ -96,15 +96,14 @@ def reproduce(
 
     Without RUN: the newest phase's run.
     """
-    from mltrainer.runs.launcher import tools_of
-    from mltrainer.runs.reproduce import holds, reproduce_elsewhere, reproduce_run
+    from mltrainer.project.front import Project
+    from mltrainer.runs.reproduce import holds, reproduce_elsewhere
 
-    project = open_project(folder)
-    with Progress() as progress:
-        name = find_run(project, run)
-        if environment:
-            return reproduce_elsewhere(project, name, progress, steps, as_json=as_json)
-        found = reproduce_run(tools_of(project, progress), name, steps)
+    if environment:
+        project = open_project(folder)
+        with Progress() as progress:
+            return reproduce_elsewhere(project, find_run(project, run), progress, steps, as_json=as_json)
+    found = Project(folder).reproduce(run, steps=steps)
     emit(found) if as_json else print(printable(_verdict(found)))
     return 0 if holds(found) else 5
 

@@ -160,8 +160,10 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     return key.strip(), yaml.parse(text, f"--set {key}").value
 
 
-def as_assignments(changes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return changes by dotted key as they are typed after `--set`: `KEY=VALUE`."""
+def as_assignments(changes: Mapping[str, Any] | Sequence[str] | None) -> tuple[str, ...]:
+    """Return changes by dotted key as they are typed after `--set`, `KEY=VALUE`; those that are typed already stay."""
+    if not isinstance(changes, Mapping):
+        return tuple(changes or ())
     return tuple(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items())
 
 

@@ -12,7 +12,7 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, flatten, validate
 from mltrainer.errors import InputError
-from mltrainer.workspace import PHASES, PhaseName, digest
+from mltrainer.workspace import PhaseName, digest, phase_folder
 
 Number = float | int
 
@@ -118,7 +118,7 @@ def _read(model: type[Any_Page], path: str, project: Path | None) -> Any_Page:
 
 def page_path(phase: str) -> str:
     """Return the path of a phase's page in the handbook."""
-    return f"phases/{PHASES.index(phase) + 1:02d}_{phase}/workflow.md"
+    return f"{phase_folder(phase)}/workflow.md"
 
 
 def shipped_page(phase: str) -> PhasePage:

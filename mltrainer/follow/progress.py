@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 from mltrainer.reports.values import duration
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from mltrainer.follow.bar import Bar
 
 Event = dict[str, Any]
+Tell = Callable[[Event], None]
 
 
 class Progress:
@@ -89,6 +91,11 @@ class Progress:
 def _tell(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def shown(tell: Tell | None) -> AbstractContextManager[Tell]:
+    """Return what takes events in a block: a function that was given, or progress on standard error."""
+    return Progress() if tell is None else nullcontext(tell)
 
 
 def progress_parts(state: Event) -> list[str]:

@@ -30,13 +30,14 @@ from mltrainer.workspace import LOCK_FILE, Project, digest, locked, write_atomic
 EXPLORER = "training_explorer"
 RESULT_FILE = "result.json"
 TRACE_FILE = "trace.json"
+RATE_STEPS, LOW, HIGH, FIRST_SIZE, TIMED_STEPS = 100, 1e-7, 10.0, 8, 20  # unless asked otherwise
 NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 KEEP_SECRETS = "keep it in an environment variable that your code reads"
 
 Found = dict[str, Any]
 
 
-def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int, low: float, high: float) -> Found:
+def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int = RATE_STEPS, low: float = LOW, high: float = HIGH) -> Found:
     """Return the range test's curve, the learning rate that it suggests, or None, and why.
 
     Raises:
@@ -54,7 +55,7 @@ def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int, low: float
         return exploration.kept({**found, "figure": tools.project.relative(exploration.folder / figure.file)})
 
 
-def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int) -> Found:
+def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIRST_SIZE) -> Found:
     """Return what each batch size measured, the largest that fits, the one to take, or None, and why."""
     rows: list[Found] = []
 
@@ -78,7 +79,7 @@ def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int) -> F
         return exploration.kept({**answer, "sizes": rows, "largest": largest, "present": present, **suggested})
 
 
-def profile(tools: Tools, assignments: tuple[str, ...], steps: int) -> Found:
+def profile(tools: Tools, assignments: tuple[str, ...], steps: int = TIMED_STEPS) -> Found:
     """Return where the time of a step goes, the most expensive operators, and the file of the trace."""
     with _exploring(tools, "profile", assignments) as exploration:
         answer = exploration.ask({"steps": steps})

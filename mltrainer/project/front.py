@@ -1,18 +1,21 @@
 """The front door for programs and notebooks: a project with what the command line does, as plain calls that return values.
 
-`Project` here is what `import mltrainer` shows. `mltrainer.workspace.Project` is only the places in its folder, which the
-engine hands around; in this module it is called `Places`.
+`Project` here is what `import mltrainer` shows; `mltrainer.workspace.Project`, which the engine hands around, is only the places
+in its folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.loading import as_assignments
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import derive, next_command
 from mltrainer.project import engine, exploring
@@ -20,11 +23,13 @@ from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
+from mltrainer.runs.exports import export_run
 from mltrainer.runs.find import config_of, describe_run, find_run, result_of, run_ids
+from mltrainer.runs.fork import fork as fork_run
 from mltrainer.runs.launcher import Tell, Tools, tools_of
 from mltrainer.runs.models import best_model, final_model
 from mltrainer.runs.reproduce import reproduce_run
-from mltrainer.workspace import find_project
+from mltrainer.workspace import PHASES, find_project
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,15 +38,16 @@ if TYPE_CHECKING:
 
 FINAL_MODEL = "final_model"
 
-Changes = Mapping[str, Any]
-
-
-def _quiet(_event: dict[str, Any]) -> None:
-    """Say nothing."""
+Changes = Mapping[str, Any] | Sequence[str]
+Found = dict[str, Any]
 
 
 class Project:
     """A project: its phases, gates, runs and records.
+
+    Progress shows on standard error, as on the command line; a method that takes `tell` calls it with each event in place of
+    that: "phase", "note", "progress", "row" (an evaluation), "trial". Changes of the config, `set`, are given by dotted name,
+    `{"optimizer.lr": 3e-4, "model.hidden": [256, 256]}`, or as they are typed, `["optimizer.lr=3e-4"]`.
 
     Args:
         folder: The folder that holds `mltrainer.yaml`, or one below it; by default the current one.
@@ -110,7 +116,7 @@ class Project:
 
         Args:
             until: Stop after this phase.
-            tell: Called with each event: "phase", "note", "progress", "row", "trial".
+            tell: Takes the events.
 
         Returns:
             The gates of the phases that ran; the last one may not hold.
@@ -118,21 +124,25 @@ class Project:
         Raises:
             MltrainerError: A phase was refused, failed or was stopped.
         """
-        return Gates(engine.walk(self._tools(tell), until))
+        last = None if until is None else _known(until)
+        with self._tools(tell) as tools:
+            return Gates(engine.walk(tools, last))
 
     def phase(self, name: str, *, set: Changes | None = None, tell: Tell | None = None) -> Gate:
         """Run one phase and return its gate, recomputed from what was written.
 
         Args:
             name: planning, baseline, diagnostics, optimization or finalization.
-            set: Config changes by dotted name: `{"optimizer.lr": 3e-4, "model.hidden": [256, 256]}`.
-            tell: Called with each event.
+            set: Changes of the config.
+            tell: Takes the events.
 
         Raises:
+            InputError: There is no such phase or key.
             GateError: The gate before it does not hold; the item and the mending command are named.
             MltrainerError: The phase failed or was stopped.
         """
-        return engine.run_phase(self._tools(tell), name, as_assignments(set or {}))
+        with self._tools(tell) as tools:
+            return engine.run_phase(tools, _known(name), as_assignments(set))
 
     def waive(self, phase: str, item: str, reason: str) -> Gate:
         """Record a waiver of a failing item under your git identity, and return the gate.
@@ -140,7 +150,7 @@ class Project:
         Raises:
             InputError: There is no such item, it may not be waived, or it does not fail.
         """
-        return engine.waive(self._places, phase, item, reason, identity(self.folder))
+        return engine.waive(self._places, _known(phase), item, reason, identity(self.folder))
 
     # --- runs and records ---
 
@@ -159,9 +169,6 @@ class Project:
         """
         return self._run(find_run(self._places, run))
 
-    def _tools(self, tell: Tell | None) -> Tools:
-        return tools_of(self._places, tell or _quiet)
-
     def _run(self, name: str) -> Run:
         result = result_of(self._places, name) or {}
         return Run(name, describe_run(self._places, name), result, config_of(self._places, name), self._places)
@@ -170,21 +177,89 @@ class Project:
         """Return what each phase measured, by phase; a phase that has not run is not in it."""
         return read_records(self._places)
 
-    def reproduce(self, run: str | None = None, *, steps: int | None = None, tell: Tell | None = None) -> dict[str, Any]:
+    def reproduce(self, run: str | None = None, *, steps: int | None = None, tell: Tell | None = None) -> Found:
         """Train a run again in a fresh process and return the comparison, as `mltrainer reproduce --json` prints it.
 
         Args:
             run: As in `load_run`.
             steps: Compare only the first so many steps.
-            tell: Called with each event.
+            tell: Takes the events.
         """
-        return reproduce_run(self._tools(tell), find_run(self._places, run), steps)
+        with self._tools(tell) as tools:
+            return reproduce_run(tools, find_run(self._places, run), steps)
+
+    def fork(self, run: str, *, step: int | None = None, set: Changes | None = None, tell: Tell | None = None) -> Run:
+        """Train a new run from another run's checkpoint and return it; no gate takes it for evidence.
+
+        Args:
+            run: As in `load_run`.
+            step: The step of the checkpoint; by default the newest intact one.
+            set: Changes of the other run's config.
+            tell: Takes the events.
+        """
+        with self._tools(tell) as tools:
+            return self._run(fork_run(tools, find_run(self._places, run), step, as_assignments(set))["run"])
+
+    def export(
+        self,
+        run: str | None = None,
+        *,
+        to: str | Path,
+        formats: Sequence[str] = (),
+        trained: bool = False,
+        tell: Tell | None = None,
+    ) -> list[Found]:
+        """Export a run's best checkpoint, each format compared with the trained model, and return one row for each.
+
+        Args:
+            run: As in `load_run`.
+            to: The folder to write.
+            formats: safetensors, onnx, torch_export, torchscript; by default those of the production template.
+            trained: The trained weights, where averaged ones are delivered.
+            tell: Takes the events.
+        """
+        with self._tools(tell) as tools:
+            return export_run(tools, find_run(self._places, run), tuple(formats), Path(to), trained=trained)
 
     # --- exploring ---
 
+    def lr_find(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
+        """Find a learning rate on a copy, as `mltrainer lr-find --json` prints it; nothing of the project changes.
+
+        Args:
+            set: Changes of the config.
+            tell: Takes the events.
+            **asked: `steps`, `low` and `high`, as `mltrainer.project.exploring.find_rate` takes them.
+        """
+        with self._tools(tell) as tools:
+            return exploring.find_rate(tools, as_assignments(set), **asked)
+
+    def batch_size(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
+        """Find a batch size on a copy, as `mltrainer batch-size --json` prints it; nothing of the project changes.
+
+        Args:
+            set: Changes of the config.
+            tell: Takes the events.
+            **asked: `first`, as `mltrainer.project.exploring.find_batch_size` takes it.
+        """
+        with self._tools(tell) as tools:
+            return exploring.find_batch_size(tools, as_assignments(set), **asked)
+
+    def profile(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
+        """Show where a step's time goes, as `mltrainer profile --json` prints it; nothing of the project changes.
+
+        Args:
+            set: Changes of the config.
+            tell: Takes the events.
+            **asked: `steps`, as `mltrainer.project.exploring.profile` takes it.
+        """
+        with self._tools(tell) as tools:
+            return exploring.profile(tools, as_assignments(set), **asked)
+
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""
-        return exploring.present_config(self._tools(None), as_assignments(set or {}))
+        with self._tools(None) as tools:
+            return exploring.present_config(tools, as_assignments(set))
 
     def fit(self, *, set: Changes | None = None, tell: Tell | None = None) -> Fit:
         """Train the present config at once in this process, to explore; see `mltrainer.fit`.
@@ -194,6 +269,25 @@ class Project:
         from mltrainer.trainer.fitting import train
 
         return train(self.config(set=set), self.folder, tell=tell)
+
+    @contextlib.contextmanager
+    def _tools(self, tell: Tell | None) -> Iterator[Tools]:
+        """Yield the project's tools; without `tell` their progress is shown meanwhile."""
+        with shown(tell) as taker:
+            yield tools_of(self._places, taker)
+
+
+def _known(phase: str) -> str:
+    """Return a phase's name.
+
+    Raises:
+        InputError: There is no such phase; with the nearest name.
+    """
+    if phase in PHASES:
+        return phase
+    close = difflib.get_close_matches(phase, PHASES, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(PHASES)}"
+    raise InputError(f"there is no phase {phase!r}; {hint}")
 
 
 def load_run(project: str | Path | Project, run: str | None = None) -> Run:

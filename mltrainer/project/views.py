@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import PhaseState
 from mltrainer.reports import notebook
@@ -52,9 +53,12 @@ class Gates(tuple[Gate, ...]):
 
     def __getitem__(self, key: Any) -> Any:
         """Return a gate by its place or its phase's name."""
-        if isinstance(key, str):
-            return next(gate for gate in self if gate.phase == key)
-        return super().__getitem__(key)
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        found = {gate.phase: gate for gate in self}
+        if key not in found:
+            raise InputError(f"there is no gate {key!r} here; there are {', '.join(found) or 'none'}")
+        return found[key]
 
     def _repr_markdown_(self) -> str:
         return "\n".join(gate._repr_markdown_() for gate in self)

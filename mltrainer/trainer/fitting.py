@@ -10,7 +10,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from mltrainer.configs.loading import assign, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import baseline_template, overlay
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.follow.progress import Tell, shown
 from mltrainer.reports import notebook
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.task import Task
@@ -32,8 +33,6 @@ from mltrainer.trainer.stopping import best_row
 
 NAME = "exploration"
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS has no deterministic form (PyTorch's notes on randomness)
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def fit(
         task: A task of one's own, also of a class that was written in a notebook; or what stands under `task` in
             `mltrainer.yaml`, such as `{"kind": "image_classification"}`.
         set: Changes by dotted name, as after `--set`: `{"optimizer.lr": 3e-4}`.
-        tell: Called with each event: "progress", "row" (an evaluation), "note".
+        tell: Takes the events in place of the progress that is shown: "progress", "row" (an evaluation), "note".
         **keys: Keys of `mltrainer.yaml` and `training_config.yaml` with their values, such as `epochs=5` or
             `metric={"name": "accuracy", "mode": "max"}`. Paths are relative to the current folder.
 
@@ -135,11 +134,11 @@ def train(config: TrainingConfig, root: Path, task: Task | None = None, tell: Te
         config: All that decides the training.
         root: The folder to which the config's paths are relative, and from which its modules are imported.
         task: A task that is made already, in place of the one that the config names.
-        tell: Called with each event.
+        tell: Takes the events; without it, progress shows on standard error.
     """
     started = time.perf_counter()
-    with _alone() as folder:
-        session = Session(_job(config, folder), folder, _Told(tell), lambda: None, root, task)
+    with _alone() as folder, shown(tell) as taker:
+        session = Session(_job(config, folder), folder, _Told(taker), lambda: None, root, task)
         session.prepare()
         outcome = session.train()
         result = build_result(session, outcome, started)
@@ -171,14 +170,13 @@ def _job(config: TrainingConfig, folder: Path) -> dict[str, Any]:
 class _Told(Events):
     """Hands events to a function in this process."""
 
-    def __init__(self, tell: Tell | None) -> None:
+    def __init__(self, tell: Tell) -> None:
         super().__init__(None)
         self._tell = tell
 
     def send(self, event: str, **values: Any) -> None:
         """Hand on one event."""
-        if self._tell is not None:
-            self._tell({"event": event, **values})
+        self._tell({"event": event, **values})
 
 
 def _take_best(session: Session) -> None:

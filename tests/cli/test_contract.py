@@ -292,7 +292,7 @@ def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(
     project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {"format": "torchscript", "file": "model.pt", "state": "failed", "reason": "ValueError: no such thing", "agrees": None}
-    monkeypatch.setattr("mltrainer.runs.exports.export_run", lambda *_, **__: [row])
+    monkeypatch.setattr("mltrainer.project.front.export_run", lambda *_, **__: [row])
     said = cli("checkpoints", "export", "baseline", "--project", project.root)
     assert said.code == 4
     assert "failed" in said.out

@@ -88,6 +88,47 @@ def test_changes_reach_a_phase_as_typed_ones(kept: Path, monkeypatch: pytest.Mon
     assert asked == [("planning", ("optimizer.lr=1e-07", "model.hidden=[8, 8]", "clip=null"))]
 
 
+@pytest.mark.parametrize(
+    "ask", [lambda p: p.phase("baselin"), lambda p: p.run("baselin"), lambda p: p.waive("baselin", "x", "y")]
+)
+def test_a_misspelled_phase_is_answered_with_the_nearest(kept: Path, ask: Any) -> None:
+    with pytest.raises(InputError, match="did you mean 'baseline'"):
+        ask(mltrainer.Project(kept))
+
+
+def test_a_gate_that_there_is_not_is_told(kept: Path) -> None:
+    with pytest.raises(InputError, match="there are planning, baseline"):
+        mltrainer.Project(kept).gates()["tuning"]
+
+
+def test_events_are_shown_or_told(kept: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(engine, "walk", lambda tools, _until: tools.note("epoch 3 of 4") or [])
+    told: list[Any] = []
+    mltrainer.Project(kept).run(tell=told.append)
+    assert (told, capfd.readouterr().err) == ([{"event": "note", "text": "epoch 3 of 4"}], "")
+    mltrainer.Project(kept).run()
+    assert "epoch 3 of 4" in capfd.readouterr().err
+
+
+def test_exploring_and_forking_ask_what_the_commands_ask(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(exploring, "find_rate", lambda _tools, *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(exploring, "find_batch_size", lambda _tools, *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(front, "fork_run", lambda _tools, *given: asked.append(given) or {"run": given[0]})
+    monkeypatch.setattr(front, "export_run", lambda _tools, *given, **named: asked.append((given, named)))
+    project, baseline = mltrainer.Project(kept), mltrainer.load_run(kept, "baseline").id
+    project.lr_find(set={"batch_size": 32}, steps=20)
+    project.batch_size(first=4)
+    assert project.fork("baseline", step=120, set={"epochs": 9}).id == baseline
+    project.export("baseline", to="out", formats=["onnx"])
+    assert asked == [
+        ((("batch_size=32",),), {"steps": 20}),
+        (((),), {"first": 4}),
+        (baseline, 120, ("epochs=9",)),
+        ((baseline, ("onnx",), Path("out")), {"trained": False}),
+    ]
+
+
 def test_the_config_is_that_which_planning_would_write(kept: Path) -> None:
     config = mltrainer.Project(kept).config(set={"optimizer.lr": 1e-7, "task": {"kind": "image_classification"}})
     assert config.optimizer.lr == 1e-7
