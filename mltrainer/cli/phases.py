@@ -10,6 +10,7 @@ import typer
 from mltrainer.cli.common import Assignments, Folder, Phase, group, one_of
 from mltrainer.cli.gates import describe
 from mltrainer.gates.gate import Gate
+from mltrainer.gates.machine import advice
 from mltrainer.project.front import Project
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
@@ -35,7 +36,17 @@ def run(
         print(_line(gate))
     if gates and not gates[-1].holds:
         print(describe(gates[-1]))
-    return _conclude(project, gates)
+        return 4
+    return _asked(project, until) or _conclude(project, gates)
+
+
+def _asked(project: Project, until: str | None) -> int:
+    """Say what a person must decide before the walk can go on, and return 4; 0 where nothing asks, or it is not reached."""
+    found = advice(project.status().phases)
+    if found is None or not found.asks or (until is not None and PHASES.index(found.phase) > PHASES.index(until)):
+        return 0
+    print(f"stopped, because a person must decide\nnext: {found.why}")
+    return 4
 
 
 def _line(gate: Gate) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from typing import Annotated, Any
 
 import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group, open_project
 from mltrainer.cli.output import emit, printable
+from mltrainer.diagnostics.rules import as_typed
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
@@ -30,7 +29,8 @@ def list_(folder: Folder = None, as_json: AsJson = False) -> int:
         emit({"runs": rows})
         return 0
     shown = [[r["id"], r["phase"], r["state"], str(r["steps"]), _metrics(r["metrics"])] for r in rows]
-    print(table(shown, ["run", "phase", "state", "steps", "metrics"]) if shown else "no runs yet; next: mltrainer run")
+    heads = ["run", "phase", "state", "steps", "metrics on validation"]
+    print(table(shown, heads) if shown else "no runs yet; next: mltrainer run")
     return 0
 
 
@@ -46,7 +46,7 @@ def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
     if as_json:
         emit(row)
         return 0
-    flat = {**row, "metrics": _metrics(row["metrics"])}
+    flat = {**row, "metrics": f"{_metrics(row['metrics'])} (on validation)"}
     print(table([[key, str(value)] for key, value in flat.items()], ["", ""]))
     return 0
 
@@ -156,14 +156,8 @@ def diagnose(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False)
     for row in (r for r in rows if r["state"] == "fired"):
         print(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
         for change in row["changes"]:
-            print(f"  {change['why']}: mltrainer phase run planning {_assignments(change['set'])}")
+            print(f"  {change['why']}: mltrainer phase run planning {as_typed(change['set'])}")
     return 0
-
-
-def _assignments(changes: dict[str, Any]) -> str:
-    """Return config changes as they are typed in a shell."""
-    values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
-    return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 
 
 @app.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")

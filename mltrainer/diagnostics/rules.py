@@ -5,7 +5,9 @@ Pure but for the handbook's pages, which hold every threshold.
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -176,18 +178,32 @@ def _gradients(found: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
 # --- acceptance and recommendation ----------------------------------------------------------------
 
 
-def acceptance_rows(acceptance: Mapping[str, str], metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+def acceptance_rows(
+    acceptance: Mapping[str, str],
+    metrics: Mapping[str, Any],
+    split: str = "validation",
+    bounds: Mapping[str, Sequence[float]] | None = None,
+) -> list[dict[str, Any]]:
     """Compare metrics with the criteria of a config.
 
     Args:
         acceptance: Criterion by metric, such as `{"accuracy": ">= 0.95"}`.
-        metrics: Measured values by name.
+        metrics: Measured values by name; those of the training split begin with `train_`.
+        split: Where the others were measured.
+        bounds: The lower and upper end of a metric's interval, where one was measured.
 
     Returns:
         One row per criterion; a metric that was not measured has value None and is not met.
     """
     return [
-        {"metric": name, "criterion": criterion, "value": metrics.get(name), "met": meets(number(metrics.get(name)), criterion)}
+        {
+            "metric": name,
+            "split": "training" if name.startswith("train_") else split,
+            "criterion": criterion,
+            "value": metrics.get(name),
+            "interval": list((bounds or {}).get(name, ())) or None,
+            "met": meets(number(metrics.get(name)), criterion),
+        }
         for name, criterion in acceptance.items()
     ]
 
@@ -227,6 +243,7 @@ def _faults(rows: Sequence[Mapping[str, Any]], assessment: Mapping[str, str]) ->
 
 def _acceptance_reason(row: Mapping[str, Any]) -> str:
     value = "was not measured" if row["value"] is None else f"is {text(number(row['value']))}"
+    value += f" on {row.get('split', 'validation')}"
     return f"{row['metric']} {value}, {'as' if row['met'] else 'not as'} required ({row['criterion']})."
 
 
@@ -245,6 +262,18 @@ def suggested_changes(rows: Sequence[Mapping[str, Any]], config: Mapping[str, An
         config does not have, that it already follows, or whose place another key has taken.
     """
     return [change for row in rows if row["state"] == "fired" for change in _changes(row, config)]
+
+
+def changes_to_try(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return `suggested_changes`, those of critical findings first, each with the `page` that explains it."""
+    by_severity = sorted(rows, key=lambda row: row["severity"] != "critical")
+    return [{**change, "page": row["page"]} for row in by_severity for change in suggested_changes([row], config)]
+
+
+def as_typed(changes: Mapping[str, Any]) -> str:
+    """Return config changes as they are typed in a shell: `--set KEY=VALUE` for each."""
+    values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
+    return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[DiagnosticRow]:

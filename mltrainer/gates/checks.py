@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config, meets
+from mltrainer.diagnostics.rules import as_typed
 from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.workspace import digest
@@ -45,6 +46,7 @@ RUN_DIAGNOSTICS = "mltrainer phase run diagnostics"
 RUN_OPTIMIZATION = "mltrainer phase run optimization"
 SEARCH_MORE = f"widen the space or raise the trials in configs/tuning_template.yaml, then {RUN_OPTIMIZATION}"
 RUN_FINALIZATION = "mltrainer phase run finalization"
+NEW_TEST_SPLIT = "bring new data for a test split, then mltrainer run"
 
 
 # --- planning -----------------------------------------------------------------------------------
@@ -188,9 +190,15 @@ def finished(record: Evidence, _settings: Settings) -> Outcome:
     recorded = run["chain"]["entries"] >= run["steps"] > 0
     holds = run["state"] == "finished" and run["stop_reason"] in ("epochs", "early_stopping") and complete and recorded
     found = {"state": run["state"], "stop_reason": run["stop_reason"], "steps": run["steps"], "epochs": run["epochs"]}
-    return _when(
-        holds, found, f"read the log in .mltrainer/runs/{run['id']}/, mend the cause, then mltrainer phase run {record['phase']}"
-    )
+    log = f"read the log in .mltrainer/runs/{run['id']}/, mend the cause, then mltrainer phase run {record['phase']}"
+    return _when(holds, {**found, **_finding(record)}, _change_to_try(record) or log)
+
+
+def _finding(record: Evidence) -> dict[str, Any]:
+    """Return the page and the reason of each diagnostic that fired on a run that did not end well."""
+    fired = (row for row in record["evidence"].get("diagnostics", []) if row["state"] == "fired")
+    failed = record["evidence"]["run"]["state"] == "failed"
+    return {row["id"]: f"{row['reason']} (mltrainer guide {row['page'].removesuffix('.md')})" for row in fired} if failed else {}
 
 
 def losses_finite(record: Evidence, _settings: Settings) -> Outcome:
@@ -208,7 +216,7 @@ def losses_finite(record: Evidence, _settings: Settings) -> Outcome:
     found = {"values": len(values), "not_finite": bad, "first": run["nonfinite"]}
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
-    return _when(holds, found, "mltrainer guide diagnostics/nan_loss")
+    return _when(holds, found, _change_to_try(record) or "mltrainer guide diagnostics/nan_loss")
 
 
 def checkpoints_verified(record: Evidence, _settings: Settings) -> Outcome:
@@ -261,14 +269,16 @@ def curves_analysed(record: Evidence, settings: Settings) -> Outcome:
 def fit_assessed(record: Evidence, _settings: Settings) -> Outcome:
     """Over- and underfitting were judged from the measured curves."""
     fit = record["evidence"]["assessment"]["fit"]
-    return _when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, RUN_DIAGNOSTICS)
+    mend = "evaluate more often or train longer, then " + RUN_PLANNING
+    return _when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, mend)
 
 
 def gradients_checked(record: Evidence, _settings: Settings) -> Outcome:
     """Gradient norms of every layer were recorded and judged."""
     health = record["evidence"]["assessment"]["gradients"]
     layers = len(record["evidence"]["run"]["layers"])
-    return _when(health in ("healthy", "exploding", "vanishing"), {"gradients": health, "layers": layers}, RUN_DIAGNOSTICS)
+    mend = "give the model a weight that is trained, then " + RUN_PLANNING
+    return _when(health in ("healthy", "exploding", "vanishing"), {"gradients": health, "layers": layers}, mend)
 
 
 def triggers_evaluated(record: Evidence, _settings: Settings) -> Outcome:
@@ -277,14 +287,15 @@ def triggers_evaluated(record: Evidence, _settings: Settings) -> Outcome:
     states = {row["id"]: row["state"] for row in rows if row["reason"]}
     missing = [name for name in record["evidence"]["expected_diagnostics"] if name not in states]
     fired = sorted(name for name, state in states.items() if state == "fired")
-    return _when(bool(rows) and not missing, {"evaluated": len(states), "fired": fired, "missing": missing}, RUN_DIAGNOSTICS)
+    mend = f"mend your own page of the diagnostic that is missing, then {RUN_DIAGNOSTICS}"
+    return _when(bool(rows) and not missing, {"evaluated": len(states), "fired": fired, "missing": missing}, mend)
 
 
 def recommendation_given(record: Evidence, _settings: Settings) -> Outcome:
     """The recommendation is to deploy or to optimize; `debug` sends the project back to planning."""
     recommendation = record["evidence"]["recommendation"]
     found = {"recommendation": recommendation, "reasons": record["evidence"]["reasons"]}
-    mend = "mend what the report names (mltrainer diagnose), then " + RUN_PLANNING
+    mend = _change_to_try(record) or "mend what the report names (mltrainer diagnose), then " + RUN_PLANNING
     return _when(recommendation in ("deploy", "optimize"), found, mend)
 
 
@@ -325,7 +336,8 @@ def best_config_identified(record: Evidence, _settings: Settings) -> Outcome:
     best = max(ranked, key=lambda t: (sign * t["value"], -t["nr"]), default=None)
     holds = best is not None and best["nr"] == evidence["best"] and evidence["replay"]["identical"] is True
     found = {"best": evidence["best"], "value": best["value"] if best else None, "replayed": evidence["replay"]["identical"]}
-    return _when(holds, found, RUN_OPTIMIZATION)
+    run = evidence["replay"].get("run")
+    return _when(holds, found, f"mltrainer reproduce {run}" if run else SEARCH_MORE)
 
 
 def improvement_validated(record: Evidence, settings: Settings) -> Outcome:
@@ -343,7 +355,8 @@ def improvement_validated(record: Evidence, settings: Settings) -> Outcome:
         "seeds": len(differences),
         "promoted": evidence["promoted"],
     }
-    return _when(holds, found, SEARCH_MORE)
+    more = f"{RUN_OPTIMIZATION} --set trials={2 * evidence['planned_trials']}"
+    return _when(holds, found, more)
 
 
 # --- finalization ---------------------------------------------------------------------------------
@@ -363,7 +376,8 @@ def exports_agree(record: Evidence, settings: Settings) -> Outcome:
     absent = [row["format"] for row in rows if row["state"] == "not_available"]
     holds = bool(written) and not bad and not failed
     found = {"agree": [r["format"] for r in written if r["format"] not in bad], "disagree": bad + failed, "not_available": absent}
-    return _when(holds, found, RUN_FINALIZATION)
+    mend = f"mend the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
+    return _when(holds, found, mend)
 
 
 def documentation_written(record: Evidence, settings: Settings) -> Outcome:
@@ -387,29 +401,80 @@ def reproduction_verified(record: Evidence, _settings: Settings) -> Outcome:
     return _when(holds, found, f"mltrainer reproduce {run['id']}")
 
 
+def final_run_diagnosed(record: Evidence, _settings: Settings) -> Outcome:
+    """Every diagnostic was evaluated on the final run, and none that says that it is faulty fired."""
+    rows = record["evidence"]["diagnostics"]
+    states = {row["id"]: row["state"] for row in rows if row["reason"]}
+    missing = [name for name in record["evidence"]["expected_diagnostics"] if name not in states]
+    fired = sorted(name for name, state in states.items() if state == "fired")
+    critical = [row["id"] for row in rows if row["state"] == "fired" and row["severity"] == "critical"]
+    found = {"evaluated": len(states), "fired": fired, "missing": missing, "fit": record["evidence"]["assessment"]["fit"]}
+    return _when(bool(rows) and not missing and not critical, found, _change_to_try(record) or "mltrainer diagnose finalization")
+
+
+def _change_to_try(record: Evidence) -> str | None:
+    """Return the command that makes the change which a fired diagnostic suggests first; None where none does."""
+    changes = record["evidence"].get("changes", [])
+    phase = "finalization" if record["phase"] == "finalization" else "planning"
+    return f"mltrainer phase run {phase} {as_typed(changes[0]['set'])}" if changes else None
+
+
 def test_opened_once(record: Evidence, settings: Settings) -> Outcome:
-    """The sealed test split was opened for this model alone."""
-    test = record["evidence"]["test"]
-    if test["samples"] == 0:
+    """The sealed test split was opened for this model alone; the same weights measured again are no second opening."""
+    evidence = record["evidence"]
+    test, run = evidence["test"], evidence["run"]
+    if evidence["data"]["splits"]["test"]["samples"] == 0:
         return Outcome("not_applicable", {"rule": "split.test is 0: there is no test split"})
-    run = record["evidence"]["run"]
-    here = (row for row in test["openings"] if row.get("data_sha256") in (None, run["data_sha256"]))
-    models = {row["run"] for row in here}  # one model looked at twice, after a crash, shows nothing new
-    ours = run["id"] in models
+    here = [row for row in test["openings"] if row.get("data_sha256") in (None, run["data_sha256"])]
+    models = {row.get("weights_sha256") or row["run"] for row in here}
+    few = len(models) <= int(settings["max_openings"])
     found = {"openings": len(test["openings"]), "models": len(models), "metrics": test["metrics"]}
-    mend = "set a fresh test split aside, or say why it was opened again"
-    return _when(ours and len(models) <= int(settings["max_openings"]), found, mend)
+    if test["samples"] == 0:
+        found["sealed"] = test["sealed"]
+        rule = {"rule": "a model that misses its criterion on validation leaves the test split sealed", **found}
+        if few and _missed(evidence["config"]["acceptance"], run["metrics"]):
+            return Outcome("not_applicable", rule)
+        return Outcome("fail", found, f"mend what keeps the test split sealed, then {RUN_FINALIZATION}")
+    ours = bool(models & {run["id"], evidence["delivered_sha256"]})
+    return _when(ours and few, found, f"{NEW_TEST_SPLIT}, or say why it was opened again")
 
 
-def acceptance_met(record: Evidence, _settings: Settings) -> Outcome:
-    """The final model's validation metrics meet the acceptance criterion."""
-    criteria = record["evidence"]["config"]["acceptance"]
-    metrics = record["evidence"]["run"]["metrics"]
+def _missed(criteria: Mapping[str, str], metrics: Mapping[str, Any]) -> list[str]:
+    """Return the metrics that do not meet their criterion; one that was not measured meets none."""
+    values = {name: metrics.get(name) for name in criteria}
+    return [name for name, v in values.items() if not (isinstance(v, (int, float)) and meets(v, criteria[name]))]
+
+
+def acceptance_met(record: Evidence, settings: Settings) -> Outcome:
+    """The final model meets the acceptance criterion, on the test split where there is one, else on validation."""
+    evidence = record["evidence"]
+    criteria, test, metrics = evidence["config"]["acceptance"], evidence["test"], evidence["run"]["metrics"]
     if not criteria:
         return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
-    values = {name: metrics.get(name) for name in criteria}
-    holds = all(isinstance(v, (int, float)) and meets(v, criteria[name]) for name, v in values.items())
-    return _when(holds, {"values": values, "criteria": criteria}, f"{SEARCH_MORE}; or plan anew with another model or more data")
+    on_test = "split" in settings and settings["split"] == "test" and evidence["data"]["splits"]["test"]["samples"] > 0
+    of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
+    judged = {**of_training, **test["metrics"]} if on_test and test["samples"] else metrics
+    missed = _missed(criteria, judged)
+    found: dict[str, Any] = {"values": {name: judged.get(name) for name in criteria}, "criteria": criteria}
+    if "split" in settings:
+        found = {"split": "test" if judged is not metrics else "validation", **found}
+    if on_test and not test["samples"]:
+        found["sealed"] = test["sealed"]
+        return Outcome("fail", found, _way_on(evidence) if missed else f"mend what failed beside it, then {RUN_FINALIZATION}")
+    if judged is not metrics:
+        found["interval"] = {name: ends for name, ends in test["intervals"]["bounds"].items() if name in criteria}
+        return _when(not missed, found, f"{NEW_TEST_SPLIT}: this one has been seen, so no search may be judged by it again")
+    return _when(not missed, found, _way_on(evidence))
+
+
+def _way_on(evidence: Evidence) -> str:
+    """Return what to try with a final model that misses on validation; never what was just done."""
+    back = evidence.get("way_back", {"set": {}, "trials": None})
+    if back["set"]:
+        return f"{RUN_FINALIZATION} {as_typed(back['set'])}"
+    if back["trials"]:
+        return f"{RUN_OPTIMIZATION} --set trials={2 * back['trials']}"
+    return "plan anew with another model or more data: mltrainer phase run planning --set KEY=VALUE"
 
 
 def source_committed(record: Evidence, settings: Settings) -> Outcome:
@@ -452,6 +517,7 @@ CHECKS: dict[str, Callable[[Evidence, Settings], Outcome]] = {
         documentation_written,
         reproduction_verified,
         test_opened_once,
+        final_run_diagnosed,
         acceptance_met,
         source_committed,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mltrainer.errors import InputError
@@ -10,6 +11,13 @@ from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
 
 RUNNING_FILE = "running.json"
 SENT_BACK = ("recommendation_given", "source_committed")  # items that nothing but another planning can mend
+DECISIONS = (  # items that fail again until a person changes something, or waives them
+    "recommendation_given",
+    "improvement_validated",
+    "final_run_diagnosed",
+    "test_opened_once",
+    "acceptance_met",
+)
 
 
 @dataclass(frozen=True)
@@ -68,23 +76,80 @@ def running_phase(project: Project) -> str | None:
         return None
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What comes next.
+
+    Attributes:
+        phase: The phase to run next.
+        command: What to type; None where a person has something to do first that is no command.
+        why: The whole advice in words, with every way on.
+        asks: Whether a person must decide or change something, so that going on unasked would only repeat what was done.
+    """
+
+    phase: str
+    command: str | None
+    why: str
+    asks: bool = False
+
+
+def advice(states: Sequence[PhaseState]) -> Advice | None:
+    """Return what comes next, or None when all is done."""
+    state = next((state for state in states if not state.done), None)
+    if state is None:
+        return None
+    if state.state == "failed":
+        return _after_failure(state)
+    if state.name == "optimization" and state.state == "ready" and (why := _no_criterion(states)):
+        return Advice(state.name, None, why, asks=True)
+    command = f"mltrainer phase run {state.name}"
+    return Advice(state.name, command, command)
+
+
+def _after_failure(state: PhaseState) -> Advice:
+    """Return what mends a phase's first failing item; running the phase again would only fail again."""
+    items = {item.id for item in state.gate.failing}
+    phase = PHASES[0] if items & set(SENT_BACK) or _has_finding(state.gate) else state.name
+    mend = state.gate.failing[0].mend or f"mltrainer phase run {phase}"
+    asks = bool(items & set(DECISIONS)) or _has_finding(state.gate)
+    return Advice(phase, mend.partition("; or ")[0] if mend.startswith("mltrainer ") else None, mend, asks)
+
+
+def _has_finding(gate: Gate) -> bool:
+    """Return whether a failed baseline was diagnosed: only a change of its config, or of data or code, can mend it."""
+    return gate.phase == "baseline" and gate.record is not None and bool(gate.record.evidence.get("changes"))
+
+
+def _no_criterion(states: Sequence[PhaseState]) -> str | None:
+    """Return what to decide where nothing says when a model is good enough, which an unasked search cannot tell either."""
+    before = states[PHASES.index("diagnostics")].gate.record
+    if before is None or before.evidence.get("acceptance"):
+        return None
+    metric = before.evidence["run"]["metric"]
+    reached = before.evidence["metrics"].get(metric["name"])
+    criterion = f'{metric["name"]}: "{">=" if metric["mode"] == "max" else "<="} ..."'
+    return (
+        f"no acceptance criterion is set (the baseline reached {metric['name']} {_short(reached)} on validation): name one in "
+        f"mltrainer.yaml, such as acceptance: {{{criterion}}}, then mltrainer run; or search for a better config all the same: "
+        "mltrainer phase run optimization"
+    )
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def next_phase(states: list[PhaseState]) -> str | None:
     """Return the phase to run next, or None when all are done.
 
-    A diagnosis that recommends `debug` sends the project back to planning; so does code that planning found uncommitted.
+    A diagnosis that recommends `debug` sends the project back to planning; so do a baseline that failed by what its diagnosis
+    names, and code that planning found uncommitted.
     """
-    for state in states:
-        if state.done:
-            continue
-        sent_back = state.state == "failed" and any(item.id in SENT_BACK for item in state.gate.failing)
-        return PHASES[0] if sent_back else state.name
-    return None
+    found = advice(states)
+    return found.phase if found else None
 
 
 def next_command(states: list[PhaseState]) -> str | None:
-    """Return what to do next, a command or what mends the item that fails; None when all is done."""
-    state = next((state for state in states if not state.done), None)
-    if state is not None and state.state == "failed" and state.gate.failing[0].mend:
-        return state.gate.failing[0].mend  # running the phase again would only fail again
-    phase = next_phase(states)
-    return f"mltrainer phase run {phase}" if phase else None
+    """Return what to do next, in words where no command does it; None when all is done."""
+    found = advice(states)
+    return found.why if found else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mltrainer.configs.pages import diagnostic_page
+from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics import resource_inefficiency
-from mltrainer.diagnostics.rules import acceptance_rows
+from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, diagnose, fitting
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.training import train
@@ -25,8 +26,21 @@ def run(ctx: Context) -> Result:
         "budget_minutes": config.budget.minutes,
         "acceptance": acceptance,
         "waiting": plain(resource_inefficiency.starvation(Run(result), thresholds)),
+        **failure(ctx, config, result),
     }
-    return Result(evidence, run_source(ctx, result), run_inputs(ctx, result))
+    pages = [row["page"] for row in evidence["diagnostics"]]
+    return Result(evidence, run_source(ctx, result), run_inputs(ctx, result), pages)
+
+
+def failure(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any]:
+    """Return what the diagnostics find in a run that did not end well, and which changes of the config they suggest.
+
+    The diagnostics of a sound run are the next phase's work; after a failed one that phase is never reached.
+    """
+    if result["state"] != "failed":
+        return {"diagnostics": [], "changes": []}
+    rows = fitting(diagnose(result, ctx.project.root), config.model_dump())
+    return {"diagnostics": rows, "changes": changes_to_try(rows, config.model_dump())}
 
 
 def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, fitting, recommend
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, diagnose, fitting, recommend
 from mltrainer.phases.context import Context, Result
 
 
@@ -25,5 +25,6 @@ def run(ctx: Context) -> Result:
         "acceptance": acceptance,
         "recommendation": recommendation,
         "reasons": reasons,
+        "changes": changes_to_try(rows, config.model_dump()),
     }
     return Result(evidence, baseline["source"], [], [row["page"] for row in rows])

@@ -12,7 +12,7 @@ from typing import Any
 from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
-from mltrainer.diagnostics.rules import acceptance_rows
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, diagnose, fitting
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
@@ -36,7 +36,9 @@ def run(ctx: Context) -> Result:
     result = train(ctx, config, parent=ctx.earlier["baseline"]["evidence"]["run"]["id"])
     ctx.note("reproducing the final training in a fresh process")
     again = reproduce(ctx.tools, result["id"])
-    exported = _export(ctx, config, result, export)
+    sealed = why_sealed(config, result, again.row)
+    exported = _export(ctx, config, result, export, sealed)
+    test = _tested(ctx, exported["test"], sealed)
     written = sorted(path for path in (ctx.folder / MODEL_FOLDER).glob("[!.]*") if path.is_file() and path.name != "README.md")
     rows = [file_row(ctx.project, path, _role(path)) for path in written]
     evidence = {
@@ -47,18 +49,74 @@ def run(ctx: Context) -> Result:
         "exports": exported["exports"],
         "inference": exported["inference"],
         "delivered_sha256": exported["weights_sha256"],
-        "test": {"samples": exported["test"]["samples"], "metrics": exported["test"]["metrics"], "openings": _openings(ctx)},
+        "test": test,
         "model_files": rows,
-        "acceptance": acceptance_rows(config.acceptance, result["metrics"]),
+        "acceptance": final_acceptance(config, result, test),
+        "way_back": way_back(ctx, config),
         "runs_tried": runs_tried(ctx),
         "data": ctx.earlier["planning"]["evidence"]["data"],
         "environment": ctx.earlier["planning"]["evidence"]["environment"],
+        **diagnosed(ctx, config, result),
     }
     inputs = [*run_inputs(ctx, result), *rows]
     ledger = ctx.folder / OPENINGS_FILE
     if ledger.exists():
         inputs.append(file_row(ctx.project, ledger, "ledger"))
-    return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION])
+    return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row["page"] for row in evidence["diagnostics"])])
+
+
+def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any]:
+    """Return what every rule of the handbook says of the final run, as the diagnostics do of the baseline."""
+    rows = fitting(diagnose(result, ctx.project.root), config.model_dump())
+    return {
+        "diagnostics": rows,
+        "expected_diagnostics": sorted(RULES),
+        "assessment": assess(rows, result),
+        "changes": changes_to_try(rows, config.model_dump()),
+    }
+
+
+# --- what the model is judged by ------------------------------------------------------------------
+
+
+def why_sealed(config: TrainingConfig, result: dict[str, Any], again: dict[str, Any]) -> str | None:
+    """Return why the test split is not opened for a model, or None: only one that could be delivered is worth the one look."""
+    if again["identical"] is not True:
+        return "the final training was not reproduced"
+    missed = [row for row in acceptance_rows(config.acceptance, result["metrics"]) if not row["met"]]
+    told = (f"{row['metric']} on {row['split']} is {row['value']}, {row['criterion']} is required" for row in missed)
+    return "; ".join(told) or None
+
+
+def final_acceptance(config: TrainingConfig, result: dict[str, Any], test: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
+    metrics, bounds = result["metrics"], (test["intervals"] or {}).get("bounds", {})
+    if not test["samples"]:
+        return acceptance_rows(config.acceptance, metrics)
+    of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
+    return acceptance_rows(config.acceptance, {**of_training, **test["metrics"]}, "test", bounds)
+
+
+def way_back(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
+    """Return what a final model that misses on validation can be tried with next.
+
+    Returns:
+        `set`: the values, by dotted key, that make the final training the baseline's, which met the criterion; empty where
+        the baseline did not. `trials`: how many configs optimization tried; None where it was skipped.
+    """
+    tuning = ctx.earlier["optimization"]["evidence"]
+    back = taken_back(tuning["config"], config.model_dump()) if tuning["skipped"] else {}
+    return {"set": back, "trials": tuning.get("planned_trials")}
+
+
+def taken_back(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values, by dotted key, that turn one config into an earlier one; a group with other keys is given whole."""
+    found: dict[str, Any] = {}
+    for key in (key for key in before if before[key] != after[key]):
+        old, new = before[key], after[key]
+        is_group = isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys()
+        found |= taken_back(old, new, f"{prefix}{key}.") if is_group else {f"{prefix}{key}": old}
+    return found
 
 
 def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
@@ -81,14 +139,27 @@ def _role(path: Path) -> str:
     return "model" if path.suffix in (".safetensors", ".onnx", ".pt2", ".pt", ".data") else "document"
 
 
+def _tested(ctx: Context, found: dict[str, Any], sealed: str | None) -> dict[str, Any]:
+    """Return what the test split showed, or why it is still sealed, with every opening that is known of."""
+    still = (sealed or found["sealed"]) if _test_samples(ctx) else None
+    return {**found, "sealed": still, "openings": _openings(ctx)}
+
+
 def _openings(ctx: Context) -> list[dict[str, Any]]:
-    """Return every opening of a test split: the ledger's, and as the last record and the tested runs themselves tell it."""
+    """Return every opening of a test split: the ledger's, and as the last record and the tested runs themselves tell it.
+
+    The same weights on the same data count once, whichever runs they came from: the second look showed nothing new.
+    """
     recorded = (ctx.current or {}).get("evidence", {}).get("test", {}).get("openings", [])
-    tested = (_opening(path.parent) for path in sorted(ctx.project.runs_dir.glob(f"*/{TEST_FILE}")))
+    tested = [_opening(path.parent) for path in sorted(ctx.project.runs_dir.glob(f"*/{TEST_FILE}"))]
     found: dict[str, dict[str, Any]] = {}
     for row in [*_ledger(ctx.folder / OPENINGS_FILE), *recorded, *tested]:
-        found[row["run"]] = {**found.get(row["run"], {}), **row}
-    return [{**row, "nr": number} for number, row in enumerate(found.values(), 1)]
+        before = found.get(row["run"], {})
+        found[row["run"]] = {**before, **row, "weights_sha256": row.get("weights_sha256") or before.get("weights_sha256")}
+    once: dict[tuple[str | None, str], dict[str, Any]] = {}
+    for row in found.values():
+        once.setdefault((row.get("data_sha256"), row["weights_sha256"] or row["run"]), row)
+    return [{**row, "nr": number} for number, row in enumerate(once.values(), 1)]
 
 
 def _ledger(path: Path) -> list[dict[str, Any]]:
@@ -107,21 +178,37 @@ def _opening(folder: Path) -> dict[str, Any]:
         data = contract["data_sha256"] if run_id(contract) == run else None
     except (InputError, KeyError, TypeError):
         data = None
-    return {"run": run, "data_sha256": data, "purpose": "final evaluation"}
+    try:
+        weights = read_json(folder / TEST_FILE).get("weights_sha256")
+    except (InputError, AttributeError):
+        weights = None
+    return {"run": run, "data_sha256": data, "weights_sha256": weights, "purpose": "final evaluation"}
 
 
-def _export(ctx: Context, config: TrainingConfig, result: dict[str, Any], export: dict[str, Any]) -> dict[str, Any]:
-    """Run the checkpoint manager: the test split's one opening, the exports and the files beside them.
+def _test_samples(ctx: Context) -> int:
+    """Return the size of the test split, as planning counted it."""
+    return int(ctx.earlier["planning"]["evidence"]["data"]["splits"]["test"]["samples"])
 
-    The opening is written down before the split is opened, so that a crash counts too; a run that was tested before is
-    measured again, which shows nothing new, and does not count again.
+
+def _export(
+    ctx: Context, config: TrainingConfig, result: dict[str, Any], export: dict[str, Any], sealed: str | None
+) -> dict[str, Any]:
+    """Run the checkpoint manager: the exports, the files beside them, and last the test split's one opening.
+
+    The manager writes an opening down before it opens; weights that were measured before do not count again.
     """
-    folder, openings = ctx.project.runs_dir / result["id"], _openings(ctx)
-    if config.split.test > 0 and result["id"] not in {row["run"] for row in openings}:
-        openings.append({"nr": len(openings) + 1, **_opening(folder)})
+    openings = _openings(ctx)
     if openings:
         write_json(ctx.folder / OPENINGS_FILE, {"openings": openings})
-    return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, config.split.test > 0)
+    names = {"level": "interval_level", "resamples": "interval_resamples", "seconds": "interval_seconds"}
+    asked = {name: ctx.page.settings[setting] for name, setting in names.items()}
+    test = {
+        "ledger": ctx.project.relative(ctx.folder / OPENINGS_FILE),
+        "openings": openings,
+        "interval": {**asked, "loss": "loss" in config.acceptance},
+    }
+    opens = sealed is None and _test_samples(ctx) > 0
+    return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, test if opens else None)
 
 
 def runs_tried(ctx: Context) -> int:

@@ -15,7 +15,7 @@ from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, t
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_before, read_waivers, statement
-from mltrainer.gates.machine import RUNNING_FILE, derive, next_phase
+from mltrainer.gates.machine import RUNNING_FILE, advice, derive
 from mltrainer.gates.own import own_files
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
@@ -212,7 +212,10 @@ def walk(tools: Tools, until: str | None) -> list[Gate]:
         The gates of the phases that ran; the last one may not hold.
     """
     ran: list[Gate] = []
-    while (phase := next_phase(derive(tools.project))) is not None:
+    while (found := advice(derive(tools.project))) is not None:
+        phase = found.phase
+        if found.asks and until != phase:
+            break
         if until is not None and PHASES.index(phase) > PHASES.index(until):
             break
         if any(gate.phase == phase for gate in ran):

@@ -52,5 +52,13 @@ def _waiting(record: sections.Record) -> list[str]:
 
 
 def _findings(record: sections.Record) -> list[str]:
-    found = runs.findings(record["evidence"]["run"])
+    evidence = record["evidence"]
+    found = runs.findings(evidence["run"])
+    found += [
+        f"{md.code(row['id'])} fired: {md.text(row.get('reason', ''))} "
+        f"See {md.code('mltrainer guide ' + str(row['page']).removesuffix('.md'))}."
+        for row in evidence.get("diagnostics") or []
+        if row.get("state") == "fired"
+    ]
+    found += [f"{md.text(one['why'])}: {md.setting(one['set'])}" for one in evidence.get("changes") or []]
     return [md.bullets(found)] if found else []

@@ -77,7 +77,7 @@ def _done(evidence: dict[str, Any]) -> str:
 
 
 def _run(evidence: dict[str, Any], run: dict[str, Any]) -> str:
-    metrics = f"Metrics: {md.plain_value(evidence.get('metrics') or {})}."
+    metrics = f"Metrics, on validation but for `train_`: {md.plain_value(evidence.get('metrics') or {})}."
     parts = [*runs.done(run), runs.states(run), metrics, runs.checkpoints(run)]
     return md.details("The run that was looked at", "\n\n".join(parts))
 

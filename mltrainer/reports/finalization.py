@@ -8,7 +8,7 @@ from mltrainer.figures import content
 from mltrainer.reports import markdown as md
 from mltrainer.reports import runs, sections
 from mltrainer.reports.model_card import model_card
-from mltrainer.reports.values import at, given, number, short, times
+from mltrainer.reports.values import at, given, number, share, short, times
 
 CARD = "final_model/README.md"
 EXPORT_STATES = {"written": "written", "not_available": "not available", "failed": "❌ **failed**"}
@@ -26,6 +26,7 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
         result=[
             *_test(evidence),
             sections.acceptance_table(evidence.get("acceptance") or []),
+            *_fit(evidence),
             *_exports(evidence),
             *_files(evidence),
             *runs.result(run, drawn),
@@ -49,7 +50,9 @@ def render(record: sections.Record, waivers: sections.Waivers, gate: sections.Ga
 
 def _verdict(evidence: dict[str, Any]) -> str:
     metrics = at(evidence, "test.metrics") or {}
-    shown = ", ".join(f"{md.text(name)} {number(value)}" for name, value in sorted(metrics.items())) or "not measured"
+    sealed = at(evidence, "test.sealed")
+    unmeasured = f"**still sealed**, because {md.text(sealed)}" if sealed else "not measured"
+    shown = ", ".join(f"{md.text(name)} {number(value)}" for name, value in sorted(metrics.items())) or unmeasured
     line = sections.acceptance_line(evidence.get("acceptance") or [])
     again = "reproduced bit for bit" if at(evidence, "reproduction.identical") is True else "**not reproduced**"
     return f"{runs.outcome(evidence['run'])} Test split: {shown}. {f'{line} ' if line else ''}The training was {again}."
@@ -69,12 +72,31 @@ def _config(evidence: dict[str, Any]) -> list[str]:
 def _test(evidence: dict[str, Any]) -> list[str]:
     test = evidence.get("test") or {}
     openings = test.get("openings") or []
-    rows = [(md.text(name), number(value, 5)) for name, value in sorted((test.get("metrics") or {}).items())]
+    bounds = at(test, "intervals.bounds") or {}
+    metrics = sorted((test.get("metrics") or {}).items())
+    rows = [(md.text(name), number(value, 5), sections.interval(bounds.get(name))) for name, value in metrics]
     tried = f"{number(evidence.get('runs_tried'))} runs were tried before this one was chosen"
     head = f"The test split ({number(test.get('samples'))} samples) was opened {times(len(openings))}; {tried}."
-    table = [md.table(("metric, test split", "value"), rows, "lr")] if rows else []
+    table = [md.table(("metric, test split", "value", "interval"), rows, "lrr"), *_spread(test)] if rows else []
     opened = [(number(o.get("nr")), md.code(o.get("run")), md.text(o.get("purpose", ""))) for o in openings]
     return [*table, head, *([md.table(("opening", "run", "purpose"), opened)] if opened else [])]
+
+
+def _fit(evidence: dict[str, Any]) -> list[str]:
+    found = evidence.get("assessment")
+    if not isinstance(found, dict):
+        return []
+    return [f"Fit of the final training: **{md.text(found.get('fit'))}**. {md.text(found.get('fit_reason', ''))}"]
+
+
+def _spread(test: dict[str, Any]) -> list[str]:
+    """Return how the intervals were measured, and why a metric has none."""
+    found = test.get("intervals")
+    if not isinstance(found, dict):
+        return []
+    how = f"An interval holds {share(found['level'])} of {number(found['resamples'])} values, each over test samples drawn anew"
+    why_none = f"; {md.text(found['reason'])}" if found.get("reason") else ""
+    return [f"{how}{why_none}."]
 
 
 def _exports(evidence: dict[str, Any]) -> list[str]:
@@ -121,6 +143,12 @@ def _reproduction(evidence: dict[str, Any]) -> str:
 
 def _findings(evidence: dict[str, Any]) -> list[str]:
     found = runs.findings(evidence["run"])
+    found += [
+        f"{md.code(row['id'])} fired on the final training: {md.text(row.get('reason', ''))} "
+        f"See {md.code('mltrainer guide ' + str(row['page']).removesuffix('.md'))}."
+        for row in evidence.get("diagnostics") or []
+        if row.get("state") == "fired"
+    ]
     openings = len(at(evidence, "test.openings") or [])
     if openings > 1:
         found.append(f"**The test split was opened {times(openings)}**: its metrics are no longer an unbiased estimate.")

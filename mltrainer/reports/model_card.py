@@ -125,6 +125,8 @@ def _looks(evidence: dict[str, Any]) -> str:
     purposes = "; ".join(md.text(row.get("purpose", "")) for row in openings)
     why = f" ({purposes})" if purposes else ""
     opened = f"The test split ({number(at(evidence, 'test.samples'))} samples) was opened {often}{why}."
+    if at(evidence, "test.sealed"):
+        opened = f"The test split was not opened for this model, because {md.text(evidence['test']['sealed'])}."
     chosen = f"the one reported was chosen by its validation {md.text(metric_name(evidence['run']))}"
     return f"{opened} {number(evidence.get('runs_tried'))} runs were tried in all; {chosen}."
 

@@ -150,7 +150,8 @@ def states(run: Run) -> str:
             )
             rows.append((place, md.text(name), number(train, 5), number(validation, 5), gap))
     extra = md.plain_value(run.get("metrics") or {})
-    first = f"First loss {number(run.get('first_loss'), 5)}. Metrics of the best checkpoint: {extra}."
+    of = "Metrics of the best checkpoint, on validation but for `train_`"
+    first = f"First loss {number(run.get('first_loss'), 5)}. {of}: {extra}."
     table = md.table(("evaluation", "metric", "training", "validation", "difference"), rows, "llrrr")
     return "\n\n".join([table, first, *_measured_on(run), *_averaged(run)])
 
@@ -182,7 +183,7 @@ def _mistakes(run: Run) -> list[str]:
     if not wrong:
         return []
     rows = [(md.text(true), md.text(predicted), number(count)) for true, predicted, count in wrong]
-    return [md.details("Most frequent mistakes", md.table(("true class", "predicted", "samples"), rows, "llr"))]
+    return [md.details("Most frequent mistakes, validation split", md.table(("true class", "predicted", "samples"), rows, "llr"))]
 
 
 def _spread(run: Run) -> list[str]:

@@ -270,8 +270,23 @@ def acceptance_table(rows: Sequence[dict[str, Any]]) -> str:
     """Return each acceptance criterion with the value and whether it is met."""
     if not rows:
         return "`mltrainer.yaml` names no acceptance criterion."
-    cells = [(md.code(r["metric"]), md.code(r["criterion"]), number(r.get("value"), 6), _met(r)) for r in rows]
-    return md.table(("metric", "criterion", "value", "met"), cells, "llr")
+    heads = ("metric", "measured on", "criterion", "value", "interval", "met")
+    return md.table(heads, [_criterion(row) for row in rows], "lllrr")
+
+
+def _criterion(row: dict[str, Any]) -> tuple[str, ...]:
+    value = number(row.get("value"), 6)
+    return md.code(row["metric"]), split_of(row), md.code(row["criterion"]), value, interval(row.get("interval")), _met(row)
+
+
+def split_of(row: dict[str, Any]) -> str:
+    """Return which split a criterion was judged on; records of 0.1 do not tell, and judged on validation."""
+    return md.text(row.get("split") or "validation")
+
+
+def interval(ends: Any) -> str:
+    """Return an interval's two ends, or that there is none."""
+    return f"{number(ends[0])} to {number(ends[1])}" if isinstance(ends, list) and len(ends) == 2 else "none"
 
 
 def _met(row: dict[str, Any]) -> str:
@@ -283,7 +298,9 @@ def acceptance_line(rows: Sequence[dict[str, Any]]) -> str:
     parts = []
     for row in rows:
         verdict = "met" if row.get("met") is True else "**not met**"
-        parts.append(f"{md.text(row['metric'])} {number(row.get('value'))}, criterion {md.code(row['criterion'])}: {verdict}")
+        value = f"{md.text(row['metric'])} {number(row.get('value'))} on {split_of(row)}"
+        ends = f" ({interval(row['interval'])})" if row.get("interval") else ""
+        parts.append(f"{value}{ends}, criterion {md.code(row['criterion'])}: {verdict}")
     return f"Acceptance: {'; '.join(parts)}." if parts else ""
 
 

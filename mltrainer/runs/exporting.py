@@ -13,7 +13,7 @@ MANAGER = "checkpoint_manager"
 
 
 def run_manager(
-    tools: Tools, result: dict[str, Any], config: TrainingConfig, out: Path, export: dict[str, Any], test: bool
+    tools: Tools, result: dict[str, Any], config: TrainingConfig, out: Path, export: dict[str, Any], test: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Export a run's best checkpoint and return the tool's result.
 
@@ -24,7 +24,7 @@ def run_manager(
         out: The folder to write.
         export: `formats`, `samples` and `tolerance` of the production template, and `trained` for the trained weights in
             place of averaged ones.
-        test: Whether the sealed test split is opened and measured.
+        test: How the sealed test split is measured, which opens it: `ledger`, `openings` and `interval`; None leaves it sealed.
 
     Raises:
         GateError: The run has no verified best checkpoint.

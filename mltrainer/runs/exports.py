@@ -33,4 +33,4 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
     export = production_template(project.root)["export"]
     chosen = {**export, "formats": list(formats) or export["formats"]}
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        return list(run_manager(tools, result, config, out, {**chosen, "trained": trained}, False)["exports"])
+        return list(run_manager(tools, result, config, out, {**chosen, "trained": trained}, None)["exports"])

@@ -141,11 +141,11 @@ def test_a_run_without_record_is_unknown():
 
 
 def test_a_met_criterion_deploys(healthy):
-    assert advice(healthy, met(0.95)) == ("deploy", ["accuracy is 0.95, as required (>= 0.9)."])
+    assert advice(healthy, met(0.95)) == ("deploy", ["accuracy is 0.95 on validation, as required (>= 0.9)."])
 
 
 def test_a_missed_criterion_optimizes(healthy):
-    assert advice(healthy, met(0.8)) == ("optimize", ["accuracy is 0.8, not as required (>= 0.9)."])
+    assert advice(healthy, met(0.8)) == ("optimize", ["accuracy is 0.8 on validation, not as required (>= 0.9)."])
 
 
 def test_without_a_criterion_nothing_is_deployed(healthy):

@@ -136,8 +136,24 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
             put("reproduction.weights_sha256", "0"),
             put("reproduction.steps_compared", 1),
         ],
-        "test_opened_once": [put("test.openings", []), put("test.openings.0.run", "0"), put("test.openings", [{"run": "x"}] * 3)],
-        "acceptance_met": [put("run.metrics.accuracy", 0.1), put("run.metrics.accuracy", "nan")],
+        "final_run_diagnosed": [
+            put("diagnostics", []),
+            put("diagnostics.0.reason", ""),
+            put("diagnostics.0.state", "fired"),  # nan_loss, which is critical
+            put("expected_diagnostics", ["a_rule_that_was_left_out"]),
+        ],
+        "test_opened_once": [
+            put("test.openings", []),
+            put("test.openings.0.weights_sha256", "0"),
+            put("test.openings", [{"run": "x"}, {"run": "y"}, {"run": "z"}]),
+            put("test.samples", 0),  # sealed, though validation meets the criterion
+        ],
+        "acceptance_met": [
+            put("test.metrics.accuracy", 0.1),
+            put("test.metrics.accuracy", "nan"),
+            put("test.metrics", {}),
+            put("test.samples", 0),
+        ],
         "source_committed": [put("/source.dirty", True), put("/source.commit", None)],
     },
 }

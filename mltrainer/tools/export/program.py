@@ -21,7 +21,8 @@ from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tools.program import Events
 from mltrainer.trainer.data.addresses import Batch, evaluation_batches
-from mltrainer.trainer.evaluation import measure
+from mltrainer.trainer.evaluation import as_numbers, outputs
+from mltrainer.trainer.intervals import Interval, intervals
 from mltrainer.workspace import locked, machine_faults, plain, read_json, write_json
 
 RESULT_FILE = "result.json"
@@ -42,13 +43,14 @@ def export_run(job: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         job: `run`; `run_folder`; `checkpoint` (the folder of one); `config`; `out`, where the model goes; `formats`,
-            `samples` and `tolerance` as in the production template; `test`, whether the test split is measured; `trained`,
-            whether the trained weights go out where averaged ones are delivered; `folder`, where `result.json` goes. Paths
-            are relative to the project, which is the current folder.
+            `samples` and `tolerance` as in the production template; `test`, how the test split is measured, or None:
+            `ledger`, the file of its openings, and `openings`, those before, beside `interval`; `trained`, whether the
+            trained weights go out where averaged ones are delivered; `folder`, where `result.json` goes. Paths are
+            relative to the project, which is the current folder.
 
     Returns:
-        exports (rows of `export.export`), inference (what the task says of its inputs and outputs), test (samples, metrics) and
-        weights_sha256.
+        exports (rows of `export.export`), inference (what the task says of its inputs and outputs), test (as `measure_test`)
+        and weights_sha256.
 
     Raises:
         GateError: The checkpoint is damaged, or not the one of the run's result; or the data is another.
@@ -69,7 +71,6 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     state = tree["model"] if job.get("trained") else delivered(tree)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
-    test = measure_test(job, root, task, model, config)
     inputs = model_inputs(task, model, config, job["samples"])
     model.cpu()
     out = root / job["out"]
@@ -78,6 +79,8 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     weights = weights_sha256(state)
     inference = task.task.inference()
     write_deployment(out, exports, inference, job["config"], _origin(job, manifest, weights))
+    model.load_state_dict(state, strict=True)
+    test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
     return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
 
 
@@ -135,15 +138,51 @@ def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict
 # --- the test split -----------------------------------------------------------------------------
 
 
-def measure_test(job: dict[str, Any], root: Path, task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any]:
-    """Return the number of test samples and the metrics over them; the run's file says from then on that it was tested."""
-    if not job["test"]:
-        return {"samples": 0, "metrics": {}}
+def measure_test(
+    job: dict[str, Any],
+    root: Path,
+    task: OpenTask,
+    model: nn.Module,
+    config: TrainingConfig,
+    exports: list[dict[str, Any]],
+    weights: str,
+) -> dict[str, Any]:
+    """Open the test split and measure it, unless it stays sealed: it is not asked for, or a format does not give the model.
+
+    Returns:
+        `samples` (0 while it is sealed), `metrics`, `intervals` (as `intervals.intervals`) and `sealed`, why it was not opened.
+    """
+    sealed = "it was not asked for" if not job["test"] else _unfit(exports)
+    if sealed:
+        return {"samples": 0, "metrics": {}, "intervals": None, "sealed": sealed}
+    _note_opening(job, root, task.data_sha256, weights)
     samples = task.open_test()
-    found = {"samples": len(samples), "metrics": plain(measure(task.task, model, config, samples, "test"))}
-    write_json(root / job["run_folder"] / TEST_FILE, found)
-    model.eval()
-    return found
+    found, targets, loss = outputs(task.task, model, config, samples, "test")
+    metrics = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
+    measured = {"samples": len(samples), "metrics": plain(metrics)}
+    write_json(root / job["run_folder"] / TEST_FILE, {**measured, "weights_sha256": weights})
+    asked = Interval(**job["test"]["interval"])
+    spread = plain(intervals(task.task, found, targets, len(samples), config.seed, asked))
+    return {**measured, "intervals": spread, "sealed": None}
+
+
+def _unfit(exports: list[dict[str, Any]]) -> str | None:
+    """Return which formats do not give the trained model's outputs, or None."""
+    bad = [row["format"] for row in exports if row["state"] == "failed" or row["agrees"] is False]
+    return f"{', '.join(bad)} cannot be delivered" if bad else None
+
+
+def _note_opening(job: dict[str, Any], root: Path, data: str, weights: str) -> None:
+    """Write an opening down before it happens, so that a crash counts too: beside the run, and in the ledger.
+
+    The same weights on the same data show nothing new when they are measured again, whichever run they came from.
+    """
+    write_json(root / job["run_folder"] / TEST_FILE, {"samples": None, "metrics": {}, "weights_sha256": weights})
+    before = job["test"]["openings"]
+    row = {"run": job["run"], "data_sha256": data, "weights_sha256": weights, "purpose": "final evaluation"}
+    known = {(seen.get("data_sha256"), seen.get("weights_sha256")) for seen in before}
+    if (data, weights) not in known and job["run"] not in {seen["run"] for seen in before}:
+        write_json(root / job["test"]["ledger"], {"openings": [*before, {"nr": len(before) + 1, **row}]})
 
 
 # --- real inputs --------------------------------------------------------------------------------

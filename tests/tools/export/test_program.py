@@ -14,6 +14,11 @@ from mltrainer.tasks.opening import open_task
 from mltrainer.tools.export.program import export_run
 from mltrainer.workspace import read_json, write_json
 
+TEST = {
+    "ledger": "phases/05_finalization/test_openings.json",
+    "openings": [],
+    "interval": {"level": 0.95, "resamples": 50, "seconds": 30.0},
+}
 CHECKPOINT = ".mltrainer/runs/a1b2c3d4e5f6/checkpoints/step-00000010"
 
 
@@ -52,7 +57,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "formats": ["safetensors", "torch_export", "torchscript"],
         "samples": 10,
         "tolerance": 1e-4,
-        "test": True,
+        "test": TEST,
         "threads": 1,
     }
 
@@ -79,11 +84,39 @@ def test_an_edited_measurement_of_the_test_split_is_not_believed(job: dict[str, 
     assert first["samples"] == 8
     assert set(first["metrics"]) >= {"loss", "accuracy"}
     write_json(Path(job["run_folder"]) / "test.json", {"samples": 8, "metrics": {"accuracy": 0.125}})
-    assert export_run(job)["test"] == first == read_json(Path(job["run_folder"]) / "test.json")
+    assert export_run(job)["test"] == first
+    told = read_json(Path(job["run_folder"]) / "test.json")
+    assert (told["samples"], told["metrics"]) == (8, first["metrics"])
+
+
+def test_an_opening_is_written_down_with_the_weights_that_were_measured(job: dict[str, Any]) -> None:
+    result = export_run(job)
+    (row,) = read_json(Path(TEST["ledger"]))["openings"]
+    data = TrainingConfig.model_validate(job["config"])
+    assert (row["nr"], row["run"], row["weights_sha256"]) == (1, job["run"], result["weights_sha256"])
+    assert row["data_sha256"] == open_task(data, Path()).data_sha256
+
+
+def test_the_same_weights_are_measured_again_without_a_second_opening(job: dict[str, Any]) -> None:
+    export_run(job)
+    before = read_json(Path(TEST["ledger"]))["openings"]
+    other = {**job, "run": "ffffffffffff", "run_folder": ".mltrainer/runs/ffffffffffff", "test": {**TEST, "openings": before}}
+    Path(TEST["ledger"]).unlink()
+    assert export_run(other)["test"]["samples"] == 8
+    assert not Path(TEST["ledger"]).exists()
+
+
+def test_a_format_that_disagrees_leaves_the_test_split_sealed(job: dict[str, Any]) -> None:
+    result = export_run({**job, "tolerance": -1.0})
+    assert result["test"]["samples"] == 0
+    assert result["test"]["sealed"] == "safetensors, torch_export, torchscript cannot be delivered"
+    assert not (Path(job["run_folder"]) / "test.json").exists()
+    assert not Path(TEST["ledger"]).exists()
 
 
 def test_without_a_test_split_nothing_is_measured(job: dict[str, Any]) -> None:
-    assert export_run({**job, "test": False})["test"] == {"samples": 0, "metrics": {}}
+    found = export_run({**job, "test": None})["test"]
+    assert (found["samples"], found["metrics"], found["sealed"]) == (0, {}, "it was not asked for")
     assert not (Path(job["run_folder"]) / "test.json").exists()
 
 

@@ -1,0 +1,103 @@
+"""How far a metric may be from its true value: the bootstrap's percentile interval over the samples of a split.
+
+The samples' outputs are drawn anew with replacement and the task's own metrics computed over them, so that it works for any
+metric (Efron and Tibshirani, 1993, An Introduction to the Bootstrap, chapter 13). Draws are addressed by the run's seed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.task import Task
+from mltrainer.trainer.evaluation import as_numbers
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How intervals are measured.
+
+    Attributes:
+        level: The share of resamples between the two ends, such as 0.95.
+        resamples: How often the samples are drawn anew.
+        seconds: Where all of it would take longer, there are no intervals.
+        loss: Whether the loss has an interval too.
+    """
+
+    level: float
+    resamples: int
+    seconds: float
+    loss: bool = False
+
+
+def intervals(task: Task, outputs: Tensor, targets: Tensor, samples: int, seed: int, asked: Interval) -> dict[str, Any]:
+    """Return the interval of every metric over the samples of a split.
+
+    Args:
+        task: Whose metrics, and whose loss where that is asked for.
+        outputs: Of the whole split, one row per sample.
+        targets: Likewise.
+        samples: The split's samples.
+        seed: The run's.
+        asked: How they are measured.
+
+    Returns:
+        `level` and `resamples`; `bounds`, the lower and upper end by metric; `reason`, why metrics have none, or None.
+    """
+    found = {"level": asked.level, "resamples": asked.resamples, "bounds": {}, "reason": None}
+    if len(outputs) != samples:
+        return {**found, "reason": f"the outputs have {len(outputs)} rows for {samples} samples, so samples cannot be drawn anew"}
+    draws = seeds.generator(seed, "bootstrap")
+    seeds.seed_everything(seeds.key(seed, "bootstrap"))  # for a metric that draws
+    try:
+        drawn = _drawn(lambda rows: _measured(task, outputs[rows], targets[rows], asked.loss), draws, samples, asked)
+    except _TooSlowError as error:
+        return {**found, "reason": str(error)}
+    except Exception as error:  # a user's metrics may refuse a resample, such as one without a class
+        return {**found, "reason": f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}"[:300]}
+    bounds = {name: _ends([row[name] for row in drawn], asked.level) for name in drawn[0]}
+    empty = sorted(name for name, ends in bounds.items() if ends is None)
+    reason = f"no spread, or no number, in the samples drawn anew: {', '.join(empty)}" if empty else None
+    return {**found, "bounds": {name: ends for name, ends in bounds.items() if ends is not None}, "reason": reason}
+
+
+class _TooSlowError(Exception):
+    """What was measured once takes too long to be measured so often."""
+
+
+def _measured(task: Task, outputs: Tensor, targets: Tensor, with_loss: bool) -> dict[str, float]:
+    loss = {"loss": float(task.loss(outputs, targets))} if with_loss else {}
+    return {**loss, **as_numbers(task.metrics(outputs, targets))}
+
+
+def _drawn(
+    measured: Callable[[Tensor], dict[str, float]], draws: np.random.Generator, samples: int, asked: Interval
+) -> list[dict[str, float]]:
+    """Return the metrics of each resample.
+
+    Raises:
+        _TooSlowError: The first ones tell that all of them would take too long.
+    """
+    found: list[dict[str, float]] = []
+    began = time.perf_counter()
+    for number in range(asked.resamples):
+        found.append(measured(torch.from_numpy(draws.integers(0, samples, samples))))
+        whole = (time.perf_counter() - began) / (number + 1) * asked.resamples
+        if number < 3 and whole > asked.seconds:
+            raise _TooSlowError(f"{asked.resamples} resamples would take {whole:.0f} s, longer than {asked.seconds:g} s")
+    return found
+
+
+def _ends(values: list[float], level: float) -> list[float] | None:
+    """Return the two percentiles; None where a value is no number, or all are the same, which tells nothing."""
+    if not np.isfinite(values).all() or min(values) == max(values):
+        return None
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return [float(low), float(high)]
