@@ -299,7 +299,7 @@ def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project, c
     record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 1.1"}
     write(digits, "finalization", seal(record))
     said = cli("status", "--project", digits.root).out
-    assert "next: widen the space or raise the trials in configs/tuning_template.yaml, then mltrainer phase run opt" in said
+    assert "next: bring new data for a test split, then mltrainer run: this one has been seen" in said
     assert "or mltrainer gate waive finalization acceptance_met --reason" in said
 
 

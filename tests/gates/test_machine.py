@@ -1,0 +1,174 @@
+"""What comes next: the advice changes with what happened, names a human decision, or says that all is done; it never repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.pages import phase_page
+from mltrainer.gates.gate import Gate, GateItem, evaluate
+from mltrainer.gates.machine import PhaseState, advice
+from mltrainer.records.reading import Record
+from mltrainer.workspace import PHASES
+
+CRITERION = {"accuracy": ">= 0.9"}
+RUN = {"id": "a1", "metrics": {"accuracy": 0.95}, "metric": {"name": "accuracy", "mode": "max"}, "data_sha256": "d"}
+ACCEPTED = [{"metric": "accuracy", "criterion": ">= 0.9", "value": 0.95, "met": True}]
+
+
+def gate(phase: str, evidence: dict[str, Any], items: tuple[GateItem, ...] = ()) -> Gate:
+    return Gate(phase, Record({"phase": phase, "evidence": evidence}, "0"), items)
+
+
+def passed(phase: str, **evidence: Any) -> PhaseState:
+    return PhaseState(phase, "passed", (), gate(phase, evidence))
+
+
+def failed(phase: str, item: str, **evidence: Any) -> PhaseState:
+    """Return the state of a phase in which one item fails, as its check and its page tell it."""
+    record = {"phase": phase, "evidence": evidence, "source": {}}
+    rows = tuple(row for row in evaluate(record, phase_page(phase, None), []) if row.id == item)
+    assert [row.verdict for row in rows] == ["fail"]
+    assert "missing" not in rows[0].evidence, rows
+    return PhaseState(phase, "failed", (), gate(phase, evidence, rows))
+
+
+def states(*known: PhaseState) -> list[PhaseState]:
+    """Return all phases' states: those given, the first of the others ready, the rest locked."""
+    found = [*known]
+    for phase in PHASES[len(known) :]:
+        found.append(PhaseState(phase, "ready" if len(found) == len(known) else "locked", (), Gate(phase, None)))
+    return found
+
+
+def diagnosed(acceptance: list[dict[str, Any]]) -> PhaseState:
+    return passed("diagnostics", acceptance=acceptance, run=RUN, metrics=RUN["metrics"])
+
+
+def final(way_back: dict[str, Any], accuracy: float, test: dict[str, Any]) -> PhaseState:
+    return failed(
+        "finalization",
+        "acceptance_met",
+        config={"acceptance": CRITERION},
+        run={**RUN, "metrics": {"accuracy": accuracy}},
+        delivered_sha256="w",
+        test={"openings": [], "sealed": None, "intervals": {"bounds": {}}, **test},
+        data={"splits": {"test": {"samples": 20}}},
+        way_back=way_back,
+    )
+
+
+SEALED = {"samples": 0, "metrics": {}, "sealed": "accuracy on validation is 0.5"}
+TUNED = {"set": {}, "trials": 20}
+BEFORE_FINAL = [passed("planning"), passed("baseline"), diagnosed(ACCEPTED), passed("optimization")]
+
+
+def test_each_phase_follows_the_one_before() -> None:
+    assert [advice(states(*map(passed, PHASES[:n]))) is None for n in (5,)] == [True]
+    for number in (0, 1, 2, 4):
+        known = [diagnosed(ACCEPTED) if phase == "diagnostics" else passed(phase) for phase in PHASES[:number]]
+        found = advice(states(*known))
+        assert found is not None
+        assert (found.command, found.asks) == (f"mltrainer phase run {PHASES[number]}", False)
+
+
+def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
+    found = advice(states(passed("planning"), passed("baseline"), diagnosed([])))
+    assert found is not None
+    assert (found.phase, found.command, found.asks) == ("optimization", None, True)
+    assert 'acceptance: {accuracy: ">= ..."}' in found.why
+    assert "the baseline reached accuracy 0.95 on validation" in found.why
+    assert found.why.endswith("mltrainer phase run optimization")
+
+
+def test_with_a_criterion_nobody_is_asked() -> None:
+    found = advice(states(passed("planning"), passed("baseline"), diagnosed(ACCEPTED)))
+    assert found is not None
+    assert not found.asks
+
+
+def test_a_final_training_that_loses_what_the_baseline_had_is_taken_back_and_not_searched_again() -> None:
+    found = advice(states(*BEFORE_FINAL, final({"set": {"epochs": 20, "clip": None}, "trials": None}, 0.5, SEALED)))
+    assert found is not None
+    assert found.command == "mltrainer phase run finalization --set epochs=20 --set clip=null"
+    assert "optimization" not in found.why
+
+
+def test_a_tuned_model_that_misses_on_validation_is_searched_for_longer_each_time() -> None:
+    commands = []
+    for trials in (20, 40):
+        found = advice(states(*BEFORE_FINAL, final({"set": {}, "trials": trials}, 0.5, SEALED)))
+        assert found is not None
+        commands.append(found.command)
+    assert commands == [f"mltrainer phase run optimization --set trials={n}" for n in (40, 80)]
+
+
+def test_after_a_miss_on_the_test_split_no_search_is_advised_and_a_person_decides() -> None:
+    seen = {"samples": 20, "metrics": {"accuracy": 0.8}}
+    found = advice(states(*BEFORE_FINAL, final(TUNED, 0.95, seen)))
+    assert found is not None
+    assert (found.command, found.asks) == (None, True)
+    assert found.why.startswith("bring new data for a test split")
+    assert 'mltrainer gate waive finalization acceptance_met --reason "..."' in found.why
+    assert "phase run optimization" not in found.why
+
+
+NAN_RUN = {
+    **RUN,
+    "state": "failed",
+    "stop_reason": "nonfinite",
+    "steps": 3,
+    "epochs": 1,
+    "history": [],
+    "chain": {"entries": 3},
+    "nonfinite": {"step": 3},
+}
+NAN = {"id": "nan_loss", "state": "fired", "reason": "The loss was not finite at step 3.", "page": "diagnostics/nan_loss.md"}
+
+
+def nan_baseline(lr: float) -> PhaseState:
+    changes = [{"why": "A tenth of the learning rate", "set": {"optimizer.lr": lr}, "page": NAN["page"]}]
+    return failed("baseline", "finished", run=NAN_RUN, diagnostics=[NAN], changes=changes)
+
+
+def test_a_baseline_that_failed_leads_back_to_planning_with_the_change_to_try() -> None:
+    found = advice(states(passed("planning"), nan_baseline(0.01)))
+    assert found is not None
+    assert (found.phase, found.asks) == ("planning", True)
+    assert found.command == "mltrainer phase run planning --set optimizer.lr=0.01"
+    (item,) = nan_baseline(0.01).gate.failing
+    assert item.evidence["nan_loss"] == "The loss was not finite at step 3. (mltrainer guide diagnostics/nan_loss)"
+
+
+def test_a_baseline_that_failed_without_a_finding_is_trained_again() -> None:
+    state = failed("baseline", "finished", run=NAN_RUN, diagnostics=[], changes=[])
+    found = advice(states(passed("planning"), state))
+    assert found is not None
+    assert (found.phase, found.asks) == ("baseline", False)
+
+
+# --- walking on the advice ------------------------------------------------------------------------
+
+
+def learning_rates() -> list[PhaseState]:
+    """Return what following the advice of a failed baseline gives: each time a tenth of the rate, which fails again."""
+    return [nan_baseline(10.0**-power) for power in (2, 3, 4)]
+
+
+WALKS = {
+    "a baseline that is never finite": [[passed("planning"), state] for state in learning_rates()],
+    "a final model that misses on validation, then on the test split": [
+        [*BEFORE_FINAL, final({"set": {"epochs": 20}, "trials": None}, 0.5, SEALED)],
+        [*BEFORE_FINAL, final({"set": {}, "trials": None}, 0.95, {"samples": 20, "metrics": {"accuracy": 0.8}})],
+    ],
+    "a search that never finds enough": [[*BEFORE_FINAL, final({"set": {}, "trials": n}, 0.5, SEALED)] for n in (20, 40, 80)],
+}
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_advice_that_was_followed_is_not_given_again(walk: str) -> None:
+    given = [found for known in WALKS[walk] if (found := advice(states(*known)))]
+    commands = [found.command for found in given if found.command]
+    assert len(set(commands)) == len(commands)
+    assert all(found.command or found.asks for found in given)
