@@ -469,7 +469,7 @@ def acceptance_met(record: Evidence, settings: Settings) -> Outcome:
 
 def _way_on(evidence: Evidence) -> str:
     """Return what to try with a final model that misses on validation; never what was just done."""
-    back = evidence.get("way_back", {"set": {}, "trials": None})
+    back = evidence.get("way_back") or {"set": {}, "trials": None}
     if back["set"]:
         return f"{RUN_FINALIZATION} {as_typed(back['set'])}"
     if back["trials"]:
