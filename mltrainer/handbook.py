@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.errors import InputError
-from mltrainer.workspace import sha256_bytes
+from mltrainer.workspace import sha256_bytes, write_atomic
 
 FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
 _FENCE = "---\n"
@@ -69,6 +69,25 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
             return own, True
         return shipped_folder() / path, False
     raise InputError(f"the handbook has no page {path!r}", mend="`mltrainer guide` lists the pages")
+
+
+def copy_page(path: str, project: Path) -> Path:
+    """Write a page of the handbook into a project, as a start for its own, and return the file.
+
+    Raises:
+        InputError: There is no such page, or the project has its own.
+        MachineError: The file cannot be written.
+    """
+    shipped, own = locate(path, None)[0], project / path
+    if own.exists() and not is_empty(own):
+        raise InputError("this project has its own page already", where=path, mend="edit it, or remove it and copy anew")
+    write_atomic(own, shipped.read_bytes())
+    return own
+
+
+def is_empty(file: Path) -> bool:
+    """Return whether a file holds nothing to read; a shell empties a file before it redirects a command's output there."""
+    return not file.read_bytes().strip()
 
 
 def read_page(path: str, project: Path | None) -> Page:

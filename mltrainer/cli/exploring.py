@@ -42,14 +42,18 @@ def lr_find(
 def batch_size(
     assignments: Assignments = None,
     first: Annotated[int, typer.Option("--from", min=1, metavar="N", help="The first batch size.")] = FIRST_SIZE,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MINUTES", help="Begin no size that would go beyond; default: the explorer's page."),
+    ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Find a batch size: double it until memory or data ends, and measure throughput and memory.
+    """Find a batch size: double it until memory, data or time ends, and measure throughput and memory.
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    found = Project(folder).batch_size(set=assignments, first=first)
+    found = Project(folder).batch_size(set=assignments, first=first, minutes=minutes)
     return _show(found, size_text(found), as_json)
 
 

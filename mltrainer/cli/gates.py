@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -49,12 +50,16 @@ def _state_row(project: Project, state: PhaseState) -> dict[str, Any]:
 
 
 def artifact_rows(project: Project, phase: str) -> list[dict[str, str]]:
-    """Return the files of a phase's folder with their digests."""
+    """Return the files of a phase's folder, and of those in it, with their digests; hidden ones are none of its artifacts."""
     from mltrainer.workspace import sha256_file
 
     folder = project.phase_dir(phase)
-    files = sorted(path for path in folder.glob("*") if path.is_file() and not path.name.startswith("."))
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path.relative_to(folder)))
     return [{"path": project.relative(path), "sha256": sha256_file(path)} for path in files]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 @gate.command(epilog="Example: mltrainer gate check baseline --json")

@@ -58,24 +58,42 @@ def guide(
     page: Annotated[
         str | None, typer.Argument(metavar="PAGE", autocompletion=completion.pages, help="Its path in the handbook.")
     ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Print the whole file with its front matter, as a start for a page of your own.")
-    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the whole file with its front matter.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Write the page into the project, as a start for its own.")] = False,
     folder: Folder = None,
 ) -> int:
-    """Read a page of the handbook; without PAGE, list them. A project's own page of the same path comes first."""
+    """Read a page of the handbook; without PAGE, list them.
+
+    A project's own page, a file at the same path in the project, is read instead.
+    """
     from mltrainer import handbook
 
-    root = _root(folder)
     if page is None:
         print("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
         return 0
     path = page if page.endswith((".md", ".yaml")) else f"{page}.md"
+    if copy:
+        project = open_project(folder)
+        own = project.relative(handbook.copy_page(path, project.root))
+        print(f"wrote {own}: from now on this project reads it instead of the handbook's")
+        return 0
+    file, root = _page_to_read(path, _root(folder))
+    is_whole = raw or path.endswith(".yaml")
+    print(file.read_text("utf-8") if is_whole else printable(handbook.read_page(path, root).body), end="" if is_whole else "\n")
+    return 0
+
+
+def _page_to_read(path: str, root: Path | None) -> tuple[Path, Path | None]:
+    """Return a page's file and the project that it is of, None for the handbook's; which of the two is said."""
+    from mltrainer import handbook
+
     file, overridden = handbook.locate(path, root)
+    if overridden and handbook.is_empty(file):
+        warn(f"(this project's own page is empty: this is the handbook's; `mltrainer guide {path} --copy` writes it there)\n")
+        return handbook.locate(path, None)[0], None
     if overridden:
         warn(f"(this project's own page, instead of the handbook's {path})\n")
-    print(file.read_text("utf-8") if raw or path.endswith(".yaml") else printable(handbook.read_page(path, root).body))
-    return 0
+    return file, root
 
 
 def _root(folder: Path | None) -> Path | None:

@@ -55,8 +55,15 @@ def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int = RATE_STEP
         return exploration.kept({**found, "figure": tools.project.relative(exploration.folder / figure.file)})
 
 
-def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIRST_SIZE) -> Found:
-    """Return what each batch size measured, the largest that fits, the one to take, or None, and why."""
+def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIRST_SIZE, minutes: float | None = None) -> Found:
+    """Return what each batch size measured, the largest that fits, the one to take, or None, and why.
+
+    Args:
+        tools: What starts the explorer.
+        assignments: `KEY=VALUE` changes of the config.
+        first: The first batch size.
+        minutes: No size is begun that would go beyond them; None: as many as the explorer's page says.
+    """
     rows: list[Found] = []
 
     def on_event(event: Found) -> None:
@@ -66,7 +73,8 @@ def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIR
 
     with _exploring(tools, "batch_size", assignments) as exploration:
         try:
-            answer = exploration.ask({"first": first}, on_event)
+            limit = exploration.settings.get("minutes") if minutes is None else minutes  # a page of 0.1 has none
+            answer = exploration.ask({"first": first, "minutes": limit}, on_event)
         except KilledError:  # what was measured before has been told
             tried = 2 * rows[-1]["batch_size"] if rows else first
             answer = {"limit_mb": None, "stopped": f"{tried} does not fit: the system killed the process, as it does for memory"}

@@ -240,7 +240,7 @@ class Project:
         Args:
             set: Changes of the config.
             tell: Takes the events.
-            **asked: `first`, as `mltrainer.project.exploring.find_batch_size` takes it.
+            **asked: `first` and `minutes`, as `mltrainer.project.exploring.find_batch_size` takes it.
         """
         with self._tools(tell) as tools:
             return exploring.find_batch_size(tools, as_assignments(set), **asked)

@@ -13,11 +13,12 @@ from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
 from mltrainer.configs.project import ProjectConfig
 from mltrainer.configs.schema import header, write_schemas
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MachineError
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
 from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
 
+ELSEWHERE = "ANOTHER_FOLDER"
 EXAMPLES: dict[str, dict[str, Any]] = {
     "digits": {
         "task": {"kind": "image_classification"},
@@ -70,23 +71,43 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
         target: The column to predict, for `data`.
 
     Raises:
-        InputError: The folder holds a project already, or what was given does not fit.
-        MachineError: The folder cannot be written.
+        InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
+        MachineError: The folder cannot be made or written.
     """
+    if (in_the_way := _file_in_the_way(folder)) is not None:
+        raise InputError("this is a file, where a folder was expected", where=str(in_the_way), mend=f"mltrainer init {ELSEWHERE}")
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
     values, told = _values(folder, example, data, target)
     content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
-    with machine_faults(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
     write_schemas(folder)
     write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())  # last: with it, the folder is a project
     told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     return [*told, f"next: {place}mltrainer run"]
+
+
+def _file_in_the_way(folder: Path) -> Path | None:
+    """Return the nearest part of a folder's path that is there, where it is no folder."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
+    return None if there.is_dir() else there
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it.
+
+    Raises:
+        MachineError: None can be made there.
+    """
+    with machine_faults(str(folder)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # as in /proc, which has no place for it
+            raise MachineError("no folder can be made here", where=str(folder), mend=f"mltrainer init {ELSEWHERE}") from error
 
 
 def _name(folder: Path) -> str:

@@ -10,7 +10,7 @@ from mltrainer.figures.canvas import BLUE, Mark, Series
 from mltrainer.figures.content import Figure
 from mltrainer.reports import markdown as md
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import as_float, megabytes, microseconds, number, share
+from mltrainer.reports.values import as_float, duration, megabytes, number, share
 
 Found = dict[str, Any]
 SHOWN = 12  # rows of a table that stands for a whole curve
@@ -66,7 +66,7 @@ def size_text(found: Found) -> str:
         [
             number(r["batch_size"]),
             number(r["samples_per_s"]),
-            microseconds(r["step_us"]),
+            _time(r["step_us"]),
             megabytes(r["peak_mb"]),
             _note(found, r),
         ]
@@ -82,6 +82,14 @@ def size_text(found: Found) -> str:
     return "\n".join([*lines, *_trace(found)])
 
 
+def _time(us: Any) -> str:
+    """Return a time that was measured in microseconds, in the unit that a person would use."""
+    value = as_float(us)
+    if value < 1e3:
+        return f"{number(value)} µs"
+    return f"{number(value / 1e3)} ms" if value < 1e6 else duration(value / 1e6)
+
+
 def _note(found: Found, row: Found) -> str:
     words = {"suggested": found["suggestion"], "largest that fits": found["largest"], "now": found["present"]["batch_size"]}
     return ", ".join(word for word, size in words.items() if size == row["batch_size"])
@@ -92,10 +100,10 @@ def _note(found: Found, row: Found) -> str:
 
 def profile_text(found: Found) -> str:
     """Return where a step's time goes, the operators that took most, and where the trace is."""
-    sections = [[row["name"], microseconds(row["us"]), share(row["share"])] for row in found["sections"]]
-    operators = [[r["name"], number(r["calls"]), microseconds(r["us"]), share(r["share"])] for r in found["operators"]]
+    sections = [[row["name"], _time(row["us"]), share(row["share"])] for row in found["sections"]]
+    operators = [[r["name"], number(r["calls"]), _time(r["us"]), share(r["share"])] for r in found["operators"]]
     lines = [
-        f"a step takes {microseconds(found['step_us'])} (median of {found['steps']} steps):",
+        f"a step takes {_time(found['step_us'])} (median of {found['steps']} steps):",
         table(sections, ["section", "median", "share of all"]),
         f"operators by their own time, per step (traced, {found['traced_steps']} steps):",
         table(operators, ["operator", "calls", "time", "share of all"]).rstrip("\n"),

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.loading import flatten
+from mltrainer.configs.project import Metric
 from mltrainer.diagnostics.rules import diagnose, suggested_changes
 from mltrainer.errors import InputError
+from mltrainer.follow.log import read_log
 from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
+from mltrainer.trainer.stopping import best_row, flat_metrics
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_json
 
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
 _SHOWN = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
 _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
-_EMPTY_RESULT: dict[str, Any] = {
-    "steps": 0,
-    "epochs": 0,
-    "metrics": {},
+_EMPTY_RESULT: dict[str, Any] = {  # what is not known before a run's process has ended
     "step_time_us": {"median": None, "p95": None},
     "wall_s": None,
-    "interruptions": [],
     "numerics_class": None,
     "weights_sha256": None,
 }
@@ -50,15 +50,29 @@ def find_run(project: Project, name: str | None) -> str:
 
 
 def _phase_run(project: Project, phase: str | None) -> str:
-    """Return the run of a phase's record; without a phase, of the newest that continues the present chain of records."""
+    """Return the run that a phase trains now, else its record's; without a phase, that of the newest in the present chain.
+
+    A phase without a record that names one has the run that it began last, and did not end.
+    """
+    begun = _begun(project, phase) if phase else []
+    if begun and is_locked(project.runs_dir / begun[-1] / "lock"):
+        return begun[-1]
     for record in [read_record(project, phase)] if phase else reversed(_chain(project)):
         if record is not None and (run := run_of(record)) is not None:
             return run
+    if begun:
+        return begun[-1]
     if phase == PHASES[0]:
         raise InputError("planning has no run: its two probes only show that a few steps repeat", mend="mltrainer runs list")
     skipped = phase is not None and (record := read_record(project, phase)) and record.evidence.get("skipped") is True
     why = "was skipped and has no run" if skipped else "has no run yet"
     raise InputError(f"{phase or 'the project'} {why}", mend="mltrainer runs list" if skipped else "mltrainer run")
+
+
+def _begun(project: Project, phase: str) -> list[str]:
+    """Return the runs here that a phase itself began, oldest first: forks of its runs are not its own."""
+    jobs = {run: _json(project.runs_dir / run / JOB_FILE) for run in _runs_here(project)}
+    return [run for run, job in jobs.items() if job.get("phase") == phase and "parent_sha256" not in (job.get("contract") or {})]
 
 
 def _chain(project: Project) -> list[Record]:
@@ -74,10 +88,14 @@ def _chain(project: Project) -> list[Record]:
 
 def run_ids(project: Project) -> list[str]:
     """Return the ids of all runs, oldest first; those that only a phase's record tells of, as in a fresh clone, come last."""
+    return list(dict.fromkeys([*_runs_here(project), *_recorded(project)]))
+
+
+def _runs_here(project: Project) -> list[str]:
     folders = project.runs_dir.iterdir() if project.runs_dir.is_dir() else []
     here = [folder for folder in folders if _ID.fullmatch(folder.name) and (folder / JOB_FILE).is_file()]
     here.sort(key=lambda folder: ((folder / JOB_FILE).stat().st_mtime, folder.name))
-    return list(dict.fromkeys([*(folder.name for folder in here), *_recorded(project)]))
+    return [folder.name for folder in here]
 
 
 def _recorded(project: Project) -> dict[str, dict[str, Any]]:
@@ -92,24 +110,39 @@ def list_runs(project: Project) -> list[dict[str, Any]]:
 
 
 def describe_run(project: Project, run: str) -> dict[str, Any]:
-    """Return a run as `runs show --json` prints it; from the committed records where the run's folder is not here."""
-    is_running = is_locked(project.runs_dir / run / "lock")
-    result = result_of(project, run)
+    """Return a run as `runs show --json` prints it; from the committed records where the run's folder is not here.
+
+    Of a run that trains now, and of one that ended without a result, what it has written down so far.
+    """
+    folder = project.runs_dir / run
+    is_running = is_locked(folder / "lock")
+    result = None if is_running else result_of(project, run)
     if result is None:
-        folder = project.runs_dir / run
-        job = _json(folder / JOB_FILE)
-        contract = job.get("contract")
-        known = contract if isinstance(contract, dict) else {}
-        result = {
-            **_EMPTY_RESULT,
-            **known,
-            "id": run,
-            "phase": job.get("phase"),
-            "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted",
-            "parent": job.get("parent"),
-        }
+        result = {**_so_far(folder), "id": run, "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted"}
     shown = {key: result.get(key) for key in _SHOWN}
-    return {**shown, "state": "running"} if is_running else shown
+    return {**shown, "state": "running", "wall_s": time.time() - (folder / "lock").stat().st_mtime} if is_running else shown
+
+
+def _so_far(folder: Path) -> dict[str, Any]:
+    """Return what the job of a run and its own log say; its metrics are those of the best evaluation so far."""
+    job, log = _json(folder / JOB_FILE), read_log(folder)
+    known = job["contract"] if isinstance(job.get("contract"), dict) else {}
+    history = [row for row in log.history if isinstance(row.get("validation"), dict)]
+    measured = {
+        "steps": log.steps,
+        "epochs": history[-1]["epoch"] if history else 0,
+        "metrics": flat_metrics(_best(job, history)),
+        "interruptions": log.interruptions,
+    }
+    return {**_EMPTY_RESULT, **known, "phase": job.get("phase"), "parent": job.get("parent"), **measured}
+
+
+def _best(job: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the best evaluation so far; None where there is none, or the job does not say by what to tell it."""
+    try:
+        return best_row(history, Metric.model_validate(job["config"]["metric"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from mltrainer.reproducibility.code import imported_files
 from mltrainer.trainer.evaluation import as_numbers, outputs
 from mltrainer.trainer.session import Session
 from mltrainer.trainer.stages import Outcome
-from mltrainer.trainer.stopping import best_row
+from mltrainer.trainer.stopping import best_row, flat_metrics
 from mltrainer.trainer.updates.groups import parameter_groups
 from mltrainer.trainer.updates.precision import choose
 
@@ -124,13 +124,6 @@ def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
 
 def _summary(row: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {key: row[key] for key in ("epoch", "step", "validation", "train", "trained") if key in row}
-
-
-def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
-    """Return a history row's metrics by name; those of the training set begin with `train_`."""
-    if row is None:
-        return {}
-    return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}
 
 
 def _times(outcome: Outcome, wall_s: float, verify_s: float) -> dict[str, float]:

@@ -7,7 +7,7 @@ import difflib
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.follow.log import EVENTS_FILE, interruptions
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, open_task
@@ -39,7 +40,6 @@ from mltrainer.trainer.tracing import Tracer
 from mltrainer.trainer.updates.gradients import clipped_above
 from mltrainer.workspace import Project, machine_faults, plain, read_json, write_json
 
-EVENTS_FILE = "events.jsonl"
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 REHEARSAL_SAMPLES = 512
@@ -166,7 +166,7 @@ class Session:
         if not self._keeps_checkpoints:
             self._take_over_start()
             return
-        self.earlier_causes = self._read_causes()
+        self.earlier_causes = interruptions(self.folder)
         found = self.checkpoints.newest(self.events)
         if found is None:
             self._start_afresh()
@@ -235,13 +235,6 @@ class Session:
                 f"the parent's checkpoint does not fit this config: {error}", mend="fork without changing that"
             ) from error
         self.events.send("note", text=f"begins with step {tree['step']} of run {manifest['run']}")
-
-    def _read_causes(self) -> list[dict[str, Any]]:
-        causes = [e for e in read_events(self.folder) if e["event"] in ("stopped", "resume")]
-        steps: dict[int, dict[str, Any]] = {}
-        for event in causes:
-            steps.setdefault(event["step"], {"step": event["step"], "cause": event["cause"]})
-        return list(steps.values())
 
     # --- sinks ---
 
@@ -358,16 +351,3 @@ def _first_difference(expected: dict[str, Any], found: dict[str, Any]) -> str | 
     trained = set(expected.get("trainable", ())) ^ set(found.get("trainable", ()))
     names = dict.fromkeys([*tensors[1], *tensors[0]]) if all(tensors) else {}
     return next((name for name in names if name in trained or tensors[0].get(name) != tensors[1].get(name)), None)
-
-
-def read_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield a run's log; a torn last line is left out."""
-    try:
-        lines = (folder / EVENTS_FILE).read_text("utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return
-    for line in lines:
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue

@@ -21,6 +21,13 @@ def best_row(history: list[dict[str, Any]], metric: Metric) -> dict[str, Any] | 
     return max(history, key=lambda row: value_of(row, metric), default=None)
 
 
+def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
+    """Return a history row's metrics by name; those of the training set begin with `train_`."""
+    if row is None:
+        return {}
+    return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}
+
+
 def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_delta: float) -> int:
     """Return how often the metric has not improved for `patience` evaluations; waiting begins anew each time."""
     best, waited, found = -math.inf, 0, 0

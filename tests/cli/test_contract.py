@@ -20,7 +20,8 @@ from typer.core import TyperGroup
 
 import mltrainer.cli.gates
 from mltrainer.cli.app import cli as program
-from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked
+from mltrainer.handbook import shipped_folder
+from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, sha256_file
 from tests.conftest import Cli
 
 PROMISED = {  # every command of the contract that there is
@@ -142,6 +143,31 @@ def test_the_record_tells_on_how_many_samples_the_metrics_were_measured(project:
     assert run["measured_samples"] == {"train": validation, "validation": validation}
 
 
+# --- pages of the handbook ------------------------------------------------------------------------
+
+PAGE = "configs/tuning_template.yaml"
+
+
+def test_a_page_is_copied_into_the_project_once(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "mltrainer.yaml").touch()
+    said = cli("guide", PAGE, "--copy", "--project", tmp_path)
+    assert (said.code, said.out) == (0, f"wrote {PAGE}: from now on this project reads it instead of the handbook's\n")
+    assert (tmp_path / PAGE).read_bytes() == (shipped_folder() / PAGE).read_bytes()
+    again = cli("guide", PAGE, "--copy", "--project", tmp_path)
+    assert (again.code, "this project has its own page already" in again.err) == (1, True)
+
+
+@pytest.mark.parametrize("page", [PAGE, "diagnostics/nan_loss"])
+def test_a_page_that_is_redirected_into_its_own_place_is_the_handbooks(tmp_path: Path, cli: Cli, page: str) -> None:
+    (tmp_path / "mltrainer.yaml").touch()
+    own = tmp_path / (page if page == PAGE else f"{page}.md")
+    own.parent.mkdir()
+    own.touch()  # as a shell does before the command begins
+    said = cli("guide", page, "--raw", "--project", tmp_path)
+    assert (said.code, "this project's own page is empty: this is the handbook's" in said.err) == (0, True)
+    assert said.out == (shipped_folder() / own.relative_to(tmp_path)).read_text("utf-8")
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 JSON = [
@@ -170,6 +196,12 @@ def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:
     assert {phase["state"] for phase in found["phases"]} == {"passed", "skipped"}
     assert all(set(phase) == {"name", "state", "reasons", "run", "artifacts"} for phase in found["phases"])
     assert all(set(row) == {"path", "sha256"} for phase in found["phases"] for row in phase["artifacts"])
+
+
+def test_the_artifacts_are_those_of_the_folders_within_too(project: Project, cli: Cli) -> None:
+    found = cli("status", "--json", "--project", project.root).json["phases"][-1]["artifacts"]
+    model = "phases/05_finalization/final_model/model.safetensors"
+    assert {row["path"]: row["sha256"] for row in found}[model] == sha256_file(project.root / model)
 
 
 def test_a_gate_has_the_promised_keys(project: Project, cli: Cli) -> None:
@@ -377,6 +409,26 @@ def test_what_goes_wrong_has_its_code(
     assert "Traceback" not in said.err
     saved = digits.state_dir / "mltrainer-fault.txt"
     assert saved.exists() == (code == 3)
+
+
+@pytest.mark.parametrize("inside", [".", "new", "new/er"])
+def test_a_project_is_not_made_where_a_file_stands(tmp_path: Path, cli: Cli, inside: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    said = cli("init", tmp_path / "file" / inside, "--example", "digits")
+    assert (said.code, f"{tmp_path / 'file'}: this is a file, where a folder was expected" in said.err) == (1, True)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "Permission denied"), FileNotFoundError(errno.ENOENT, "Gone")])
+def test_a_project_that_cannot_be_made_is_the_machines_failure(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    said = cli("init", tmp_path / "new", "--example", "digits")
+    assert (said.code, f"error: {tmp_path / 'new'}: " in said.err, "\n  next: " in said.err) == (7, True, True)
 
 
 # --- odd arguments --------------------------------------------------------------------------------

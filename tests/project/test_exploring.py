@@ -115,6 +115,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_sizes, "MOST", 4)
 
 
+def test_no_batch_size_is_begun_that_would_go_beyond_the_minutes(new: Project, cli: Cli, quick: None) -> None:
+    found = cli("batch-size", "--from", "16", "--minutes", "0", "--json", "--project", new.root).json
+    assert [row["batch_size"] for row in found["sizes"]] == [16]  # the first one is always measured
+    assert found["stopped"] == "32 would go beyond 0 minutes; --minutes allows more"
+
+
+def test_the_explorers_page_says_how_long_it_may_take(new: Project) -> None:
+    assert tool_page("training_explorer", new.root).settings["minutes"] > 0
+
+
 def test_batch_sizes_are_measured_up_to_the_samples(new: Project, cli: Cli, quick: None) -> None:
     found = cli("batch-size", "--from", "32", "--json", "--project", new.root).json
     assert [row["batch_size"] for row in found["sizes"]] == [32, 64, 128]

@@ -12,7 +12,7 @@ import torch
 
 from mltrainer.errors import is_out_of_memory
 from mltrainer.reproducibility.environment import available_mb
-from mltrainer.tools.explorer.decisions import doubled, needed_mb
+from mltrainer.tools.explorer.decisions import doubled, needed_mb, needed_s
 from mltrainer.tools.explorer.stepping import first_steps
 from mltrainer.trainer.session import Session
 
@@ -23,13 +23,17 @@ SECONDS = 1.0  # timed at least for the least steps, then until so much time has
 def try_sizes(session: Session) -> dict[str, Any]:
     """Return why no larger size was tried; each measured one is sent as an event, which outlives this process.
 
-    A size is only tried while what it will need, as the sizes before it show, is within the page's share of the memory.
+    A size is only tried while what it will need, as the sizes before it show, is within the page's share of the memory, and
+    within the time that is left; the first one is always tried.
     """
+    asked, begun = session.job["asked"], time.perf_counter()
     limit = session.job["settings"]["memory_share"] * memory_mb(session.config.device)
     rows: list[dict[str, Any]] = []
-    for size in doubled(session.job["asked"]["first"], session.plan.samples):
+    for size in doubled(asked["first"], session.plan.samples):
         if rows and needed_mb(rows) > limit:
             return {"limit_mb": limit, "stopped": f"{size} would take about {needed_mb(rows):,.0f} of {limit:,.0f} MiB"}
+        if rows and _takes_too_long(rows, asked["minutes"], time.perf_counter() - begun):
+            return {"limit_mb": limit, "stopped": f"{size} would go beyond {asked['minutes']:g} minutes; --minutes allows more"}
         try:
             rows.append(_measured(session, size))
         except Exception as error:
@@ -38,6 +42,10 @@ def try_sizes(session: Session) -> dict[str, Any]:
             return {"limit_mb": limit, "stopped": f"{size} does not fit into the memory"}
         session.events.send("size", **rows[-1])
     return {"limit_mb": limit, "stopped": f"twice as many would be more than the {session.plan.samples:,} training samples"}
+
+
+def _takes_too_long(rows: list[dict[str, Any]], minutes: float | None, spent_s: float) -> bool:
+    return minutes is not None and spent_s + needed_s(rows, WARM_UP + LEAST) > 60 * minutes
 
 
 def _measured(session: Session, size: int) -> dict[str, Any]:

@@ -126,6 +126,11 @@ def needed_mb(rows: Sequence[Row]) -> float:
     return float(peaks[-1] + 2 * max(0.0, peaks[-1] - peaks[0]))
 
 
+def needed_s(rows: Sequence[Row], steps: int) -> float:
+    """Return the seconds to expect of some steps of twice the last batch: a step of it takes twice as long at most."""
+    return steps * 2 * float(rows[-1]["step_us"]) / 1e6
+
+
 def suggest_size(rows: Sequence[Row], near_best: float) -> Suggestion:
     """Return the smallest batch whose throughput is within a share of the best.
 

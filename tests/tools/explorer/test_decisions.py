@@ -17,6 +17,7 @@ from mltrainer.tools.explorer.decisions import (
     doubled,
     log_spaced,
     needed_mb,
+    needed_s,
     suggest_rate,
     suggest_size,
 )
@@ -132,6 +133,10 @@ def test_where_no_size_fits_none_is_suggested() -> None:
 def test_twice_the_batch_needs_twice_what_the_last_doubling_added() -> None:
     assert needed_mb([{"peak_mb": 100.0}, {"peak_mb": 120.0}, {"peak_mb": 160.0}]) == 240
     assert needed_mb([{"peak_mb": 100.0}]) == 100
+
+
+def test_the_time_to_expect_doubles_with_the_batch() -> None:
+    assert needed_s([{"step_us": 1e6}, {"step_us": 1.5e6}], steps=3) == 9
 
 
 def config(**changes: Any) -> TrainingConfig:

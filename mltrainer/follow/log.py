@@ -1,0 +1,67 @@
+"""What a run has written down so far, read from outside its process: for runs that have no result yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.reproducibility import fingerprint
+
+EVENTS_FILE = "events.jsonl"
+
+
+@dataclass(frozen=True)
+class Log:
+    """How far a run has come.
+
+    Attributes:
+        steps: Steps whose numbers are on the disk; a training writes them some at a time.
+        history: The rows of its evaluations, as its result will hold them.
+        interruptions: `step` and `cause` of each earlier end.
+    """
+
+    steps: int
+    history: list[dict[str, Any]]
+    interruptions: list[dict[str, Any]]
+
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield a run's log; a torn last line is left out."""
+    try:
+        lines = (folder / EVENTS_FILE).read_text("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+def read_log(folder: Path) -> Log:
+    """Return how far the run of a folder has come; what was trained after a checkpoint that it went back to does not count."""
+    rows: dict[int, dict[str, Any]] = {}
+    for event in read_events(folder):
+        kind = event.pop("event", None)
+        if kind == "row":
+            rows[event["step"]] = event
+        elif kind == "resume":
+            rows = {step: row for step, row in rows.items() if step <= event["step"]}
+    return Log(_steps(folder), list(rows.values()), interruptions(folder))
+
+
+def interruptions(folder: Path) -> list[dict[str, Any]]:
+    """Return `step` and `cause` of each earlier end of a run; a process that was killed wrote nothing, the next one did."""
+    steps: dict[int, dict[str, Any]] = {}
+    for event in read_events(folder):
+        if event["event"] in ("stopped", "resume"):
+            steps.setdefault(event["step"], {"step": event["step"], "cause": event["cause"]})
+    return list(steps.values())
+
+
+def _steps(folder: Path) -> int:
+    steps = [line.split(" ", 1)[0] for line in fingerprint.read(folder / fingerprint.CHAIN_FILE) if not line.startswith("w ")]
+    return int(steps[-1]) if steps else 0

@@ -1,0 +1,89 @@
+"""Runs that have no result yet: found by their phase, and shown from what they have written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import fingerprint
+from mltrainer.runs.find import describe_run, find_run
+from mltrainer.workspace import Project, locked, write_json
+from tests.conftest import Cli
+
+RUN, LATER = "0123456789ab", "abcdef012345"
+
+
+def begin(project: Project, run: str = RUN, phase: str = "baseline", **job: Any) -> Path:
+    """Write what a run has when its process has begun."""
+    config = {"metric": {"name": "accuracy", "mode": "max"}}
+    write_json(project.runs_dir / run / "job.json", {"run": run, "phase": phase, "config": config, "contract": {}, **job})
+    return project.runs_dir / run
+
+
+def log(folder: Path, *events: dict[str, Any], torn: str = "") -> None:
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events) + torn)
+
+
+def row(step: int, accuracy: float) -> dict[str, Any]:
+    return {"event": "row", "epoch": step // 10, "step": step, "validation": {"accuracy": accuracy}, "train": {"accuracy": 1.0}}
+
+
+def chain(folder: Path, steps: int) -> None:
+    entries = [fingerprint.weights_entry(0, "0" * 64), *(fingerprint.step_entry(n, "ab", 0.5, 1.0) for n in range(1, steps + 1))]
+    fingerprint.append(folder / fingerprint.CHAIN_FILE, fingerprint.extend(fingerprint.Head(), entries)[1])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "mltrainer.yaml").write_text("name: small\n")
+    return Project(tmp_path)
+
+
+def test_a_phase_that_trains_goes_by_its_name_and_is_shown_as_far_as_it_has_come(project: Project, cli: Cli) -> None:
+    folder = begin(project)
+    log(folder, row(10, 0.5), row(20, 0.75), row(30, 0.625), torn='{"event": "row", "st')
+    chain(folder, 37)
+    with locked(folder / "lock", "the run"):
+        found = cli("runs", "show", "baseline", "--json", "--project", project.root).json
+    assert (found["id"], found["state"], found["steps"], found["epochs"]) == (RUN, "running", 37, 3)
+    assert found["metrics"] == {"accuracy": 0.75, "train_accuracy": 1.0}  # of the best evaluation
+    assert 0 <= found["wall_s"] < 60
+
+
+def test_a_result_of_an_earlier_process_does_not_hide_that_the_run_goes_on(project: Project) -> None:
+    folder = begin(project)
+    end = {"step": 12, "cause": "SIGINT"}
+    log(folder, row(10, 0.5), {"event": "stopped", **end}, {"event": "resume", **end})
+    chain(folder, 14)
+    write_json(folder / "result.json", {"id": RUN, "state": "interrupted", "steps": 12})
+    with locked(folder / "lock", "the run"):
+        found = describe_run(project, RUN)
+    assert (found["state"], found["steps"]) == ("running", 14)
+    assert found["interruptions"] == [end]
+
+
+def test_what_a_killed_process_trained_after_its_checkpoint_does_not_count(project: Project) -> None:
+    folder = begin(project)
+    log(folder, row(10, 0.5), row(20, 0.9), {"event": "resume", "step": 10, "cause": "killed"})
+    found = describe_run(project, RUN)
+    assert (found["state"], found["metrics"]["accuracy"]) == ("interrupted", 0.5)
+
+
+def test_an_interrupted_phase_without_a_record_goes_by_its_name_too(project: Project) -> None:
+    begin(project)
+    begin(project, LATER, contract={"parent_sha256": "0" * 64})  # a fork of it
+    assert find_run(project, "baseline") == RUN
+    with pytest.raises(InputError, match="finalization has no run yet"):
+        find_run(project, "finalization")
+
+
+@pytest.mark.parametrize("job", ["{", "[]", '{"phase": "baseline", "config": 3}'])
+def test_a_damaged_job_is_shown_all_the_same(project: Project, job: str) -> None:
+    folder = begin(project)
+    log(folder, row(10, 0.5))
+    (folder / "job.json").write_text(job)
+    assert describe_run(project, RUN)["state"] == "interrupted"
