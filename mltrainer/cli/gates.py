@@ -10,6 +10,7 @@ import typer
 from mltrainer.cli import completion
 from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_project
 from mltrainer.cli.output import emit
+from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import PhaseState, derive, next_command, next_phase
 from mltrainer.records.reading import run_of
@@ -23,15 +24,33 @@ app.add_typer(gate)
 
 @app.command(epilog="Example: mltrainer status --json")
 def status(folder: Folder = None, as_json: AsJson = False) -> int:
-    """Show each phase, its gate, what is stale and why, and what comes next."""
+    """Show each phase, its gate, what is stale and why, and what comes next.
+
+    Exit 1 when mltrainer.yaml is not valid; the phases are shown all the same.
+    """
     project = open_project(folder)
-    states = derive(project)
+    states, fault = derive(project), _fault_of(project)
     if as_json:
-        emit({"project": project.root.name, "next": next_phase(states), "phases": [_state_row(project, s) for s in states]})
-        return 0
-    print(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
-    print(f"next: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
+        following = None if fault else next_phase(states)
+        emit({"project": project.root.name, "next": following, "phases": [_state_row(project, s) for s in states]})
+    else:
+        print(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
+    if fault is not None:
+        raise fault
+    if not as_json:
+        print(f"next: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
     return 0
+
+
+def _fault_of(project: Project) -> InputError | None:
+    """Return what is wrong with the project's file, which no phase could run with; None where nothing is."""
+    from mltrainer.configs.project import load_project
+
+    try:
+        load_project(project.file)
+    except InputError as error:
+        return error
+    return None
 
 
 def _first(reasons: tuple[str, ...]) -> str:

@@ -78,6 +78,15 @@ def test_a_fault_in_the_project_file_is_refused_with_its_place(project: Project,
     assert contents(project.root) == before
 
 
+@pytest.mark.parametrize("flag", [(), ("--json",)])
+def test_the_status_says_what_is_wrong_with_the_project_file(project: Project, cli: Cli, flag: tuple[str, ...]) -> None:
+    project.file.write_text(DIGITS + "a: [1\n")
+    said = cli("status", *flag, "--project", project.root)
+    assert (said.code, "mltrainer.yaml:10: not valid YAML" in said.err) == (1, True)
+    assert "planning" in said.out
+    assert "next: mltrainer" not in said.out
+
+
 # --- training_config.yaml and --set -------------------------------------------------------------
 
 CONFIG_FAULTS = {
