@@ -14,6 +14,7 @@ from mltrainer.errors import InputError
 from mltrainer.workspace import sha256_bytes, write_atomic
 
 FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
+FIXED = ("phases/frame.md.j2", "phases/card_frame.md.j2", "phases/parts.md.j2")  # of the reports; no project replaces them
 _FENCE = "---\n"
 
 
@@ -54,7 +55,7 @@ def page_paths() -> tuple[str, ...]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.suffix in (".md", ".yaml") and path.is_file())
+    return (path for path in folder.rglob("*") if path.suffix in (".md", ".yaml", ".j2") and path.is_file())
 
 
 def locate(path: str, project: Path | None) -> tuple[Path, bool]:
@@ -64,7 +65,7 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
         InputError: There is no such page.
     """
     if path in page_paths():
-        own = project / path if project else None
+        own = project / path if project and path not in FIXED else None
         if own is not None and own.is_file() and own != shipped_folder() / path:
             return own, True
         return shipped_folder() / path, False

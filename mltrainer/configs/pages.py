@@ -12,7 +12,7 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, flatten, validate
 from mltrainer.errors import InputError
-from mltrainer.workspace import PhaseName, digest, phase_folder
+from mltrainer.workspace import PhaseName, digest, phase_folder, sha256_file
 
 Number = float | int
 
@@ -104,11 +104,13 @@ def _parsed(raw: bytes, name: str, first_line: int) -> yaml.Document:
 
 
 def policy_digest(path: str, project: Path | None) -> str:
-    """Return the digest of what a page or template declares; its prose may change freely.
+    """Return the digest of what a page or template declares; its prose may change freely. A report's template is policy whole.
 
     Raises:
         InputError: There is no such page, or it is not YAML.
     """
+    if path.endswith(".j2"):
+        return sha256_file(handbook.locate(path, project)[0])
     return digest(declared(path, project).value)
 
 

@@ -1,4 +1,4 @@
-"""The figures of a run: each with a caption that says, in numbers, what it shows."""
+"""The figures of a run and of its plan: each with a caption that says, in numbers, what it shows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mltrainer.figures import svg
 from mltrainer.figures.canvas import FAULT, Mark, Series
-from mltrainer.reports import markdown as md
+from mltrainer.figures.drawer import DRAWER
+from mltrainer.figures.svg import log_suits
 from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
+from mltrainer.reports.views import confused
 
 Run = dict[str, Any]
 MAX_CLASSES = 60
@@ -24,7 +25,7 @@ class Figure:
     Attributes:
         file: Its file's name.
         title: What it shows; the alternative text.
-        caption: One sentence, as Markdown, that states what it shows in numbers.
+        caption: One sentence that states what it shows in numbers.
         content: The SVG.
     """
 
@@ -32,11 +33,6 @@ class Figure:
     title: str
     caption: str
     content: str
-
-    @property
-    def markdown(self) -> str:
-        """The figure and its caption, as they stand in a report."""
-        return f"{md.image(self.title, self.file)}\n\n*{self.caption}*"
 
     def _repr_html_(self) -> str:
         return self.content
@@ -52,8 +48,8 @@ def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | No
     if name == "plateau":
         caption = f"{caption[:-1]}, less what plateaus of the metric reduce it by, which only training shows."
     title = "Learning rate, planned"
-    chart = svg.line_chart(title, caption, [Series("planned", curve)], x_label="epoch", y_label="learning rate", include=[0.0])
-    return Figure("learning_rate.svg", title, md.text(caption), chart)
+    chart = DRAWER.line_chart(title, caption, [Series("planned", curve)], x_label="epoch", y_label="learning rate", include=[0.0])
+    return Figure("learning_rate.svg", title, caption, chart)
 
 
 def of_run(run: Run) -> list[Figure]:
@@ -130,11 +126,13 @@ def _chart(
     """Return a line chart over epochs, or None without points; a wide range of positive values gets a log axis."""
     if not series:
         return None
-    log = svg.log_suits(y for one in series for _, y in one.points) if log_y is None else log_y
+    log = log_suits(y for one in series for _, y in one.points) if log_y is None else log_y
     caption += _gap_note(series)
     axis = f"{y_label} (log scale)" if log else y_label
-    content = svg.line_chart(title, caption, series, x_label="epoch", y_label=axis, log_y=log, marks=_marks(run), include=include)
-    return Figure(file, title, md.text(caption), content)
+    content = DRAWER.line_chart(
+        title, caption, series, x_label="epoch", y_label=axis, log_y=log, marks=_marks(run), include=include
+    )
+    return Figure(file, title, caption, content)
 
 
 def _trend(points: Sequence[tuple[float, float]], what: str, best: Callable[..., Any]) -> str:
@@ -224,8 +222,8 @@ def _heat(run: Run, key: str, file: str, title: str, what: str) -> Figure | None
         same = f"{number(low[1], 3)} in every layer"
         caption = f"At the last evaluation the {what} was {same if low[1] == high[1] else ends}; {counted(len(rows), 'layer')}."
     epochs = [as_float(row.get("epoch")) for row in history(run)]
-    content = svg.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
-    return Figure(file, title, md.text(caption), content)
+    content = DRAWER.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
+    return Figure(file, title, caption, content)
 
 
 def gradient_layers(run: Run) -> Figure | None:
@@ -273,9 +271,7 @@ def time_spent(run: Run) -> Figure | None:
     top = max(items, key=lambda item: item[1] if math.isfinite(item[1]) else -1.0)
     part = share(top[1] / total) if total > 0 and math.isfinite(top[1]) else "an unknown share"
     caption = f"{visible(top[0])} took {part} of the {number(total, 3)} s that were timed."
-    return Figure(
-        "time.svg", "Where the time went", md.text(caption), svg.bars("Where the time went", caption, items, unit="seconds")
-    )
+    return Figure("time.svg", "Where the time went", caption, DRAWER.bars("Where the time went", caption, items, unit="seconds"))
 
 
 def evaluation(run: Run) -> Figure | None:
@@ -294,15 +290,8 @@ def confusion(result: dict[str, Any]) -> Figure | None:
     wrong = confused(result)
     worst = f"; most often {visible(wrong[0][0])} was taken for {visible(wrong[0][1])} ({times(wrong[0][2])})" if wrong else ""
     caption = f"{number(right)} of {number(total)} validation samples are on the diagonal, {share(right / total)}{worst}."
-    content = svg.confusion_matrix("Confusion matrix, validation split", caption, labels, counts)
-    return Figure("confusion.svg", "Confusion matrix, validation split", md.text(caption), content)
-
-
-def confused(result: dict[str, Any]) -> list[tuple[str, str, int]]:
-    """Return true class, predicted class and count of every kind of mistake, the most frequent first."""
-    labels, counts = result["labels"], result["confusion"]
-    pairs = [(str(labels[t]), str(labels[p]), n) for t, row in enumerate(counts) for p, n in enumerate(row) if n and t != p]
-    return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))
+    content = DRAWER.confusion_matrix("Confusion matrix, validation split", caption, labels, counts)
+    return Figure("confusion.svg", "Confusion matrix, validation split", caption, content)
 
 
 def residuals(result: dict[str, Any]) -> Figure | None:
@@ -317,8 +306,8 @@ def residuals(result: dict[str, Any]) -> Figure | None:
         else ""
     )
     caption = f"{number(len(pairs))} validation samples, prediction against target{spread}."
-    content = svg.scatter("Predictions and targets, validation split", caption, pairs, x_label="target", y_label="prediction")
-    return Figure("residuals.svg", "Predictions and targets, validation split", md.text(caption), content)
+    content = DRAWER.scatter("Predictions and targets, validation split", caption, pairs, x_label="target", y_label="prediction")
+    return Figure("residuals.svg", "Predictions and targets, validation split", caption, content)
 
 
 _FIGURES: tuple[Callable[[Run], Figure | None], ...] = (

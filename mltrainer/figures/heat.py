@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 from mltrainer.figures.axes import Scale, drawable, logarithmic
 from mltrainer.figures.canvas import GREY, LINE, WIDTH, cross, empty, label, picture, pixels, width_of
-from mltrainer.reports.values import cut, number, visible
+from mltrainer.reports.values import number, visible
+from mltrainer.reports.views import evenly
 
 CIVIDIS = ((0, 34, 78), (53, 69, 108), (102, 105, 112), (148, 142, 119), (200, 184, 102), (254, 232, 56))
 BLUES = ((238, 244, 250), (158, 197, 226), (73, 144, 196), (0, 90, 150), (0, 48, 92))
@@ -24,10 +26,10 @@ def _mix(colours: Sequence[tuple[int, int, int]], share: float) -> str:
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def confusion_matrix(title: str, description: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+def confusion_matrix(title: str, description: str, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
     """Return a confusion matrix: a row per true class, a column per predicted one, coloured by the share of the row."""
-    count = len(labels)
-    names = [cut(visible(name), 14) for name in labels]
+    count = len(classes)
+    names = labels(classes, (14, 20))
     left = 52 + max((width_of(name) for name in names), default=0)
     side = min(max(44.0, 250 / max(count, 1)), 90.0, (WIDTH - 30 - left) / max(count, 1), 460 / max(count, 1))
     top = 78 + (0 if _fits(names, side) else max(width_of(name) for name in names) * 0.75)
@@ -105,7 +107,7 @@ def heat_map(
     if not values:
         return empty(title, "No positive value was measured.")
     scale = logarithmic(values)
-    names = [_tail(name) for name, _ in chosen_rows]
+    names = labels([name for name, _ in chosen_rows])
     left = float(round(32 + max(width_of(name) for name in names)))
     width, height = float((WIDTH - 110 - left) // len(places)), float(min(26, 300 // len(chosen_rows)))
     runs = [run for nr, (_, row) in enumerate(chosen_rows) for run in _runs(row, places, scale, nr)]
@@ -121,16 +123,34 @@ def heat_map(
     return picture(title, description, end + 48, [*words, *body, *ticks, axis, *_colour_bar(scale, scale_label, end)])
 
 
-def evenly(count: int, limit: int) -> list[int]:
-    """Return at most `limit` places out of `count`, evenly, the first and the last among them."""
-    if count <= limit:
-        return list(range(count))
-    return [nr * (count - 1) // (limit - 1) for nr in range(limit)]
+def labels(names: Sequence[str], limits: Sequence[int] = (24, 32, 40)) -> list[str]:
+    """Return names short enough to stand beside a figure that can still be told apart, where any of the limits allows it.
+
+    What all names begin with is left out of long ones, and the rest is cut in its middle: in a deep network both ends
+    of a layer's name differ.
+    """
+    shown = [visible(name) for name in names]
+    start = _common(shown)
+    for limit in limits:
+        short = [name if len(name) <= limit else _middle(name[start:], limit, start > 0) for name in shown]
+        if len(set(short)) == len(set(shown)):
+            break
+    return short
 
 
-def _tail(name: str) -> str:
-    shown = visible(name)
-    return shown if len(shown) <= 24 else "…" + shown[-23:]
+def _common(names: Sequence[str]) -> int:
+    """Return how long the dotted beginning is that all names share."""
+    parts = [set(level) for level in zip(*(name.split(".")[:-1] for name in names), strict=False)]
+    shared = itertools.takewhile(lambda level: len(level) == 1, parts)
+    return sum(len(next(iter(level))) + 1 for level in shared) if len(names) > 1 else 0
+
+
+def _middle(name: str, limit: int, beheaded: bool) -> str:
+    head = "…" if beheaded else ""
+    if len(head) + len(name) <= limit:
+        return head + name
+    room = limit - len(head) - 1
+    return f"{head}{name[: room // 2]}…{name[len(name) - (room - room // 2) :]}"
 
 
 def _level(value: float, scale: Scale) -> int:

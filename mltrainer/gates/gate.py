@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import mltrainer
 from mltrainer.configs.pages import Item, PhasePage, shipped_page
 from mltrainer.errors import GateError, InputError
+from mltrainer.figures.drawn import data_digest
 from mltrainer.gates.checks import CHECKS, Outcome, run_check
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.own import run_own
@@ -299,28 +301,49 @@ _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin
 # --- artifacts ------------------------------------------------------------------------------------
 
 
-def artifacts(record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, str]:
-    """Return a phase's rendered files by name; identical records give identical bytes."""
-    return render(record, [*record["waived_before"], *waivers], [item.view() for item in items])
+def artifacts(project: Project, record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, bytes]:
+    """Return a phase's reports by name; identical records, waivers and templates give identical bytes."""
+    rendered = render(record, [*record["waived_before"], *waivers], [item.view() for item in items], project.root)
+    return {name: text.encode() for name, text in rendered.items()}
 
 
 def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]) -> Iterator[str]:
-    """Every report and figure is what the record renders to, byte for byte."""
+    """Every report is what the record renders to, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
     if look.record.data.get("mltrainer") != mltrainer.__version__:
         look.notes.append(f"reports were rendered by mltrainer {look.record.data.get('mltrainer')}, compared by digest only")
         yield from _attested(look)
         return
+    yield from _figures(look)
     try:
-        expected = {name: text.encode() for name, text in artifacts(look.record.data, waivers, items).items()}
+        expected = artifacts(look.project, look.record.data, waivers, items)
     except InputError as error:
-        yield f"{error.message}; next: {look.rerun}"
+        yield f"{error.where or RECORD_FILE}: {error.message}; next: {error.mend or look.rerun}"
         return
     for name, content in sorted(expected.items()):
         yield from _compare(folder / name, content, look)
     gate_file = folder / GATE_FILE
     if gate_file.exists():
         yield from _compare(gate_file, statement(look.project, look.record, expected), look)
+
+
+def _figures(look: _Look) -> Iterator[str]:
+    """Every figure was drawn from the record's evidence, and lies where its report shows it; none is drawn again."""
+    data = data_digest(look.page.phase, look.record.evidence)
+    for row in look.record.data["figures"]:
+        name = look.project.relative(figure_path(look.project, look.page.phase, row))
+        found = look.digests.of(look.project.root / name)
+        if found is None:
+            yield f"{name} is missing; next: {look.rerun}"
+        elif found != row["sha256"]:
+            yield f"{name} is not the figure that the record binds: blank, edited, or of another run; next: {look.rerun}"
+        elif data is not None and row["data_sha256"] != data:
+            yield f"{name} was drawn from other evidence than the record's; next: {look.rerun}"
+
+
+def figure_path(project: Project, phase: str, row: dict[str, Any]) -> Path:
+    """Return where a figure of a record lies: in the phase's folder, or in that of the phase whose run it shows."""
+    return Path(os.path.normpath(project.phase_dir(phase) / row["file"]))
 
 
 def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
@@ -363,8 +386,10 @@ def statement(project: Project, record: Record, rendered: dict[str, bytes]) -> b
 
     It holds digests and no verdict: verdicts are recomputed (in-toto Attestation Framework, Statement v1).
     """
-    folder = project.relative(project.phase_dir(record.data["phase"]))
+    phase = record.data["phase"]
+    folder = project.relative(project.phase_dir(phase))
     subjects = {f"{folder}/{name}": sha256_bytes(content) for name, content in rendered.items()}
+    subjects |= {project.relative(figure_path(project, phase, row)): row["sha256"] for row in record.data.get("figures", [])}
     subjects[f"{folder}/record.json"] = record.sha256
     return pretty_json(
         {

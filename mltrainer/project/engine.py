@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from mltrainer import handbook
 from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.figures.content import Figure
+from mltrainer.figures.drawn import draw, drawn_again
+from mltrainer.figures.drawn import rows as figure_rows
 from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_before, read_waivers, statement
 from mltrainer.gates.machine import RUNNING_FILE, advice, derive
 from mltrainer.gates.own import own_files
@@ -22,7 +27,10 @@ from mltrainer.phases import baseline, diagnostics, finalization, optimization, 
 from mltrainer.phases.context import Context, Result
 from mltrainer.records.envelope import parsed
 from mltrainer.records.migrations import SCHEMA
-from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, read_record
+from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record
+from mltrainer.reports.changes import since
+from mltrainer.reports.render import template_paths
+from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import (
     LOCK_FILE,
@@ -89,8 +97,9 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...]) -> Gate:
     current = own.data if own is not None and not own.faults else None
     ctx = Context(project, page, earlier, current, previous, assignments, tools.tell, tools.launch)
     result = RUN[phase](ctx)
-    record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)])
-    write(project, phase, record)
+    drawn = draw(phase, plain(result.evidence))
+    record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)], drawn)
+    write(project, phase, record, drawn)
     return gate_of(project, phase)
 
 
@@ -101,10 +110,14 @@ def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:
     return [{**row, "item": f"{gate.phase}: {row['item']}"} for row in waivers]
 
 
-def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[str, Any]:
+def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: list[Figure]) -> dict[str, Any]:
     config = load_project(ctx.project.file)
-    pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *tool_pages(ctx.page.phase), *result.handbook]
+    templates = template_paths(ctx.page.phase).values()
+    pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *tool_pages(ctx.page.phase), *result.handbook, *templates]
     overridden = set(handbook.overrides(ctx.project.root))
+    evidence = plain(result.evidence)
+    baseline = ctx.earlier.get("baseline", {}).get("figures")
+    now = {"phase": ctx.page.phase, "source": result.source, "evidence": evidence}
     return _checked(
         {
             "schema": SCHEMA,
@@ -119,7 +132,9 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]]) -> dict[
             "policy_overrides": sorted(overridden & set(pages)),
             "policy_changes": policy_changes(ctx.page),
             "source": result.source,
-            "evidence": result.evidence,
+            "figures": figure_rows(ctx.page.phase, evidence, drawn, baseline),
+            "since": since(now, *_earlier_version(ctx)),
+            "evidence": evidence,
         }
     )
 
@@ -138,12 +153,31 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def write(project: Project, phase: str, content: dict[str, Any]) -> None:
-    """Write a phase's record, its reports and figures, and last its gate record."""
+def _earlier_version(ctx: Context) -> tuple[dict[str, Any] | None, str]:
+    """Return the phase's record as the last commit has it, else as it lies here, and where that is from, in words."""
+    path = ctx.project.relative(ctx.folder / RECORD_FILE)
+    committed = committed_file(ctx.project.root, path)
+    try:
+        found = json.loads(committed.content) if committed else None
+    except ValueError:
+        found = None
+    if committed and isinstance(found, dict):
+        return found, f"commit {committed.commit[:12]}"
+    return ctx.current, "the run before, which was not committed"
+
+
+def write(project: Project, phase: str, content: dict[str, Any], figures: Sequence[Figure] = ()) -> None:
+    """Write a phase's figures, its record and its reports, and last its gate record."""
     folder = project.phase_dir(phase)
-    raw = pretty_json(content)
-    write_atomic(folder / RECORD_FILE, raw)
+    for figure in figures:
+        _write_changed(folder / figure.file, figure.content.encode())
+    write_atomic(folder / RECORD_FILE, pretty_json(content))
     render_phase(project, phase)
+
+
+def _write_changed(path: Path, data: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != data:
+        write_atomic(path, data)
 
 
 def render_phase(project: Project, phase: str) -> None:
@@ -154,22 +188,31 @@ def render_phase(project: Project, phase: str) -> None:
         raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
     items = evaluate(record.data, policy_of(project, phase, record.data).page, waivers, project.root)
-    rendered = {name: text.encode() for name, text in artifacts(record.data, waivers, items).items()}
+    if "figures" not in record.data:
+        record = _with_figures(record, folder)
+    rendered = artifacts(project, record.data, waivers, items)
     for name, data in sorted(rendered.items()):
-        if not (folder / name).is_file() or (folder / name).read_bytes() != data:
-            write_atomic(folder / name, data)
-    _remove_left_over(project, folder, rendered)
+        _write_changed(folder / name, data)
+    _remove_left_over(project, folder, {row["file"] for row in record.data["figures"]})
     write_atomic(folder / GATE_FILE, statement(project, record, rendered))
 
 
-def _remove_left_over(project: Project, folder: Path, rendered: dict[str, bytes]) -> None:
-    """Remove what an earlier record rendered and this one does not, such as a figure; files that a person changed stay."""
+def _with_figures(record: Record, folder: Path) -> Record:
+    """Return a record of version 0.1, which bound no figures, with those that are drawn of it now, written beside it."""
+    drawn = drawn_again(record.data)
+    for figure in drawn:
+        _write_changed(folder / figure.file, figure.content.encode())
+    return replace(record, data={**record.data, "figures": figure_rows("", record.evidence, drawn)})
+
+
+def _remove_left_over(project: Project, folder: Path, bound: set[str]) -> None:
+    """Remove the figures of an earlier record that this one does not bind; files that a person changed stay."""
     try:
         before = {str(row["name"]): row["digest"]["sha256"] for row in read_json(folder / GATE_FILE)["subject"]}
     except (InputError, KeyError, TypeError):
         return
     for path in sorted(folder.glob("*.svg")):
-        if path.name not in rendered and path.is_file() and before.get(project.relative(path)) == sha256_file(path):
+        if path.name not in bound and path.is_file() and before.get(project.relative(path)) == sha256_file(path):
             path.unlink()
 
 

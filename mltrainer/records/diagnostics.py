@@ -49,14 +49,15 @@ class Assessment(Part):
 class Diagnostics(Part):
     """The baseline's diagnosis.
 
-    `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's; records that lack
-    them hold the `run` itself.
+    `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's, `numerics` is its
+    profile; records that lack them hold the `run` itself.
     """
 
     run_id: str
     run: Run | None = None
     evaluations: int | None = None
     layers: int | None = None
+    numerics: str | None = None
     metrics: Metrics
     diagnostics: list[Diagnosis]
     expected_diagnostics: list[str]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from mltrainer.records.baseline import Baseline
-from mltrainer.records.common import InputRow, Part, Source
+from mltrainer.records.common import InputRow, KeyChange, Part, Source
 from mltrainer.records.diagnostics import Diagnostics
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched, Skipped
@@ -52,6 +52,32 @@ class Waiver(Part):
     record: str
 
 
+class FigureRow(Part):
+    """A figure that the record binds.
+
+    Attributes:
+        file: Where it lies, from the phase's folder.
+        title: What it shows.
+        caption: What it shows in numbers.
+        sha256: Digest of its bytes.
+        data_sha256: Digest of the evidence that it was drawn from.
+    """
+
+    file: str
+    title: str
+    caption: str
+    sha256: str
+    data_sha256: str
+
+
+class Since(Part):
+    """What changed since an earlier version of the phase's report: `of` says which; metrics, and settings of any kind."""
+
+    of: str
+    metrics: list[KeyChange]
+    settings: list[KeyChange]
+
+
 class Envelope(Part, Generic[E]):
     """A phase's record.
 
@@ -68,6 +94,8 @@ class Envelope(Part, Generic[E]):
         policy_overrides: Those of them that are the project's own.
         policy_changes: Numbers that are not the shipped ones.
         source: The code that ran.
+        figures: What was drawn of the evidence; None in records that bound none.
+        since: What changed since the committed version of the phase's report, or None where there was none.
         evidence: What was measured.
         seal: Digest of everything else.
     """
@@ -84,6 +112,8 @@ class Envelope(Part, Generic[E]):
     policy_overrides: list[str]
     policy_changes: list[str]
     source: Source
+    figures: list[FigureRow] | None = None
+    since: Since | None = None
     evidence: E
     seal: str
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mltrainer.figures import svg
 from mltrainer.figures.canvas import BLUE, Mark, Series
 from mltrainer.figures.content import Figure
-from mltrainer.reports import markdown as md
+from mltrainer.figures.drawer import DRAWER
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import as_float, duration, megabytes, number, share
 
@@ -28,8 +27,10 @@ def rate_figure(found: Found) -> Figure:
     if found["suggestion"] is not None:
         marks.append(Mark(found["suggestion"], f"suggested: {number(found['suggestion'])}"))
     title, caption = "Learning-rate range test", _sentence(found)
-    chart = svg.line_chart(title, caption, series, x_label="learning rate (log scale)", y_label="loss", log_x=True, marks=marks)
-    return Figure("learning_rate_range.svg", title, md.text(caption), chart)
+    chart = DRAWER.line_chart(
+        title, caption, series, x_label="learning rate (log scale)", y_label="loss", log_x=True, marks=marks
+    )
+    return Figure("learning_rate_range.svg", title, caption, chart)
 
 
 def _points(found: Found, key: str) -> list[tuple[float, float]]:

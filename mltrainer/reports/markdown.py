@@ -12,10 +12,11 @@ from typing import Any
 
 from mltrainer.reports.values import NOT_MEASURED, cut, given, measured, short, visible
 
-_MARKUP = re.compile(r"[&<>\"`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[ #+=!-]")
+# What acts: `>` and `-` at the start of a line alone, `&` where it begins a character reference, `<` wherever it stands.
+_MARKUP = re.compile(r"&(?=#?\w+;)|[<`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[ #+=!>-]")
 _ORDERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
-_CODE_REFERENCE = re.compile(r"[&<>\"`|\\{}$*_\[\]~:]")
-_SIMPLE_CODE = re.compile(r"[^`|{}$\\]+")
+_CODE_REFERENCE = re.compile(r"[&<\"`|\\{}$*_\[\]~:]")
+_SIMPLE_CODE = re.compile(r"(?:[^`|{}$\\<]|<(?![A-Za-z/!?]))+")
 _DIGEST = re.compile("[0-9a-f]{40,}")
 _EVIDENCE_LIMIT = 300
 _LIST_LIMIT = 8

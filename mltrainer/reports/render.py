@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.reports import baseline, diagnostics, finalization, optimization, planning
-from mltrainer.reports.model_card import model_card as model_card
-from mltrainer.reports.sections import GateView, Record, Waivers
+from mltrainer.workspace import PHASES
 
-_PHASES: dict[str, Callable[[Record, Waivers, GateView], dict[str, str]]] = {
-    "planning": planning.render,
-    "baseline": baseline.render,
-    "diagnostics": diagnostics.render,
-    "optimization": optimization.render,
-    "finalization": finalization.render,
+FRAME = "phases/frame.md.j2"
+CARD_FRAME = "phases/card_frame.md.j2"
+CARD = "final_model/README.md"
+REPORTS = {
+    "planning": "reproducibility_manifest.md",
+    "baseline": "baseline_results.md",
+    "diagnostics": "diagnostic_report.md",
+    "optimization": "tuning_results.md",
+    "finalization": "final_report.md",
 }
 _WRONG_SHAPE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 
 
-def render(record: dict[str, Any], waivers: list[dict[str, Any]], gate: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the Markdown and SVG files of a phase's folder, by file name.
+def template_paths(phase: str) -> dict[str, str]:
+    """Return the template of each of a phase's reports, by the report's name."""
+    folder = f"phases/{PHASES.index(phase) + 1:02d}_{phase}"
+    card = {CARD: f"{folder}/model_card.md.j2"} if phase == "finalization" else {}
+    return {REPORTS[phase]: f"{folder}/report.md.j2", **card}
+
+
+def render(
+    record: dict[str, Any], waivers: list[dict[str, Any]], gate: list[dict[str, Any]], project: Path | None = None
+) -> dict[str, str]:
+    """Return the Markdown files of a phase's folder, by file name.
 
     Args:
         record: The phase's record.
         waivers: Each with `item`, `reason`, `by` and, where it is known, `when`.
         gate: Each item of the checklist: `id`, `statement`, `verdict`, `evidence` and `mend`.
+        project: The project's folder, whose own templates fill the blocks of the reports; None for the shipped ones.
 
     Raises:
-        InputError: The record is of no phase, or its evidence lacks what the report is made from.
+        InputError: The record is of no phase, its evidence lacks what the report is made from, or the project's own
+            template does what it may not.
     """
     phase = record.get("phase")
-    if not isinstance(phase, str) or phase not in _PHASES:
-        raise InputError(f"{phase!r} is no phase; expected one of {', '.join(_PHASES)}", where="record.json")
+    if not isinstance(phase, str) or phase not in REPORTS:
+        raise InputError(f"{phase!r} is no phase; expected one of {', '.join(REPORTS)}", where="record.json")
+    from jinja2 import TemplateRuntimeError  # here, because most commands render nothing
+
     try:
-        return _PHASES[phase](record, waivers, gate)
-    except _WRONG_SHAPE as error:
+        return {name: _rendered(name, path, record, waivers, gate, project) for name, path in template_paths(phase).items()}
+    except (*_WRONG_SHAPE, TemplateRuntimeError) as error:
         message = f"the record of {phase} lacks what its report is made from: {type(error).__name__} {error}"
         raise InputError(message, where="record.json", mend=f"mltrainer phase run {phase}") from error
+
+
+def _rendered(
+    name: str,
+    path: str,
+    record: dict[str, Any],
+    waivers: list[dict[str, Any]],
+    gate: list[dict[str, Any]],
+    project: Path | None,
+) -> str:
+    from mltrainer.reports import templates, views
+
+    names = views.names(record, gate)
+    own = templates.report(path, project).blocks(names)
+    frame = templates.frame(CARD_FRAME if name == CARD else FRAME)
+    return templates.filled(frame, {**names, "own": own, "waivers": waivers})

@@ -254,6 +254,34 @@ def blobs(repository: Repository, root: Path, paths: Sequence[str]) -> dict[str,
     return {path: (held.get(path), blob) for path, blob in zip(paths, now, strict=True)}
 
 
+@dataclass(frozen=True)
+class Committed:
+    """A file as the last commit that touched it has it.
+
+    Attributes:
+        content: Its bytes.
+        commit: That commit.
+    """
+
+    content: bytes
+    commit: str
+
+
+def committed_file(root: Path, path: str) -> Committed | None:
+    """Return a file of a project as the commit that is checked out has it, or None where it has none, or git cannot say.
+
+    Args:
+        root: The project's folder.
+        path: The file, relative to it.
+    """
+    try:
+        repository = locate(root)
+        content = run(root, "cat-file", "blob", f"HEAD:{repository.prefix}{path}")
+        return Committed(content, run(root, "log", "-1", "--format=%H", "--", path).decode().strip())
+    except GitError:
+        return None
+
+
 def describe(root: Path) -> dict[str, Any]:
     """Return what git knows of a project's folder, or why it knows nothing.
 

@@ -9,7 +9,7 @@ import pytest
 
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, fitting, recommend, suggested_changes
 from mltrainer.errors import InputError
-from mltrainer.reports.diagnostics import _after
+from mltrainer.reports.views import names
 
 CONFIG = {
     "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01},
@@ -217,7 +217,8 @@ def test_suggestions_that_fit_a_config_keep_the_pages_words_and_advice_and_drop_
 
 def test_the_report_of_a_diagnosis_sets_no_key_that_the_config_does_not_have(broken):
     evidence = {"recommendation": "debug", "diagnostics": fitting(diagnose(broken, None), {**CONFIG, "precision": "bf16"})}
-    assert _after(evidence)[0][1] == "mltrainer phase run planning --set clip.norm=1.0 --set precision=fp32"
+    command = names({"phase": "diagnostics", "evidence": evidence}, [])["next_command"]
+    assert command == "mltrainer phase run planning --set clip.norm=1.0 --set precision=fp32"
 
 
 def test_a_diagnostic_that_did_not_fire_suggests_nothing(healthy):

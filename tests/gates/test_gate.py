@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from mltrainer import handbook
+from mltrainer.configs.pages import policy_digest
 from mltrainer.errors import InputError
+from mltrainer.figures.drawn import draw, rows
 from mltrainer.gates.digests import CACHE_FROM_BYTES, FileDigests
 from mltrainer.gates.gate import check_gates
 from mltrainer.gates.machine import derive, next_phase
@@ -393,6 +396,47 @@ def test_a_figure_of_an_earlier_record_is_removed_and_one_that_a_person_changed_
     own.write_text("drawn by hand")
     (folder / "notes.svg").write_text("a person's")
     record["evidence"]["run"] |= {"history": [], "evaluation": None}
-    write(digits, "baseline", seal(record))
+    drawn = draw("baseline", record["evidence"])
+    record["figures"] = rows("baseline", record["evidence"], drawn)
+    write(digits, "baseline", seal(record), drawn)
     left = {path.name for path in folder.glob("*.svg")}
     assert left == {"gap.svg", "notes.svg", "time.svg"}
+
+
+def test_a_figure_that_is_missing_edited_or_of_another_run_is_named(digits: Project) -> None:
+    folder = digits.phase_dir("baseline")
+    (folder / "gap.svg").unlink()
+    (folder / "time.svg").write_bytes((digits.phase_dir("finalization") / "time.svg").read_bytes())
+    found = stale_reasons(digits)
+    assert "phases/02_baseline/gap.svg is missing; next: mltrainer phase run baseline" in found
+    assert "phases/02_baseline/time.svg is not the figure that the record binds" in found
+
+
+def test_figures_that_a_record_took_from_another_run_are_named(digits: Project) -> None:
+    first, last = (digits.phase_dir(phase) / "record.json" for phase in ("baseline", "finalization"))
+    record = json.loads(last.read_bytes()) | {"figures": json.loads(first.read_bytes())["figures"]}
+    for row in record["figures"]:
+        (last.parent / row["file"]).write_bytes((first.parent / row["file"]).read_bytes())
+    write(digits, "finalization", seal(record))
+    assert "phases/05_finalization/gap.svg was drawn from other evidence than the record's" in stale_reasons(digits)
+
+
+def test_a_check_draws_no_figure_again(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltrainer.figures.canvas.picture", None)
+    monkeypatch.setattr("mltrainer.figures.svg.picture", None)
+    assert holding(digits) == list(PHASES)
+
+
+def test_the_projects_own_report_is_policy_and_hides_no_failing_gate(digits: Project) -> None:
+    own = digits.phase_dir("baseline") / "report.md.j2"
+    own.write_text('{% extends "phases/02_baseline/report.md.j2" %}{% block findings %}Ours.{% endblock %}')
+    assert "phases/02_baseline/report.md.j2" in handbook.overrides(digits.root)
+    record = json.loads((own.parent / "record.json").read_bytes())
+    record["handbook"]["phases/02_baseline/report.md.j2"] = policy_digest("phases/02_baseline/report.md.j2", digits.root)
+    record["evidence"]["run"]["state"] = "failed"
+    write(digits, "baseline", seal(record))
+    told = (own.parent / "baseline_results.md").read_text()
+    assert "**The gate does not hold**: `finished`" in told
+    assert "Ours." in told
+    own.write_text(own.read_text().replace("Ours", "Other"))
+    assert "page phases/02_baseline/report.md.j2 changed" in stale_reasons(digits)

@@ -166,8 +166,8 @@ FAULTS = (
     Fault(
         "reports",
         "a failing item is not named beside the verdict",
-        "mltrainer/reports/sections.py",
-        'return [item for item in gate if item.get("verdict") == "fail"]',
+        "mltrainer/reports/views.py",
+        'return [item for item in gate if item["verdict"] == "fail"]',
         "return []",
         "tests/reports tests/gates",
     ),

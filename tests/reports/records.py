@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 from typing import Any
 
+import mltrainer
+from mltrainer.figures.drawn import draw, rows
 from mltrainer.workspace import digest
 
 LAYERS = ["0.weight", "2.weight", "4.weight"]
@@ -198,24 +199,41 @@ def config(kind: str = "classification") -> dict[str, Any]:
 
 
 def acceptance(met: bool = True) -> list[dict[str, Any]]:
-    return [{"metric": "accuracy", "criterion": ">= 0.95" if met else ">= 0.99", "value": 0.9634, "met": met}]
+    criterion = ">= 0.95" if met else ">= 0.99"
+    return [{"metric": "accuracy", "criterion": criterion, "value": 0.9634, "met": met, "split": "validation"}]
+
+
+def again(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose evidence was changed with the figures of that evidence."""
+    return {**found, "figures": bound(found["phase"], found["evidence"])}
 
 
 def record(phase: str, evidence: dict[str, Any], **changes: Any) -> dict[str, Any]:
     content = {
         "schema": 1,
-        "mltrainer": "0.1.0",
+        "mltrainer": mltrainer.__version__,
         "phase": phase,
         "project": {"id": "0123456789abcdef", "name": "digits"},
         "previous": None if phase == "planning" else sha("previous"),
         "inputs": [{"path": "phases/01_planning/training_config.yaml", "sha256": sha("yaml"), "size": 911, "role": "config"}],
         "policy": {"phase": phase, "items": []},
         "policy_overrides": [],
+        "policy_changes": [],
+        "waived_before": [],
         "source": source(),
+        "figures": bound(phase, evidence),
+        "since": None,
         "evidence": evidence,
         **changes,
     }
     return {**content, "seal": digest(content)}
+
+
+def bound(phase: str, evidence: Any) -> list[dict[str, Any]]:
+    """Return the figures as a phase binds them; of a baseline for the diagnostics, which link them."""
+    if not isinstance(evidence, dict):
+        return []
+    return rows(phase, evidence, draw(phase, evidence), bound("baseline", {"run": run()}) if phase == "diagnostics" else None)
 
 
 def environment() -> dict[str, Any]:
@@ -264,6 +282,9 @@ def planning(**changes: Any) -> dict[str, Any]:
             "weights_sha256": sha("probe"),
             "init_sha256": sha("init"),
             "draws": {"python": "0.6394", "numpy": "0.3745", "torch": "0.8823"},
+            "determinism": {"deterministic_algorithms": True, "PYTHONHASHSEED": "0", "cudnn_benchmark": False, "threads": 1},
+            "parameters": 85002,
+            "steps": 8,
             "step_time_us": 731.2 + nr,
             "wall_s": 2.31 + nr,
         }
@@ -275,10 +296,12 @@ def planning(**changes: Any) -> dict[str, Any]:
         "edited": {"optimizer.lr": 0.0005},
         "data": data(),
         "environment": environment(),
-        "probe": {"steps": 8, "runs": probes, "identical": True, "first_difference": None},
+        "probe": {"steps": 8, "runs": probes, "identical": True, "first_difference": None, "cause": None, "resumed_at": 4},
+        "loader": {"workers": 0, "in_memory": True, "rows": []},
+        "options": [],
+        "libraries": {"PyTorch": "2.13.0", "MKL": "2024.2", "OpenMP runtimes loaded": "libgomp.so.1"},
+        "precision": {"asked": "auto", "chosen": "bf16", "reason": "the device has it"},
         "schedule": [[0.05, 5e-5], [1.0, 1e-3], [10.5, 5e-4], [20.0, 0.0]],
-        "determinism": {"deterministic_algorithms": True, "PYTHONHASHSEED": "0", "cudnn_benchmark": False, "threads": 1},
-        "seeds": {"seed": 42, "python": True, "numpy": True, "torch": True, "cuda": None, "loader_workers": True},
         "estimate": {
             "steps": 420,
             "step_time_us": 731.7,
@@ -296,11 +319,17 @@ def planning(**changes: Any) -> dict[str, Any]:
 
 
 def baseline(**changes: Any) -> dict[str, Any]:
-    return record("baseline", {"run": run(**changes), "budget_minutes": 61.0, "acceptance": acceptance()})
+    return of_baseline(run(**changes))
+
+
+def of_baseline(found: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    waiting = {"share": 0.0243, "limit": 0.3, "starved": False}
+    evidence = {"run": found, "budget_minutes": 61.0, "acceptance": acceptance(), "waiting": waiting}
+    return record("baseline", evidence, **changes)
 
 
 def regression() -> dict[str, Any]:
-    return record("baseline", {"run": run("regression"), "budget_minutes": 61.0})
+    return of_baseline(run("regression"))
 
 
 def failed() -> dict[str, Any]:
@@ -311,7 +340,7 @@ def failed() -> dict[str, Any]:
     last.update(train_loss="nan", grad_norm={"median": "inf", "max": "inf", "min": 0.4}, layer_norms=["nan", "inf", 0.0])
     last["train"], last["validation"] = {"loss": "nan", "accuracy": 0.1}, {"loss": "nan", "accuracy": 0.1}
     found["final"] = {key: last[key] for key in ("epoch", "step", "validation", "train")}
-    return record("baseline", {"run": found, "budget_minutes": 61.0}, source=dirty_source())
+    return of_baseline(found, source=dirty_source())
 
 
 def broken_at_once() -> dict[str, Any]:
@@ -327,7 +356,7 @@ def broken_at_once() -> dict[str, Any]:
         "time_s": {},
     }
     found = run(state="failed", stop_reason="nonfinite", nonfinite={"step": 1, "epoch": 1, "what": "loss", "samples": []})
-    return record("baseline", {"run": {**found, **nothing, "wall_s": None}, "budget_minutes": 61.0})
+    return of_baseline({**found, **nothing, "wall_s": None})
 
 
 def diagnostics(recommendation: str = "optimize", fired: bool = True) -> dict[str, Any]:
@@ -376,7 +405,6 @@ def diagnostics(recommendation: str = "optimize", fired: bool = True) -> dict[st
         "acceptance": acceptance(recommendation == "deploy"),
         "recommendation": recommendation,
         "reasons": ["Accuracy 0.9634 is below 0.99."],
-        "run": run(),
     }
     return record("diagnostics", evidence)
 
@@ -479,11 +507,12 @@ def finalization(kind: str = "classification") -> dict[str, Any]:
         "test": {
             "samples": 179,
             "metrics": {"accuracy": 0.9553, "loss": 0.1532},
+            "intervals": {"level": 0.95, "resamples": 2000, "bounds": {"accuracy": [0.921, 0.983]}, "reason": None},
+            "sealed": None,
             "openings": [{"nr": 1, "run": "a1b2c3d4e5f6", "purpose": "final evaluation"}],
         },
         "acceptance": acceptance(),
         "runs_tried": 13,
-        "documents": ["README.md", "config.yaml"],
     }
     return record("finalization", evidence)
 
@@ -500,9 +529,3 @@ ALL = {
     "finalization": finalization,
     "final_regression": lambda: finalization("regression"),
 }
-
-
-def without_seal(found: dict[str, Any]) -> dict[str, Any]:
-    content = copy.deepcopy(found)
-    content.pop("seal", None)
-    return content

@@ -10,9 +10,8 @@ import pytest
 from mltrainer.diagnostics.resource_inefficiency import starvation
 from mltrainer.diagnostics.signals import Run
 from mltrainer.figures.content import throughput
-from mltrainer.reports import baseline as baseline_report
-from mltrainer.reports import planning as planning_report
 from mltrainer.reports import values
+from mltrainer.reports.render import render
 from mltrainer.reports.values import number
 from tests.reports.records import baseline, gate, planning
 
@@ -21,7 +20,7 @@ THRESHOLDS = {"data_wait": 0.3, "wait_s": 0.5}
 
 def manifest(**changes: Any) -> str:
     record = planning(**changes)
-    return planning_report.render(record, [], gate())["reproducibility_manifest.md"]
+    return render(record, [], gate())["reproducibility_manifest.md"]
 
 
 def test_each_option_stands_beside_the_same_training_without_it() -> None:
@@ -57,7 +56,7 @@ def test_the_loader_processes_are_told_with_what_was_measured() -> None:
 def test_the_baseline_says_how_long_it_waited_for_data(share: float, starved: bool) -> None:
     record = baseline()
     record["evidence"]["waiting"] = {"share": share, "limit": 0.3, "starved": starved}
-    text = baseline_report.render(record, [], gate())["baseline_results.md"]
+    text = render(record, [], gate())["baseline_results.md"]
     assert f"The loop waited for data for {values.share(share)} of the time" in text
     assert ("loader.workers=auto" in text) == starved
 

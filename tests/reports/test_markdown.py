@@ -8,13 +8,33 @@ from mltrainer.reports import markdown as md
 
 
 @pytest.mark.parametrize(
-    "raw", ["<b>", "a|b", "`x`", "*x*", "[a](b)", "{{7*7}}", "~~x~~", "$x$", "\\", "_x_", "# x", "- x", "> x", "http://e.org"]
+    "raw",
+    [
+        "<b>",
+        "a|b",
+        "&lt;",
+        ">= x",
+        "`x`",
+        "*x*",
+        "[a](b)",
+        "{{7*7}}",
+        "~~x~~",
+        "$x$",
+        "\\",
+        "_x_",
+        "# x",
+        "- x",
+        "> x",
+        "http://e.org",
+    ],
 )
 def test_markup_is_written_as_character_references(raw: str) -> None:
     assert "&#" in md.text(raw)
 
 
-@pytest.mark.parametrize("raw", ["train_loss", "3.11.9", "a-b", "digits", "50 % of it, really (so it is)", "é 数"])
+@pytest.mark.parametrize(
+    "raw", ["train_loss", "3.11.9", "a-b", "digits", "50 % of it, really (so it is)", "é 数", "a >= 0.95 -> b", "AT&T", 'say "x"']
+)
 def test_ordinary_text_stays_readable(raw: str) -> None:
     assert md.text(raw) == raw
 

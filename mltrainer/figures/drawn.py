@@ -1,0 +1,75 @@
+"""A phase's figures: drawn once, from evidence alone, and bound in its record by the digests of their data and their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mltrainer.figures.content import Figure, of_run, schedule
+from mltrainer.figures.tuning import of_search
+from mltrainer.reports.values import at
+from mltrainer.reports.views import figures_of
+from mltrainer.workspace import digest, sha256_bytes
+
+Row = dict[str, Any]
+SOURCES = {  # the evidence that a phase's figures are drawn from
+    "planning": ("schedule",),
+    "baseline": ("run",),
+    "optimization": ("metric", "trials", "best", "baseline", "comparison"),
+    "finalization": ("run",),
+}
+BASELINE = "../02_baseline"  # the diagnostics show the baseline's figures where they lie
+
+
+def draw(phase: str, evidence: dict[str, Any]) -> list[Figure]:
+    """Return the figures of a phase's evidence."""
+    return _DRAWN[phase](evidence) if phase in _DRAWN else []
+
+
+def _plan(evidence: dict[str, Any]) -> list[Figure]:
+    figure = schedule(evidence.get("schedule") or [], at(evidence, "config.schedule.name"))
+    return [figure] if figure else []
+
+
+_DRAWN: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
+    "planning": _plan,
+    "baseline": lambda evidence: of_run(evidence["run"]),
+    "optimization": of_search,
+    "finalization": lambda evidence: of_run(evidence["run"]),
+}
+
+
+def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baseline: list[Row] | None = None) -> list[Row]:
+    """Return what a record binds its figures by.
+
+    Args:
+        phase: The phase.
+        evidence: What they were drawn from.
+        figures: What was drawn.
+        baseline: The figures of the baseline's record, of which the diagnostics show those of their findings.
+    """
+    if phase == "diagnostics":
+        shown = {name for row in evidence["diagnostics"] if row["state"] == "fired" for name in figures_of(row)}
+        return [{**row, "file": f"{BASELINE}/{row['file']}"} for row in baseline or [] if row["file"] in shown]
+    data = data_digest(phase, evidence)
+    return [
+        {
+            "file": figure.file,
+            "title": figure.title,
+            "caption": figure.caption,
+            "sha256": sha256_bytes(figure.content.encode()),
+            "data_sha256": data,
+        }
+        for figure in figures
+    ]
+
+
+def data_digest(phase: str, evidence: Mapping[str, Any]) -> str | None:
+    """Return the digest of the evidence that a phase's figures are drawn from, or None where it draws none."""
+    return digest({key: evidence.get(key) for key in SOURCES[phase]}) if phase in SOURCES else None
+
+
+def drawn_again(record: Mapping[str, Any]) -> list[Figure]:
+    """Return the figures of a record of version 0.1, which bound none and whose diagnostics repeated the baseline's."""
+    own = draw(record["phase"], record["evidence"])
+    return own or of_run(record["evidence"].get("run") or {})

@@ -1,0 +1,68 @@
+"""What changed since the version of a report that was committed: metrics and settings, before and now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.reports.values import at
+from mltrainer.reports.views import flat
+
+Found = Mapping[str, Any]
+DIGESTS = ("data", "code", "environment")
+
+
+def since(now: Found, before: Found | None, of: str) -> dict[str, Any] | None:
+    """Return the differences from a phase's earlier record, or None where there is no earlier version.
+
+    A phase that is run again without a change keeps what its record said, so that the record keeps its bytes.
+
+    Args:
+        now: The new record; its evidence is complete.
+        before: The earlier record of the same phase, or None.
+        of: Where the earlier one is from, in words.
+    """
+    if before is None or not isinstance(before.get("evidence"), dict):
+        return None
+    metrics, settings = (_differences(part(now), part(before)) for part in (measured, settled))
+    if not metrics and not settings:
+        return before.get("since")
+    return {"of": of, "metrics": metrics, "settings": settings}
+
+
+def _differences(now: Found, before: Found) -> list[dict[str, Any]]:
+    keys = sorted(now.keys() | before.keys())
+    return [{"key": key, "before": before.get(key), "after": now.get(key)} for key in keys if before.get(key) != now.get(key)]
+
+
+def measured(record: Found) -> dict[str, Any]:
+    """Return the metrics that a phase's report is read for."""
+    evidence = record["evidence"]
+    found = {f"validation {name}": value for name, value in (at(evidence, "run.metrics") or {}).items()}
+    if record["phase"] == "diagnostics":
+        found = {f"validation {name}": value for name, value in (evidence.get("metrics") or {}).items()}
+    found |= {f"test {name}": value for name, value in (at(evidence, "test.metrics") or {}).items()}
+    found |= {key: at(evidence, path) for key, path in _SEARCH.items() if at(evidence, path) is not None}
+    return found
+
+
+_SEARCH = {"baseline": "baseline.value", "mean improvement": "comparison.mean_difference"}
+
+
+def settled(record: Found) -> dict[str, Any]:
+    """Return what a phase's report rests on: the config's keys, digests of data, code and environment, and what was decided."""
+    evidence = record["evidence"]
+    found = dict(flat(evidence["config"])) if isinstance(evidence.get("config"), dict) else {}
+    found |= {f"{name} digest": _head(at(evidence, f"run.{name}_sha256")) for name in DIGESTS if at(evidence, "run.id")}
+    if record["phase"] == "planning":
+        paths = {"data digest": "data.sha256", "environment digest": "environment.sha256"}
+        found |= {key: _head(at(evidence, path)) for key, path in paths.items()}
+        found["code digest"] = _head(at(record, "source.sha256"))
+    if record["phase"] == "diagnostics":
+        found["fired"] = [row["id"] for row in evidence.get("diagnostics") or [] if row.get("state") == "fired"]
+    found |= {key: evidence[key] for key in ("recommendation", "promoted", "skipped") if key in evidence}
+    return found
+
+
+def _head(digest: Any) -> Any:
+    return digest[:16] if isinstance(digest, str) else digest

@@ -1,0 +1,215 @@
+"""What a report's template may do with a value: every filter that gives Markdown has escaped what came from the record."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from mltrainer.reports import markdown as md
+from mltrainer.reports import values, views
+from mltrainer.reproducibility.causes import sentence as cause_sentence
+from mltrainer.reproducibility.claims import MEANING, claim_of
+
+VERDICTS = {"pass": "✅ pass", "fail": "❌ **FAIL**", "not_applicable": "⚪ not applicable", "waived": "⚠️ **WAIVED**"}
+STATES = {"fired": "🔴 **fired**", "clear": "🟢 clear", "not_applicable": "⚪ not applicable"}
+EXPORT_STATES = {"written": "written", "not_available": "not available", "failed": "❌ **failed**"}
+SEVERITIES = {"error": "❌ error", "warning": "⚠️ warning", "info": "note"}
+STOPS = {
+    "epochs": "all planned epochs were trained",
+    "early_stopping": "early stopping: the metric no longer improved",
+    "nonfinite": "a value was not finite",
+    "diverged": "it differed from the run it was compared with",
+    "signal": "it was asked to stop",
+    "max_steps": "the step limit was reached",
+}
+ADVICE = {
+    "deploy": "The model is good enough: optimization is skipped, on the record, and finalization follows.",
+    "optimize": "The model trains soundly but does not meet its criterion yet: search for a better config.",
+    "debug": "Something is wrong with the training: change the config, or mend the data or the code, and plan again.",
+}
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
+def final(value: Any) -> Markup:
+    """Return what an expression of a template comes to: Markdown as it is, anything else as literal text."""
+    return Markup(value) if hasattr(value, "__html__") else Markup(md.text(value))
+
+
+def _measure(shown: Callable[..., str]) -> Callable[..., Markup]:
+    """Return a filter for numbers; a text in a number's place is shown as text."""
+
+    def apply(value: Any, *arguments: Any) -> Markup:
+        is_text = isinstance(value, str) and value not in _NOT_FINITE
+        return Markup(md.text(value)) if is_text else Markup(shown(value, *arguments))
+
+    return apply
+
+
+def _markdown(shown: Callable[..., str]) -> Callable[..., Markup]:
+    return lambda *arguments: Markup(shown(*arguments))
+
+
+def _named(names: Mapping[str, str]) -> Callable[[Any], Markup]:
+    """Return a filter for one of a few words; another word is shown as text."""
+    return lambda word: Markup(names[word]) if word in names else Markup(md.text(word))
+
+
+def _digest(length: int) -> Callable[[Any], Markup]:
+    return lambda value: Markup(md.code(None if value is None else values.short(value, length)))
+
+
+def command(given: str | Sequence[Any]) -> Markup:
+    """Return a command in a block to copy: a text, a list of lines, or a list of arguments that begins with `mltrainer`."""
+    if isinstance(given, str):
+        return Markup(md.block([given], "sh"))
+    if given[:1] == ["mltrainer"]:
+        return Markup(md.block([shlex.join(values.visible(part) for part in given)], "sh"))
+    return Markup(md.block(given, "sh"))
+
+
+def quoted(body: str) -> Markup:
+    """Return Markdown as lines of a block quote."""
+    return Markup("\n".join(f"> {line}".rstrip() for line in str(body).split("\n")))
+
+
+def guide(page: str) -> Markup:
+    """Return the command that shows a page of the handbook."""
+    return Markup(md.code(f"mltrainer guide {shlex.quote(values.visible(page).removesuffix('.md'))}"))
+
+
+def change(value: Any) -> Markup:
+    """Return what a suggestion does to a key: times a factor, or the value that it gets."""
+    if isinstance(value, str) and value[:1] == "x":
+        return Markup(f"times {md.text(value[1:])}")
+    return Markup(f"= {md.setting(value)}")
+
+
+def tried(value: Any) -> Markup:
+    """Return the value that a trial was trained with."""
+    return Markup(values.number(value) if isinstance(value, float) else md.plain_value(value))
+
+
+def claim(record: Mapping[str, Any], part: str) -> Markup:
+    """Return a part of the claim of reproducibility: `level`, `meaning` of it, `tested`, or `intended` with its meaning."""
+    found = claim_of(record)
+    parts = {
+        "level": found.level,
+        "meaning": f": {MEANING[found.level]}" if found.level in MEANING else "",
+        "tested": md.text(found.tested),
+        "intended": f"{found.intended}: {MEANING[found.intended]}",
+    }
+    return Markup(parts[part])
+
+
+def named(chosen: Mapping[str, Any] | None) -> Markup:
+    """Return a choice of the config, its name first."""
+    chosen = dict(chosen or {})
+    return Markup(md.setting({"name": chosen["name"], **chosen} if "name" in chosen else chosen))
+
+
+def words(found: Mapping[str, Any], *keys: str) -> str:
+    """Return the values that there are, with a space between them."""
+    return " ".join(str(found[key]) for key in keys if found.get(key))
+
+
+def pins(rows: Iterable[Mapping[str, Any]]) -> Markup:
+    """Return packages in a block, as pip reads them."""
+    return Markup(md.block(f"{row['name']}=={row['version']}" for row in rows))
+
+
+def _codes(items: Iterable[Any]) -> str:
+    return ", ".join(map(md.code, items))
+
+
+def _texts(items: Iterable[Any]) -> str:
+    return ", ".join(map(md.text, items))
+
+
+def loaders(workers: Any) -> str:
+    """Return how many processes will load the samples."""
+    if not workers:
+        return "no other process will load them"
+    return "1 process will load them" if workers == 1 else f"{values.number(workers)} processes will load them"
+
+
+def interval(ends: Any) -> Markup:
+    """Return an interval's two ends, or that there is none."""
+    found = isinstance(ends, list) and len(ends) == 2
+    return Markup(f"{values.number(ends[0])} to {values.number(ends[1])}" if found else "none")
+
+
+def agrees(value: Any) -> str:
+    """Return whether an export gave the trained model's outputs."""
+    return "not compared" if value is None else "✅ yes" if value is True else "❌ no"
+
+
+def front_matter(record: dict[str, Any]) -> Markup:
+    """Return the model card's YAML; what comes from the record stands in it as JSON strings, whose markup is escaped."""
+    return Markup("\n".join(["---", *views.front_matter(record, yaml_string), "---"]))
+
+
+def yaml_string(value: object) -> str:
+    """Return text as a YAML scalar: a JSON string of visible characters is one; tags and templates are escaped."""
+    shown = json.dumps(values.visible(value), ensure_ascii=False)
+    return shown.replace("<", "\\u003c").replace("{", "\\u007b").replace("[", "\\u005b")
+
+
+# Only these: Jinja's own `safe`, `join`, `format`, `replace`, `escape` and their like return Markdown that was never escaped.
+FILTERS: dict[str, Callable[..., Any]] = {
+    # numbers
+    **{
+        name: _measure(getattr(values, name))
+        for name in (
+            *("number", "given", "measured", "duration", "share", "size", "megabytes", "microseconds", "signed"),
+            *("counted", "times"),
+        )
+    },
+    # text
+    "code": _markdown(md.code),
+    "codes": _markdown(_codes),
+    "texts": _markdown(_texts),
+    "setting": _markdown(md.setting),
+    "plain": _markdown(md.plain_value),
+    "evidence": _markdown(lambda value: md.evidence(value) or "none"),
+    "embedded": _markdown(md.embedded),
+    "digest": _digest(16),
+    "short": _digest(12),
+    "command": command,
+    "quoted": quoted,
+    "guide": guide,
+    "pins": pins,
+    "words": words,
+    "join_words": lambda items: " ".join(map(str, items)),
+    # words that stand for states
+    "gate_line": _markdown(views.gate_line),
+    "verdict": _named(VERDICTS),
+    "state": _named(STATES),
+    "export_state": _named(EXPORT_STATES),
+    "severity": _named(SEVERITIES),
+    "stop": _named(STOPS),
+    "advice": lambda word: ADVICE.get(word, "The recommendation is not one that the workflow knows."),
+    "agrees": agrees,
+    "interval": interval,
+    "loaders": loaders,
+    "change": change,
+    "tried": tried,
+    "cause": cause_sentence,
+    "claim": claim,
+    "named": named,
+    "front_matter": front_matter,
+    # looking into a record
+    "at": values.at,
+    "of": views.of,
+    "items": lambda found: sorted(found.items()),
+    "keys": sorted,
+    "finite": values.finite,
+    "first": lambda found: next(iter(found), None),
+    "length": len,
+    "basename": lambda path: str(path).rsplit("/", 1)[-1],
+    "editable": lambda rows: [row["name"] for row in rows if row.get("editable")],
+    **views.FILTERS,
+}
