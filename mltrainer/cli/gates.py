@@ -12,7 +12,7 @@ from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_pr
 from mltrainer.cli.output import emit
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
-from mltrainer.gates.machine import PhaseState, derive, next_command, next_phase
+from mltrainer.gates.machine import Advice, PhaseState, advice, derive
 from mltrainer.records.reading import run_of
 from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, Project
@@ -31,15 +31,28 @@ def status(folder: Folder = None, as_json: AsJson = False) -> int:
     project = open_project(folder)
     states, fault = derive(project), _fault_of(project)
     if as_json:
-        following = None if fault else next_phase(states)
-        emit({"project": project.root.name, "next": following, "phases": [_state_row(project, s) for s in states]})
+        rows = [_state_row(project, state) for state in states]
+        emit({"project": project.root.name, **_following(advice(states), fault), "phases": rows})
     else:
         print(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
     if fault is not None:
         raise fault
     if not as_json:
-        print(f"next: {next_command(states) or 'nothing: the model in phases/05_finalization/final_model is ready'}")
+        print(f"next: {_words(advice(states))}")
     return 0
+
+
+def _following(found: Advice | None, fault: InputError | None) -> dict[str, str | None]:
+    """Return what comes next: a command, its phase, and why; no command where a person has something else to do first."""
+    if fault is not None:
+        return {"next": None, "next_phase": None, "next_why": str(fault)}
+    if found is None:
+        return {"next": None, "next_phase": None, "next_why": None}
+    return {"next": found.command, "next_phase": found.phase, "next_why": found.explained}
+
+
+def _words(found: Advice | None) -> str:
+    return found.why if found else "nothing: the model in phases/05_finalization/final_model is ready"
 
 
 def _fault_of(project: Project) -> InputError | None:
@@ -101,7 +114,7 @@ def check(
     else:
         for state in shown:
             print(describe(state.gate))
-        print("all gates hold" if holds else f"next: {next_command(states)}")
+        print("all gates hold" if holds else f"next: {_words(advice(states))}")
     return 0 if holds else 4
 
 

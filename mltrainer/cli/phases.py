@@ -10,7 +10,6 @@ import typer
 from mltrainer.cli.common import Assignments, Folder, Phase, group, one_of
 from mltrainer.cli.gates import describe
 from mltrainer.gates.gate import Gate
-from mltrainer.gates.machine import advice
 from mltrainer.project.front import Project
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
@@ -42,7 +41,7 @@ def run(
 
 def _asked(project: Project, until: str | None) -> int:
     """Say what a person must decide before the walk can go on, and return 4; 0 where nothing asks, or it is not reached."""
-    found = advice(project.status().phases)
+    found = project.status().advice
     if found is None or not found.asks or (until is not None and PHASES.index(found.phase) > PHASES.index(until)):
         return 0
     print(f"stopped, because a person must decide\nnext: {found.why}")
@@ -57,9 +56,9 @@ def _line(gate: Gate) -> str:
 def _conclude(project: Project, gates: Sequence[Gate]) -> int:
     if gates and not gates[-1].holds:
         return 4
-    command = project.status().next
+    found = project.status().advice
     done = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
-    print(f"next: {command}" if command else done)
+    print(f"next: {found.why}" if found else done)
     return 0
 
 

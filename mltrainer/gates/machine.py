@@ -84,13 +84,20 @@ class Advice:
         phase: The phase to run next.
         command: What to type; None where a person has something to do first that is no command.
         why: The whole advice in words, with every way on.
+        reason: What the advice follows from.
         asks: Whether a person must decide or change something, so that going on unasked would only repeat what was done.
     """
 
     phase: str
     command: str | None
     why: str
+    reason: str
     asks: bool = False
+
+    @property
+    def explained(self) -> str:
+        """The reason, and the advice where it is more than the command."""
+        return self.reason if self.why == self.command else f"{self.reason}; {self.why}"
 
 
 def advice(states: Sequence[PhaseState]) -> Advice | None:
@@ -100,10 +107,12 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
         return None
     if state.state == "failed":
         return _after_failure(state)
+    if state.state == "running":
+        return Advice(state.name, None, "wait until it ends", f"{state.name} runs now")
     if state.name == "optimization" and state.state == "ready" and (why := _no_criterion(states)):
-        return Advice(state.name, None, why, asks=True)
+        return Advice(state.name, None, why, "whether to search for a better config is not decided", asks=True)
     command = f"mltrainer phase run {state.name}"
-    return Advice(state.name, command, command)
+    return Advice(state.name, command, command, next(iter(state.reasons), f"{state.name} has not run yet"))
 
 
 def _after_failure(state: PhaseState) -> Advice:
@@ -112,7 +121,8 @@ def _after_failure(state: PhaseState) -> Advice:
     phase = PHASES[0] if items & set(SENT_BACK) or _has_finding(state.gate) else state.name
     mend = state.gate.failing[0].mend or f"mltrainer phase run {phase}"
     asks = bool(items & set(DECISIONS)) or _has_finding(state.gate)
-    return Advice(phase, mend.partition("; or ")[0] if mend.startswith("mltrainer ") else None, mend, asks)
+    command = mend.partition("; or ")[0] if mend.startswith("mltrainer ") else None
+    return Advice(phase, command, mend, f"{state.gate.failing[0].id} of {state.name} does not hold", asks)
 
 
 def _has_finding(gate: Gate) -> bool:
@@ -137,19 +147,3 @@ def _no_criterion(states: Sequence[PhaseState]) -> str | None:
 
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def next_phase(states: list[PhaseState]) -> str | None:
-    """Return the phase to run next, or None when all are done.
-
-    A diagnosis that recommends `debug` sends the project back to planning; so do a baseline that failed by what its diagnosis
-    names, and code that planning found uncommitted.
-    """
-    found = advice(states)
-    return found.phase if found else None
-
-
-def next_command(states: list[PhaseState]) -> str | None:
-    """Return what to do next, in words where no command does it; None when all is done."""
-    found = advice(states)
-    return found.why if found else None

@@ -17,7 +17,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
-from mltrainer.gates.machine import derive, next_command
+from mltrainer.gates.machine import advice, derive
 from mltrainer.project import engine, exploring
 from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Run, Runs, Status
@@ -101,7 +101,7 @@ class Project:
     def status(self) -> Status:
         """Return each phase's state, and what comes next."""
         states = derive(self._places)
-        return Status(tuple(states), next_command(states))
+        return Status(tuple(states), advice(states))
 
     def gates(self, *, files: bool = False) -> Gates:
         """Return every phase's gate, recomputed from the committed records; needs no data, no weights, no torch.

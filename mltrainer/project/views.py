@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
-from mltrainer.gates.machine import PhaseState
+from mltrainer.gates.machine import Advice, PhaseState
 from mltrainer.reports import notebook
 from mltrainer.runs.find import diagnose_run
 from mltrainer.runs.models import best_model
@@ -24,11 +24,21 @@ class Status:
 
     Attributes:
         phases: Each phase with `name`, `state` (locked, ready, running, failed, passed, skipped or stale), `reasons` and `gate`.
-        next: The command or change that comes next; None when all five gates hold.
+        advice: What comes next, with its phase; None when all five gates hold.
     """
 
     phases: tuple[PhaseState, ...]
-    next: str | None
+    advice: Advice | None
+
+    @property
+    def next(self) -> str | None:
+        """The command that comes next; None where a person has something else to do first, and when all is done."""
+        return self.advice.command if self.advice else None
+
+    @property
+    def next_why(self) -> str | None:
+        """Why, and what to do where it is no command; None when all is done."""
+        return self.advice.explained if self.advice else None
 
     @property
     def done(self) -> bool:
@@ -36,7 +46,8 @@ class Status:
         return all(phase.done for phase in self.phases)
 
     def _repr_markdown_(self) -> str:
-        return notebook.status_markdown([(phase.name, phase.state, phase.reasons) for phase in self.phases], self.next)
+        words = self.advice.why if self.advice else None
+        return notebook.status_markdown([(phase.name, phase.state, phase.reasons) for phase in self.phases], words)
 
 
 class Gates(tuple[Gate, ...]):

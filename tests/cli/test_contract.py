@@ -191,11 +191,20 @@ def test_every_command_with_json_is_tried_here() -> None:
 
 def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:
     found = cli("status", "--json", "--project", project.root).json
-    assert set(found) == {"project", "next", "phases"}
+    assert set(found) == {"project", "next", "phases"} | {"next_phase", "next_why"}
+    assert (found["next"], found["next_phase"], found["next_why"]) == (None, None, None)  # all is done
     assert [phase["name"] for phase in found["phases"]] == list(PHASES)
     assert {phase["state"] for phase in found["phases"]} == {"passed", "skipped"}
     assert all(set(phase) == {"name", "state", "reasons", "run", "artifacts"} for phase in found["phases"])
     assert all(set(row) == {"path", "sha256"} for phase in found["phases"] for row in phase["artifacts"])
+
+
+def test_the_status_tells_a_command_and_why(tmp_path: Path, cli: Cli) -> None:
+    assert cli("init", tmp_path / "new", "--example", "digits").code == 0
+    found = cli("status", "--json", "--project", tmp_path / "new").json
+    assert (found["next"], found["next_phase"]) == ("mltrainer phase run planning", "planning")
+    assert found["next_why"] == "planning has not run yet"
+    assert "next: mltrainer phase run planning\n" in cli("status", "--project", tmp_path / "new").out
 
 
 def test_the_artifacts_are_those_of_the_folders_within_too(project: Project, cli: Cli) -> None:

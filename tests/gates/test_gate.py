@@ -18,7 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.figures.drawn import draw, rows
 from mltrainer.gates.digests import CACHE_FROM_BYTES, FileDigests
 from mltrainer.gates.gate import check_gates
-from mltrainer.gates.machine import derive, next_phase
+from mltrainer.gates.machine import derive
 from mltrainer.handbook import shipped_folder
 from mltrainer.project.engine import write
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
@@ -293,8 +293,10 @@ def test_after_code_that_was_not_committed_a_run_begins_with_planning(digits: Pr
     record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
     record["source"]["dirty"] = True
     write(digits, "finalization", seal(record))
-    assert next_phase(derive(digits)) == "planning"
     assert "next: commit your changes, then mltrainer run (" in cli("status", "--project", digits.root).out
+    found = cli("status", "--json", "--project", digits.root).json
+    assert (found["next"], found["next_phase"]) == (None, "planning")  # a commit is no command of ours
+    assert "source_committed of finalization does not hold; commit your changes" in found["next_why"]
 
 
 def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project, cli: Cli) -> None:

@@ -11,6 +11,7 @@ from mltrainer.gates.gate import Gate, GateItem, evaluate
 from mltrainer.gates.machine import PhaseState, advice
 from mltrainer.records.reading import Record
 from mltrainer.workspace import PHASES
+from tests.handbook.reading import unknown_part
 
 CRITERION = {"accuracy": ">= 0.9"}
 RUN = {"id": "a1", "metrics": {"accuracy": 0.95}, "metric": {"name": "accuracy", "mode": "max"}, "data_sha256": "d"}
@@ -164,6 +165,12 @@ WALKS = {
     ],
     "a search that never finds enough": [[*BEFORE_FINAL, final({"set": {}, "trials": n}, 0.5, SEALED)] for n in (20, 40, 80)],
 }
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_command_that_is_advised_can_be_typed(walk: str) -> None:
+    for found in (advice(states(*known)) for known in WALKS[walk]):
+        assert found is None or found.command is None or unknown_part(found.command) is None
 
 
 @pytest.mark.parametrize("walk", WALKS)

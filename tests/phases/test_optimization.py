@@ -158,7 +158,7 @@ def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Pro
     waived = cli("gate", "waive", "optimization", "improvement_validated", "--reason", "good enough for a demo", *project)
     assert waived.code == 0
     assert "good enough for a demo" in (missed.phase_dir("optimization") / "tuning_results.md").read_text()
-    assert cli("status", "--json", *project).json["next"] == "finalization"
+    assert cli("status", "--json", *project).json["next"] == "mltrainer phase run finalization"
     assert finalized(missed)["optimizer"] == planned["optimizer"]
 
 
