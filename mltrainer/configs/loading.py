@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import enum
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
@@ -21,10 +24,46 @@ EXCLUSIVE = {  # of these keys of a group one at a time is given
 }
 
 
+class Decides(enum.Enum):
+    """What a key of a training config decides; one that is not marked decides the bits of a run, and with them its name."""
+
+    KEPT = "what is kept of a run"
+    NOTHING = "nothing about a run"
+
+
+@dataclass(frozen=True)
+class Later:
+    """Marks a key that came after version 0.1: where it has its default, digests omit it, so that it renames no run."""
+
+    since: str
+
+
 class Strict(BaseModel):
     """Base of every model of a file: frozen, exact types, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def told(model: BaseModel) -> dict[str, Any]:
+    """Return a model as plain values, without the keys that came later and have their defaults."""
+    fields = type(model).model_fields
+    values = {name: getattr(model, name) for name in fields}
+    return {name: _plain(value) for name, value in values.items() if not _is_neutral(fields[name], value)}
+
+
+def is_later(field: FieldInfo) -> bool:
+    """Return whether a key came after version 0.1."""
+    return any(isinstance(mark, Later) for mark in field.metadata)
+
+
+def _is_neutral(field: FieldInfo, value: Any) -> bool:
+    return is_later(field) and value == field.get_default(call_default_factory=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return told(value)
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def read_text(path: Path, what: str) -> bytes:

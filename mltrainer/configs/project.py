@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from mltrainer.configs import yaml
 from mltrainer.configs.averaging import Averaging
-from mltrainer.configs.loading import Strict, read_text, validate
+from mltrainer.configs.loading import Decides, Later, Strict, read_text, told, validate
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.schedules import Cosine, Schedule
+from mltrainer.workspace import digest
 
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -192,6 +192,10 @@ class Callback(Strict):
 
     use: str = Field(description='the class: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the class")
+    watch: Annotated[bool, Later("0.2")] = Field(
+        False,
+        description="the class only watches, so that a run with it has the name of one without; one that takes part is refused",
+    )
 
 
 def _spelled_out(given: Any) -> Any:
@@ -201,16 +205,20 @@ def _spelled_out(given: Any) -> Any:
 class ProjectConfig(Strict):
     """`mltrainer.yaml`: the one file a user must write."""
 
-    name: str = Field(pattern=NAME, description="the project's name")
-    id: str | None = Field(None, pattern=r"^[0-9a-f]{8,32}$", description="made by `init`; tells projects of equal content apart")
+    name: Annotated[str, Decides.NOTHING] = Field(pattern=NAME, description="the project's name")
+    id: Annotated[str | None, Decides.NOTHING] = Field(
+        None, pattern=r"^[0-9a-f]{8,32}$", description="made by `init`; tells projects of equal content apart"
+    )
     seed: int = Field(42, ge=0, le=2**32 - 1, description="the one seed from which every random draw is derived")
     task: Task
     data: Data | None = Field(None, description="not needed by a task of your own that makes its data")
     split: Split = Field(default_factory=lambda: Split())
     model: ModelConfig | None = Field(None, description="a built-in model; a task of your own brings its own")
     metric: Metric
-    acceptance: dict[str, str] = Field(default_factory=dict, description='metric: criterion, such as accuracy: ">= 0.95"')
-    budget: Budget = Field(default_factory=lambda: Budget())
+    acceptance: Annotated[dict[str, str], Decides.NOTHING] = Field(
+        default_factory=dict, description='metric: criterion, such as accuracy: ">= 0.95"'
+    )
+    budget: Annotated[Budget, Decides.NOTHING] = Field(default_factory=lambda: Budget())
 
     @field_validator("acceptance")
     @classmethod
@@ -238,7 +246,7 @@ class TrainingConfig(ProjectConfig):
     batch_size: int = Field(64, ge=1, description="samples per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")
     optimizer: Optimizer = Field(default_factory=lambda: AdamW())
-    schedule: Schedule = Field(default_factory=lambda: Cosine())
+    schedule: Schedule = Field(default_factory=lambda: Cosine(warmup_epochs=1))
     clip: Clip | None = Field(default_factory=lambda: Clip(norm=1.0))
     gradients: Gradients = Field(default_factory=lambda: Gradients())
     averaging: Averaging | None = Field(None, description="averaged weights, which are measured and delivered; null: none")
@@ -258,8 +266,8 @@ class TrainingConfig(ProjectConfig):
     )
     early_stopping: EarlyStopping | None = Field(default_factory=lambda: EarlyStopping())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
-    checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
-    loader: Loader = Field(default_factory=lambda: Loader())
+    checkpoint: Annotated[Checkpoint, Decides.KEPT] = Field(default_factory=lambda: Checkpoint())
+    loader: Annotated[Loader, Decides.NOTHING] = Field(default_factory=lambda: Loader())
     callbacks: list[Annotated[Callback, BeforeValidator(_spelled_out, json_schema_input_type=str | Callback)]] = Field(
         default_factory=list, description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
     )
@@ -304,9 +312,50 @@ class TrainingConfig(ProjectConfig):
         return self.seed if self.split.seed is None else self.split.seed
 
 
-def bits_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a config that decides a run's bits: not its names, its criterion, its budget, its loader."""
-    return {key: value for key, value in config.items() if key not in ("name", "id", "acceptance", "budget", "loader")}
+# What stands in a digest for keys that decide what is kept: the defaults of version 0.1, whose runs keep their names so.
+KEPT_AS = {"checkpoint": {"every_n_epochs": 5, "save_best": True, "save_last": True, "keep": 3}}
+
+
+def decided_by(config: TrainingConfig, what: Decides) -> list[str]:
+    """Return the keys of a training config that decide something."""
+    return [name for name, field in type(config).model_fields.items() if what in field.metadata]
+
+
+def bits_config(config: TrainingConfig) -> dict[str, Any]:
+    """Return the part of a config that decides a run's bits: not its names, what is kept of it, or who only watches it.
+
+    A key that a later version added is in it only where it has another value than its default.
+    """
+    values = _named_by_all(config)
+    taking_part = [told(callback) for callback in config.callbacks if not callback.watch]
+    kept = {name: KEPT_AS[name] for name in decided_by(config, Decides.KEPT) if name in values}
+    return {**values, "callbacks": taking_part, **kept}
+
+
+def _named_by_all(config: TrainingConfig) -> dict[str, Any]:
+    """Return what version 0.1 named a run by: also what is kept of it, and all callbacks."""
+    nothing = decided_by(config, Decides.NOTHING)
+    return {name: value for name, value in told(config).items() if name not in nothing}
+
+
+def is_complete(values: Any, config: Any) -> bool:
+    """Return whether plain values say all that a config says; what later versions added may be left to its default."""
+    said = told(config) if isinstance(config, BaseModel) else config
+    if isinstance(said, dict) and isinstance(values, dict):
+        return said.keys() <= values.keys() and all(is_complete(values[key], item) for key, item in said.items())
+    if isinstance(said, list) and isinstance(values, list):
+        return len(said) == len(values) and all(map(is_complete, values, said))
+    return bool(said == values)
+
+
+def config_digest(config: TrainingConfig) -> str:
+    """Return the digest that a run of this config is named by."""
+    return digest(bits_config(config))
+
+
+def is_named_by(config: TrainingConfig, sha256: str) -> bool:
+    """Return whether a recorded digest is this config's, by today's rule or by that of version 0.1."""
+    return sha256 in (config_digest(config), digest(_named_by_all(config)))
 
 
 def meets(value: float, criterion: str) -> bool:

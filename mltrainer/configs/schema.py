@@ -7,7 +7,7 @@ from pathlib import Path
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.workspace import pretty_json, write_atomic
 
-FOLDER = ".mltrainer/schema"
+FOLDER = "phases/01_planning/schema"  # committed with the artifacts, so that a fresh clone has it
 MODELS = {"mltrainer.json": ProjectConfig, "training_config.json": TrainingConfig}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from mltrainer.configs.loading import Strict, flatten, known_keys, validate, yielding
+from mltrainer.configs.loading import Strict, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 
@@ -27,18 +28,21 @@ def _tag(field: FieldInfo) -> Any:
     return Field(discriminator=field.discriminator, description=field.description)
 
 
+def all_of(fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return fields for a template that must give each of them; only those that came after version 0.1 may be left out."""
+    asked = {name: (Annotated[field.annotation, *field.metadata, _tag(field)], ...) for name, field in fields.items()}
+    return {name: (field.annotation, field) if is_later(field) else asked[name] for name, field in fields.items()}
+
+
 _FIELDS = {name: TrainingConfig.model_fields[name] for name in TRAINING_KEYS}
 _OPTIONAL: dict[str, Any] = {name: (field.annotation, field) for name, field in _FIELDS.items()}
-_REQUIRED: dict[str, Any] = {
-    name: (Annotated[field.annotation, *field.metadata, _tag(field)], ...) for name, field in _FIELDS.items()
-}
 
 ExportFormat = Literal["safetensors", "onnx", "torch_export", "torchscript"]
 Choosable = int | float | str | bool | list[int] | None
 
 # Made from the fields of TrainingConfig, so that no key is declared twice.
 TrainingChanges: Any = create_model("TrainingChanges", __base__=Strict, **_OPTIONAL)
-BaselineTemplate: Any = create_model("BaselineTemplate", __base__=Strict, **_REQUIRED)
+BaselineTemplate: Any = create_model("BaselineTemplate", __base__=Strict, **all_of(_FIELDS))
 
 
 class Dimension(Strict):

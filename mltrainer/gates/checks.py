@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mltrainer.configs.project import TrainingConfig, bits_config, meets
+from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by, meets
 from mltrainer.diagnostics.rules import as_typed
 from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.reproducibility.causes import HASH_SEEDS
@@ -56,8 +56,8 @@ def config_valid(record: Evidence, _settings: Settings) -> Outcome:
     """The recorded config is complete, valid and the one whose digest names the probe's runs."""
     config = record["evidence"]["config"]
     model = TrainingConfig.model_validate(config)
-    complete = model.model_dump() == config
-    named = record["evidence"]["config_sha256"] == digest(bits_config(config))
+    complete = is_complete(config, model)
+    named = is_named_by(model, record["evidence"]["config_sha256"])
     found = {"keys": len(config), "complete": complete, "sha256": record["evidence"]["config_sha256"]}
     return _when(complete and named, found, f"mend phases/01_planning/training_config.yaml, then {RUN_PLANNING}")
 

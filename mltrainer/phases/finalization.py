@@ -44,7 +44,7 @@ def run(ctx: Context) -> Result:
     evidence = {
         "run": result,
         "config": config.model_dump(),
-        "changed": differences(ctx.earlier["planning"]["evidence"]["config"], config.model_dump()),
+        "changed": differences(ctx.planned_config().model_dump(), config.model_dump()),
         "reproduction": again.row,
         "exports": exported["exports"],
         "inference": exported["inference"],

@@ -10,7 +10,7 @@ import statistics
 from typing import Any
 
 from mltrainer.configs.loading import assign, differences, parse_assignment, validate_values
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, overlay, tuning_template
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import TEST, improvements, is_better
@@ -76,7 +76,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "config": trial_config,
     }
     contract = contract_of(ctx.earlier["planning"], config)
-    study_id = digest({**study, **contract})[:12]
+    study_id = digest({**study, **contract, "config": bits_config(TrainingConfig.model_validate(trial_config))})[:12]
     job = {
         "schema": 1,
         "run": study_id,

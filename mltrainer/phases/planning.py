@@ -18,7 +18,7 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.loading import apply, flatten, read_text, validate, validate_values
-from mltrainer.configs.project import TrainingConfig, bits_config, load_project
+from mltrainer.configs.project import TrainingConfig, config_digest, load_project
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, baseline_template
@@ -112,8 +112,15 @@ def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], input
     rows = [file_row(ctx.project, ctx.project.file, "project")]
     rows += [file_row(ctx.project, path, "config")] if path.exists() else []
     shown = cleaned(evidence) if in_record else evidence
-    named_by = digest(bits_config(shown["config"]))
-    return Result({**shown, "config_sha256": named_by, "secrets": secrets}, found, [*rows, *inputs], [BASELINE])
+    return Result({**shown, "config_sha256": _named_by(shown["config"]), "secrets": secrets}, found, [*rows, *inputs], [BASELINE])
+
+
+def _named_by(values: dict[str, Any]) -> str:
+    """Return the digest that a config's run is named by; one that a secret was taken out of may be no config any more."""
+    try:
+        return config_digest(TrainingConfig.model_validate(values))
+    except pydantic.ValidationError:
+        return digest(values)
 
 
 def _own_templates(root: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.witnesses import has_ended, set_aside
-from mltrainer.runs.contract import ORCHESTRATOR, contract_of, existing_result, left_behind, run_id
+from mltrainer.runs.contract import ORCHESTRATOR, contract_of, existing_result, keeps, left_behind, run_id
 
 
 def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         for line in left_behind(ctx.project, ctx.page.phase, contract, config):
             ctx.note(line)
     known = existing_result(ctx.project, run, contract)
-    if known is not None:
+    if known is not None and keeps(known, config):
         ctx.note(f"run {run} exists and verifies: not trained again")
         return _evidence(known, ctx.page.phase)
     if has_ended(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.loading import differences
-from mltrainer.configs.project import TrainingConfig, bits_config
+from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.witnesses import RESULT_FILE as RESULT_FILE
@@ -28,7 +28,7 @@ def contract_of(planning: dict[str, Any], config: TrainingConfig) -> dict[str, s
     evidence = planning["evidence"]
     check_environment(evidence["environment"])
     return {
-        "config_sha256": digest(bits_config(config.model_dump())),
+        "config_sha256": config_digest(config),
         "data_sha256": evidence["data"]["sha256"],
         "code_sha256": planning["source"]["sha256"],
         "environment_sha256": environment_digest(evidence["environment"]),
@@ -59,7 +59,7 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
     """Return a line for each interrupted run of a phase that cannot be gone on with, because its contract is another."""
     lines = []
     for path in sorted(project.runs_dir.glob(f"*/{JOB_FILE}")):
-        with contextlib.suppress(InputError, KeyError, TypeError, AttributeError, OSError):
+        with contextlib.suppress(InputError, KeyError, TypeError, AttributeError, ValueError, OSError):
             job = read_json(path)
             if job["phase"] == phase and not has_ended(path.parent) and any((path.parent / "checkpoints").iterdir()):
                 changes = "; ".join(contract_changes(job, contract, config)) or "an earlier run"
@@ -69,7 +69,7 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
 
 def contract_changes(job: dict[str, Any], contract: dict[str, str], config: TrainingConfig) -> list[str]:
     """Return what differs between a job's contract and another, the config key by key."""
-    found = differences(bits_config(job["config"]), bits_config(config.model_dump()))
+    found = differences(bits_config(TrainingConfig.model_validate(job["config"])), bits_config(config))
     changes = [f"{row['key']}: {row['before']} -> {row['after']}" for row in found]
     digests = [key for key in contract if key != "config_sha256" and job["contract"].get(key) != contract[key]]
     return changes + [f"{key}: {str(job['contract'].get(key))[:12]} -> {contract[key][:12]}" for key in digests]
@@ -82,6 +82,12 @@ def existing_result(project: Project, run: str, contract: dict[str, str]) -> dic
         return None
     files = [row for checkpoint in result["checkpoints"] for row in checkpoint["files"]]
     return result if all(_is(project.root / row["path"], row["sha256"]) for row in files) else None
+
+
+def keeps(result: dict[str, Any], config: TrainingConfig) -> bool:
+    """Return whether a run kept what a config asks for; what is kept does not decide the run's name."""
+    wanted = {role for role, on in (("best", config.checkpoint.save_best), ("last", config.checkpoint.save_last)) if on}
+    return wanted <= {role for row in result["checkpoints"] for role in row["roles"]}
 
 
 def _is(path: Path, sha256: str) -> bool:

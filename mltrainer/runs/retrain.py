@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.project import bits_config
+from mltrainer.configs.project import TrainingConfig, is_named_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, ORCHESTRATOR, RESULT_FILE, run_id
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, digest, is_sealed, locked, read_json
+from mltrainer.workspace import Project, is_sealed, locked, read_json
 
 JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
 RESULT_KEYS = frozenset(
@@ -79,11 +79,13 @@ def original_job(project: Project, run: str) -> dict[str, Any]:
 
 def _is_job_of(run: str, job: dict[str, Any]) -> bool:
     """Return whether a job's config and contract are those that gave the run its name."""
-    config, contract = job["config"], job["contract"]
-    if not isinstance(config, dict) or not isinstance(contract, dict):
+    contract = job["contract"]
+    try:
+        config = TrainingConfig.model_validate(job["config"])
+        named = run_id(contract) == run and is_named_by(config, contract["config_sha256"])
+    except (KeyError, TypeError, ValueError):
         return False
-    named = run_id(contract) == run and contract.get("config_sha256") == digest(bits_config(config))
-    return named and config.get("threads") == job["threads"]
+    return named and config.threads == job["threads"]
 
 
 def _own_file(project: Project, path: Path, keys: frozenset[str]) -> dict[str, Any]:

@@ -177,6 +177,8 @@ def _made(number: int, given: Callback, root: Path) -> _Own:
         raise InputError(f"{module.__name__} has no class {name!r}; its classes are: {', '.join(classes) or 'none'}", where=where)
     if (fault := misfit(kind)) is not None:
         raise InputError(f"{given.use} {fault}", where=where, mend="see mltrainer.callbacks for the events and what each gets")
+    if given.watch and hasattr(kind, "state_dict"):
+        raise InputError(f"{given.use} takes part in training, and may not be declared to watch only", where=where)
     check_options(kind, given.options, where)
     with user_code(root, f"making {name}"):
         return _Own(given.use, f"callback {number}", kind(**given.options))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs import yaml
-from mltrainer.configs.project import ProjectConfig, TrainingConfig, bits_config, load_project, load_training, meets
+from mltrainer.configs.project import ProjectConfig, TrainingConfig, load_project, load_training, meets
 from mltrainer.errors import InputError
 
 PROJECT: dict[str, Any] = {
@@ -92,13 +92,6 @@ def test_nan_meets_no_criterion(criterion: str) -> None:
 def test_what_is_no_criterion_is_refused() -> None:
     with pytest.raises(ValueError, match="not a criterion"):
         meets(1.0, "== 1")
-
-
-def test_names_and_budget_do_not_decide_the_bits() -> None:
-    one = TrainingConfig.model_validate(PROJECT).model_dump()
-    other = {**one, "name": "other", "acceptance": {"accuracy": "> 0.5"}, "budget": {"minutes": 1.0}}
-    assert bits_config(one) == bits_config(other)
-    assert bits_config(one) != bits_config({**one, "seed": 43})
 
 
 def test_a_training_config_survives_being_written_and_read(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mltrainer.configs.loading import assign, validate_values
-from mltrainer.configs.project import Metric, TrainingConfig, bits_config
+from mltrainer.configs.project import Metric, TrainingConfig, config_digest
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.secrets import redact
@@ -165,7 +165,7 @@ class Study:
             StoppedError: A signal stopped it.
         """
         values = config.model_dump()
-        contract = {**self.job["contract"], "config_sha256": digest(bits_config(values))}
+        contract = {**self.job["contract"], "config_sha256": config_digest(config)}
         run = digest(contract)[:12]
         folder = f".mltrainer/runs/{run}"
         if (known := sound_result(self.root / folder, contract)) is not None and known["state"] in ("finished", "failed"):
