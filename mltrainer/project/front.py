@@ -69,20 +69,29 @@ class Project:
 
     @classmethod
     def create(
-        cls, folder: str | Path, *, example: str | None = None, data: str | Path | None = None, target: str | None = None
+        cls,
+        folder: str | Path,
+        *,
+        example: str | None = None,
+        data: str | Path | None = None,
+        target: str | None = None,
+        tell: Tell | None = None,
     ) -> Project:
-        """Make a project, as `mltrainer init` does.
+        """Make a project, as `mltrainer init` does, and tell what was inferred and written.
 
         Args:
             folder: Its folder; made where it is missing.
             example: A built-in example: digits, wine or diabetes.
             data: A table whose task is inferred.
             target: The column of `data` to predict.
+            tell: Takes the events.
 
         Raises:
             InputError: The folder holds a project already, or what was given does not fit.
         """
-        make_project(Path(folder), example, None if data is None else Path(data), target)
+        with shown(tell) as taker:
+            for line in make_project(Path(folder), example, None if data is None else Path(data), target):
+                taker({"event": "note", "text": line})
         return cls(folder)
 
     @property

@@ -136,7 +136,9 @@ def test_the_config_is_that_which_planning_would_write(kept: Path) -> None:
 
 
 def test_a_project_is_made(tmp_path: Path) -> None:
-    project = mltrainer.Project.create(tmp_path / "wine", example="wine")
+    told: list[Any] = []
+    project = mltrainer.Project.create(tmp_path / "wine", example="wine", tell=told.append)
+    assert "mltrainer.yaml" in told[0]["text"]
     assert project.folder == tmp_path / "wine"
     assert project.status().next == "mltrainer phase run planning"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.trainer import fitting
 from tests.trainer import digits_runs
 
+README = Path(__file__).parents[2] / "README.md"
 CELL = """
 import torch
 import mltrainer
@@ -51,6 +53,14 @@ def test_a_class_from_a_notebook_is_trained() -> None:
     assert [row["epoch"] for row in found.history] == [1, 2, 3]
     assert found.metrics["mae"] == min(row["validation"]["mae"] for row in found.history)
     assert found.config.task.use == "__main__:Doubling"
+
+
+def test_the_readmes_class_is_trained() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), flags=re.DOTALL)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(block, names)
+    found = mltrainer.fit(names["TwoMoons"](noise=0.2), epochs=1, metric={"name": "accuracy", "mode": "max"})
+    assert found.metrics["accuracy"] > 0.5
 
 
 def test_the_bits_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
