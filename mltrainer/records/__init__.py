@@ -1,4 +1,4 @@
-"""What each phase measured: records, read with their seals checked."""
+"""What each phase measured: records, read with their seals checked, as models with a field for each thing measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def read(folder: str | Path) -> dict[str, Record]:
 
     Examples:
         >>> found = mltrainer.records.read("digits")
-        >>> found["planning"].evidence["config"]["optimizer"]["name"]
-        'adamw'
+        >>> run = found["baseline"].typed.evidence.run
+        >>> run.state, run.history[-1].step == run.steps
+        ('finished', True)
     """
     return read_records(find_project(Path(folder)))

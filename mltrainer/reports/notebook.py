@@ -48,12 +48,10 @@ def gate_markdown(phase: str, holds: bool, items: Sequence[Mapping[str, Any]], s
     )
 
 
-def status_markdown(phases: Sequence[tuple[str, str, Sequence[str]]], command: str | None) -> str:
-    """Return where a project stands: name, state and reasons of each phase, and what to type next."""
+def status_markdown(phases: Sequence[tuple[str, str, Sequence[str]]], why: str | None) -> str:
+    """Return where a project stands: name, state and reasons of each phase, and what comes next in words."""
     rows = [(md.text(name), md.text(state), md.text(reasons[0]) if reasons else "") for name, state, reasons in phases]
-    return md.document(
-        [md.table(("phase", "state", ""), rows), f"next: {md.code(command)}" if command else "All five gates hold."]
-    )
+    return md.document([md.table(("phase", "state", ""), rows), f"next: {md.text(why)}" if why else "All five gates hold."])
 
 
 def runs_markdown(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -17,7 +17,9 @@ import pytest
 import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import GateError, InputError
+from mltrainer.gates.machine import Advice
 from mltrainer.project import engine, exploring, front
+from mltrainer.project.views import Status
 from mltrainer.tasks.user_code import import_module
 from mltrainer.workspace import Project as Places
 from tests.conftest import Cli
@@ -78,7 +80,8 @@ def test_a_run_has_history_config_and_curves(kept: Path) -> None:
 def test_records_are_there_by_phase(kept: Path) -> None:
     found = mltrainer.records.read(kept)
     assert list(found) == list(mltrainer.Project(kept).records())
-    assert found["planning"].evidence["config"]["seed"] == 42
+    assert found["planning"].typed.evidence.config["seed"] == 42
+    assert found["baseline"].typed.evidence.run.state == "finished"
 
 
 def test_changes_reach_a_phase_as_typed_ones(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,3 +248,9 @@ def test_the_readmes_session_says_what_it_says(digits_once: Path, monkeypatch: p
     example = doctest.DocTestParser().get_doctest(session, {}, "README.md", str(README), 0)
     assert len(example.examples) > 5
     assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_what_comes_next_may_be_a_decision_and_no_command() -> None:
+    status = Status((), Advice("optimization", None, "name a criterion", "nothing is decided", asks=True))
+    assert (status.next, status.next_why) == (None, "nothing is decided; name a criterion")
+    assert "name a criterion" in status._repr_markdown_()
