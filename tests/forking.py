@@ -27,6 +27,8 @@ from typing import IO, Any
 PRELOADED = (
     "torch",
     "sklearn.datasets",
+    "torch._dynamo",  # with these two exports, which planning tries, begin at once
+    "torch.export._trace",
     *(f"mltrainer.tools.{tool}.program" for tool in ("trainer", "search", "export", "explorer")),
 )
 BEFORE_START = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

@@ -66,9 +66,19 @@ PROJECT: dict[str, Any] = {
 }
 
 
+# One format that is written at once: planning tries every export, and torch.export alone takes seconds.
+LIGHT: dict[str, Any] = {"export": {"formats": ["safetensors"], "samples": 8, "tolerance": None}}
+
+
+def write_light_template(folder: Path) -> None:
+    """Write a project's own production template: the final training as planned, one format that is written at once."""
+    (folder / "configs").mkdir(parents=True, exist_ok=True)
+    (folder / "configs/production_template.yaml").write_text(yaml.safe_dump(LIGHT), "utf-8")
+
+
 def write_rings(folder: Path, source: str = TASK, **changes: Any) -> Project:
     """Write a project with a task of its own; not a git repository."""
-    folder.mkdir(parents=True, exist_ok=True)
+    write_light_template(folder)
     (folder / "my_task.py").write_text(source, "utf-8")
     (folder / "mltrainer.yaml").write_text(yaml.safe_dump({**PROJECT, **changes}), "utf-8")
     return Project(folder)

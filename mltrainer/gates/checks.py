@@ -154,6 +154,22 @@ def probe_identical(record: Evidence, settings: Settings) -> Outcome:
     )
 
 
+def export_rehearsed(record: Evidence, _settings: Settings) -> Outcome:
+    """All that finalization needs of the task works on the untrained model: each format, inference, metrics, evaluation."""
+    found = record["evidence"]["rehearsal"]
+    rows, fault = found["exports"], found["fault"]
+    if fault:
+        where = f"{fault['where']}: " if fault["where"] else ""
+        mend = f"{where}{fault['mend'] or 'mend the task'}; then {RUN_PLANNING}"
+        return Outcome("fail", {"fault": f"{where}{fault['what']}"}, mend)
+    bad = [row for row in rows if row["state"] == "failed" or row["agrees"] is False]
+    told: dict[str, Any] = {"fault": "; ".join(f"{row['format']}: {row['reason']}" for row in bad)} if bad else {}
+    told["agree"] = [row["format"] for row in rows if row["agrees"] is True]
+    told["not_available"] = [row["format"] for row in rows if row["state"] == "not_available"]
+    mend = f"mend the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
+    return _when(bool(told["agree"]) and not bad, told, mend)
+
+
 def memory_fits(record: Evidence, settings: Settings) -> Outcome:
     """The measured peak memory fits in what the machine has free."""
     estimate = record["evidence"]["estimate"]
@@ -497,6 +513,7 @@ CHECKS: dict[str, Callable[[Evidence, Settings], Outcome]] = {
         source_recorded,
         data_valid,
         probe_identical,
+        export_rehearsed,
         memory_fits,
         time_within_budget,
         no_secrets,

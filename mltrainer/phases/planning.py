@@ -24,7 +24,8 @@ from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, baseline_template
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
-from mltrainer.phases.probing import compare, estimate, probe, what_options_bring
+from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
+from mltrainer.phases.rehearsing import rehearse
 from mltrainer.reproducibility.code import source, take_snapshot
 from mltrainer.reproducibility.environment import available_mb, capture
 from mltrainer.reproducibility.secrets import scan_files, scan_text
@@ -71,6 +72,7 @@ def run(ctx: Context) -> Result:
     free_mb = available_mb()
     probes = probe(ctx, config)
     options = what_options_bring(ctx, config, probes[0])
+    rehearsal = rehearse(ctx, fed(config, probes[0]), probes[0], evidence["environment"])
     schedule = _schedule(config, probes[0])
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
@@ -80,6 +82,7 @@ def run(ctx: Context) -> Result:
         "probe": compare(ctx, config, probes),
         "loader": probes[0].get("loader"),
         "options": options,
+        "rehearsal": rehearsal,
         "numerics_class": probes[0]["numerics_class"],
         "libraries": probes[0]["libraries"],
         "precision": probes[0]["precision"],

@@ -33,10 +33,10 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
         limits = {"seconds": "loader_seconds", "largest_wait": "loader_wait", "least_s": "loader_least_s"}
         whole["measure_loader"] = {name: float(ctx.page.settings[setting]) for name, setting in limits.items()}
     first = ctx.tools.run(ORCHESTRATOR, whole)
-    fed = _fed(config, first)
-    halves = {**_job(ctx, fed, "second", steps), "resumable": True, "fill_memory": True}
+    as_fed = fed(config, first)
+    halves = {**_job(ctx, as_fed, "second", steps), "resumable": True, "fill_memory": True}
     ctx.tools.run(ORCHESTRATOR, {**halves, "max_steps": _middle(steps)}, HASH_SEED.variables)
-    second = ctx.tools.run(ORCHESTRATOR, {**halves, "config": _other_workers(fed)}, HASH_SEED.variables)
+    second = ctx.tools.run(ORCHESTRATOR, {**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)
     checkpoints = ctx.project.root / halves["folder"] / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
     second["checkpoint_bytes"] = max(sizes, default=0)  # a loss that is not a number leaves none
@@ -44,7 +44,7 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     return [first, second]
 
 
-def _fed(config: TrainingConfig, probe: dict[str, Any]) -> TrainingConfig:
+def fed(config: TrainingConfig, probe: dict[str, Any]) -> TrainingConfig:
     """Return a config with the number of loader processes that a probe found, where it was left open."""
     return config.with_workers((probe.get("loader") or {}).get("workers", 0))
 
@@ -73,7 +73,7 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, An
         if value == plain:
             continue
         ctx.note(f"probing once more without {key}, to measure what it brings")
-        other = _fed(config.model_copy(update={key: plain}), {})
+        other = fed(config.model_copy(update={key: plain}), {})
         without = _cost(ctx.tools.run(ORCHESTRATOR, _job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
         rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
     return rows
@@ -140,7 +140,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) 
         "runs": runs,
         "identical": identical,
         "first_difference": difference,
-        "cause": None if identical else _cause(ctx, _fed(config, probes[0]), difference),
+        "cause": None if identical else _cause(ctx, fed(config, probes[0]), difference),
     }
 
 

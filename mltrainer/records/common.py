@@ -114,3 +114,19 @@ class Divergence(Part):
     what: str
     expected: str
     found: str
+
+
+class Export(Part):
+    """One format: whether it was written, and how its outputs differ from the trained model's."""
+
+    format: str
+    file: str
+    state: Literal["written", "failed", "not_available"]
+    reason: str | None
+    agrees: bool | None
+    max_difference: Measured | None = None
+    scale: Measured | None = None
+    relative_difference: Measured | None = None
+    tolerance: Number | None = None
+    samples: int | None = None
+    batch_sizes: list[int] | None = None

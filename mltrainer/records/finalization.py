@@ -1,8 +1,8 @@
 """Finalization's evidence: the last run, its reproduction, its exports, and every opening of the test split."""
 
-from typing import Any, Literal
+from typing import Any
 
-from mltrainer.records.common import Acceptance, Divergence, InputRow, KeyChange, Measured, Metrics, Number, Part
+from mltrainer.records.common import Acceptance, Divergence, Export, InputRow, KeyChange, Measured, Metrics, Number, Part
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
 from mltrainer.records.planning import Data, Environment
 from mltrainer.records.run import Run
@@ -22,22 +22,6 @@ class Reproduction(Part):
     weights_sha256: str
     chain_head: str
     wall_s: Number
-
-
-class Export(Part):
-    """One format: whether it was written, and how its outputs differ from the trained model's."""
-
-    format: str
-    file: str
-    state: Literal["written", "failed", "not_available"]
-    reason: str | None
-    agrees: bool | None
-    max_difference: Measured | None = None
-    scale: Measured | None = None
-    relative_difference: Measured | None = None
-    tolerance: Number | None = None
-    samples: int | None = None
-    batch_sizes: list[int] | None = None
 
 
 class Opening(Part):

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mltrainer.records.common import Divergence, FileRow, Measured, Number, Part
+from mltrainer.records.common import Divergence, Export, FileRow, Measured, Number, Part
 from mltrainer.records.run import Determinism, Precision
 
 
@@ -208,6 +208,24 @@ class Option(Part):
     without: Cost
 
 
+class Fault(Part):
+    """What of a task does not work: what it is, the line, and what to change."""
+
+    what: str
+    where: str | None
+    mend: str | None
+
+
+class Rehearsal(Part):
+    """The export tried on the untrained model; `inference` and `evaluation`: whether the task gave any; `sha256`: of what."""
+
+    exports: list[Export]
+    inference: bool
+    evaluation: bool
+    fault: Fault | None
+    sha256: str
+
+
 class Estimate(Part):
     """What the whole run will take, scaled from the probes; memory in MiB, of the process and of the GPU where there is one."""
 
@@ -270,3 +288,4 @@ class Planning(Planned):
     precision: Precision
     schedule: list[list[Number]]
     estimate: Estimate
+    rehearsal: Rehearsal | None = None

@@ -99,6 +99,12 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
             put("probe.runs.1.chain_head", "0"),
             put("probe.runs.0.steps", 1),
         ],
+        "export_rehearsed": [
+            put("rehearsal.fault", {"what": "x", "where": "my_task.py:3", "mend": "y"}),
+            put("rehearsal.exports.0.agrees", False),
+            put("rehearsal.exports.0.state", "failed"),
+            put("rehearsal.exports", []),
+        ],
         "memory_fits": [put("estimate.peak_mb", FUTURE)],
         "time_within_budget": [put("estimate.minutes", FUTURE)],
         "no_secrets": [put("secrets.found", [{"path": "a", "line": 1, "kind": "key"}]), put("secrets.scanned", [])],

@@ -21,6 +21,7 @@ from mltrainer.runs.launcher import launch
 from mltrainer.tools.search.program import trial_values
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
+from tests.projects import write_light_template
 
 TEMPLATE: dict[str, Any] = {
     "strategy": "random",
@@ -42,7 +43,7 @@ def make_missed(folder: Path) -> None:
     values = yaml.safe_load(project.file.read_text())
     values |= {"acceptance": {"accuracy": ">= 0.999"}, "model": {"name": "mlp", "hidden": [32]}}
     project.file.write_text(yaml.safe_dump(values))
-    (folder / "configs").mkdir()
+    write_light_template(folder)
     (folder / "configs/tuning_template.yaml").write_text(yaml.safe_dump(TEMPLATE))
     commit(folder)
     succeed("phase", "run", "planning", "--project", folder, "--set", "epochs=3", "--set", "early_stopping=null")

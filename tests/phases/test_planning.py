@@ -340,3 +340,29 @@ def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_
     assert json.loads(job.read_bytes())["config"]["loader"]["workers"] == evidence["loader"]["workers"]
     report = (project.phase_dir("baseline") / "baseline_results.md").read_text()
     assert "The loop waited for data for" in report
+
+
+# --- the rehearsal of the export ------------------------------------------------------------------
+
+NAMED = TASK.replace(
+    "    def loss(self",
+    "    def forward(self, model, batch):\n        return model(input=batch[0]), batch[1]\n\n    def loss(self",
+)
+
+
+@pytest.mark.usefixtures("tools_here")
+def test_a_model_called_by_keywords_fails_in_planning_with_its_line_and_is_tried_again_when_mended(
+    tmp_path: Path, cli: Cli
+) -> None:
+    project = write_rings(tmp_path, NAMED, task={"use": "my_task:Rings", "options": {"n": 60}})
+    said = cli("phase", "run", "planning", "--project", tmp_path, "--set", "epochs=1", "--set", "batch_size=8")
+    line = next(nr for nr, text in enumerate(NAMED.splitlines(), 1) if "model(input=" in text)
+    assert said.code == 4
+    assert f"my_task.py:{line}: a model that is exported is called with tensors only, found input=" in said.out
+    assert "call the model with positional tensors; then mltrainer phase run planning" in said.out
+    assert not project.runs_dir.exists() or not list(project.runs_dir.glob("*/result.json"))
+    (tmp_path / "my_task.py").write_text(TASK)
+    assert cli("phase", "run", "planning", "--project", tmp_path).code == 0
+    again = cli("phase", "run", "planning", "--project", tmp_path, "--set", "optimizer.lr=0.01")
+    assert again.code == 0
+    assert "trying the export" not in again.err

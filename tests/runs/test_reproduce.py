@@ -20,7 +20,7 @@ from mltrainer.runs.find import find_run
 from mltrainer.tasks.opening import open_task
 from mltrainer.workspace import Project, pretty_json, read_json, seal
 from tests.conftest import Cli, Said, shared, succeed
-from tests.projects import TASK, write_rings
+from tests.projects import TASK, write_light_template, write_rings
 
 SHORT = ("--set", "epochs=2", "--set", "batch_size=32")
 
@@ -41,6 +41,7 @@ def make_table(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "table.csv").write_text("\n".join(["x,kind,answer", *rows]) + "\n")
     succeed("init", folder, "--data", folder / "table.csv", "--target", "answer")
+    write_light_template(folder)
     train_baseline(folder)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.program import Events
 from mltrainer.trainer.data.addresses import Batch, evaluation_batches
 from mltrainer.trainer.evaluation import as_numbers, outputs
@@ -31,7 +34,7 @@ TEST_FILE = "test.json"
 
 def work(job: dict[str, Any], events: Events) -> int:
     """Run one job; the tool's entry point."""
-    result = export_run(job)
+    result = export_run(job) if job["checkpoint"] else rehearse(job)
     for row in result["exports"]:
         told = f"agrees within {row['relative_difference']:.2g}" if row["agrees"] else row["reason"]
         events.send("note", text=f"{row['format']}: {row['state']}, {told}")
@@ -82,6 +85,53 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     model.load_state_dict(state, strict=True)
     test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
     return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
+
+
+def rehearse(job: dict[str, Any]) -> dict[str, Any]:
+    """Try on an untrained model all that a finished training needs of a task, so that what is missing is known before it.
+
+    Args:
+        job: As of `export_run`, without a checkpoint; what is written to `out` is removed again.
+
+    Returns:
+        exports, as `export_run`; inference and evaluation, whether the task gave any; and fault: `what` failed, `where` and
+        the `mend`, or None.
+    """
+    root = Path.cwd()
+    with locked(root / job["folder"] / "lock", "the rehearsal of the export"):
+        try:
+            result = {**_rehearsed(job, root), "fault": None}
+        except InputError as error:
+            fault = {"what": error.message, "where": error.where, "mend": error.mend}
+            result = {"exports": [], "inference": False, "evaluation": False, "fault": fault}
+        finally:
+            shutil.rmtree(root / job["out"], ignore_errors=True)
+        write_json(root / job["folder"] / RESULT_FILE, {"schema": 1, **result})
+    return result
+
+
+def _rehearsed(job: dict[str, Any], root: Path) -> dict[str, Any]:
+    config = TrainingConfig.model_validate(job["config"])
+    task, model = _open(config, root)
+    model.to(config.device).eval()
+    samples = task.split("validation")
+    found, targets, _ = outputs(task.task, model, config, samples, "validation", _first(job, len(samples)))
+    with user_code(root, "metrics of your task"):
+        as_numbers(task.task.metrics(found, targets))
+    with user_code(root, "evaluation of your task"):
+        evaluation = task.task.evaluation(found, targets)
+        json.dumps(plain(evaluation))
+    with user_code(root, "inference of your task"):
+        inference = task.task.inference()
+        json.dumps(plain(inference))
+    model.eval()
+    inputs = model_inputs(task, model, config, job["samples"])
+    rows = export(model, inputs, job["formats"], root / job["out"], job["tolerance"], inputs)
+    return {"exports": rows, "inference": bool(inference), "evaluation": evaluation is not None}
+
+
+def _first(job: dict[str, Any], available: int) -> np.ndarray:
+    return np.arange(min(job["samples"], available))
 
 
 def _remove_earlier(out: Path) -> None:
@@ -199,7 +249,8 @@ def model_inputs(task: OpenTask, model: nn.Module, config: TrainingConfig, count
     calls = list(_calls(task, model, evaluation_batches(samples, positions, config, "validation")))
     if not calls:
         what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
-        raise InputError(what, mend="give the model a forward() of its own, and let your task's call model(...)")
+        mend = "give the model a forward() of its own, and let your task's call model(...)"
+        raise InputError(what, where=config.task.use, mend=mend)
     columns = [torch.cat(parts).cpu() for parts in zip(*calls, strict=True)]
     if not columns or any(len(column) != len(positions) for column in columns):
         shapes = [list(column.shape) for column in columns]
@@ -224,8 +275,18 @@ def _calls(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list[I
         calls = []
         for batch in batches:
             seen.clear()
-            task.task.forward(model, batch)
+            _forward(task, model, batch)
             calls += seen[:1]
     finally:
         handle.remove()
     return calls
+
+
+def _forward(task: OpenTask, model: nn.Module, batch: Batch) -> None:
+    """Run a task's forward pass; a call that cannot be exported is told with the user's line."""
+    try:
+        with user_code(task.root, "forward of your task"):
+            task.task.forward(model, batch)
+    except InputError as error:
+        error.where = error.where or user_frame(error, task.root)
+        raise

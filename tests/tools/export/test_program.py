@@ -11,7 +11,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.tasks.opening import open_task
-from mltrainer.tools.export.program import export_run
+from mltrainer.tools.export.program import export_run, rehearse
 from mltrainer.workspace import read_json, write_json
 
 TEST = {
@@ -165,8 +165,12 @@ from torch import nn
 import mltrainer
 
 class Own(mltrainer.Task):
-    def __init__(self, named=False, parts=False):
-        self.named, self.parts = named, parts
+    def __init__(self, named=False, parts=False, told=None):
+        self.named, self.parts, self.told = named, parts, told
+    def inference(self):
+        return {"unit": torch.ones(1) if self.told == "tensor" else "mm"}
+    def evaluation(self, outputs, targets):
+        return {"kind": 1 / 0} if self.told == "zero" else None
     def samples(self):
         return torch.arange(40.0)[:, None], torch.arange(40.0)[:, None]
     def model(self):
@@ -195,7 +199,7 @@ def own(job: dict[str, Any], module: str, **options: Any) -> dict[str, Any]:
 def test_what_a_task_of_ones_own_calls_its_model_with_is_compared(job: dict[str, Any]) -> None:
     result = export_run(own(job, "own_positional"))
     assert result["exports"][0]["agrees"] is True
-    assert result["inference"] == {}
+    assert result["inference"] == {"unit": "mm"}
 
 
 def test_a_model_that_is_called_by_names_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
@@ -208,3 +212,35 @@ def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(j
     with pytest.raises(InputError, match="never calls the model itself") as caught:
         export_run(own(job, "own_parts", parts=True))
     assert "model(...)" in str(caught.value.mend)
+
+
+# --- the rehearsal on an untrained model ----------------------------------------------------------
+
+
+def rehearsed(job: dict[str, Any], module: str, **options: Any) -> dict[str, Any]:
+    """Rehearse the export of a user's own task; nothing was trained."""
+    return rehearse({**own(job, module, **options), "checkpoint": None, "test": None, "formats": ["safetensors", "torchscript"]})
+
+
+def line_of(text: str) -> int:
+    return next(nr for nr, line in enumerate(OWN.splitlines(), 1) if text in line)
+
+
+def test_every_format_is_tried_on_an_untrained_model_and_nothing_is_left(job: dict[str, Any]) -> None:
+    found = rehearsed(job, "own_rehearsed")
+    assert [(row["format"], row["agrees"]) for row in found["exports"]] == [("safetensors", True), ("torchscript", True)]
+    assert (found["inference"], found["evaluation"], found["fault"]) == (True, False, None)
+    assert not Path(job["out"]).exists()
+    assert not (Path(job["run_folder"]) / "test.json").exists()
+
+
+def test_a_keyword_call_is_named_with_its_line_before_anything_is_trained(job: dict[str, Any]) -> None:
+    fault = rehearsed(job, "own_rehearsed_named", named=True)["fault"]
+    assert fault["where"] == f"own_rehearsed_named.py:{line_of('model(input=x)')}"
+    assert "found input=" in fault["what"]
+    assert "positional" in fault["mend"]
+
+
+@pytest.mark.parametrize(("told", "what"), [("tensor", "inference of your task"), ("zero", "evaluation of your task")])
+def test_what_a_task_tells_only_at_the_end_is_asked_at_the_start(job: dict[str, Any], told: str, what: str) -> None:
+    assert what in rehearsed(job, f"own_rehearsed_{told}", told=told)["fault"]["what"]

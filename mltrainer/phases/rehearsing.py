@@ -1,0 +1,63 @@
+"""Planning's rehearsal of the end: all that finalization needs of a task, tried on the untrained model.
+
+In: the config and the production template. Out: what each format wanted there became, and the first fault with its line. What
+does not work is then known in seconds, before anything is trained and long before the test split is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mltrainer
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.templates import production_template
+from mltrainer.phases.context import Context
+from mltrainer.reproducibility.environment import environment_digest
+from mltrainer.runs.exporting import MANAGER
+from mltrainer.workspace import digest
+
+DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an untrained model and its inputs come from
+
+
+def rehearse(ctx: Context, config: TrainingConfig, probe: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
+    """Return how the export of an untrained model went, tried now or, with all that decides it the same, by the last planning.
+
+    Args:
+        ctx: Planning's.
+        config: With the loader processes that the probe found.
+        probe: The first probe's result, for the digests of data and code.
+        environment: What planning recorded of this machine.
+    """
+    export = production_template(ctx.project.root)["export"]
+    values = config.model_dump()
+    tried = {
+        "version": mltrainer.__version__,
+        "config": {key: values[key] for key in DECIDING},
+        "data": probe["data_sha256"],
+        "code": probe["code_files"],
+        "environment": environment_digest(environment),
+        "export": export,
+    }
+    name = digest(tried)
+    last = ((ctx.current or {}).get("evidence") or {}).get("rehearsal") or {}
+    if last.get("sha256") == name and last.get("fault") is None:
+        return dict(last)
+    ctx.note(f"trying the export on the untrained model: {', '.join(export['formats'])}")
+    found = ctx.tools.run(MANAGER, _job(ctx, config, export))
+    return {key: found[key] for key in ("exports", "inference", "evaluation", "fault")} | {"sha256": name}
+
+
+def _job(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> dict[str, Any]:
+    folder = ctx.project.relative(ctx.project.state_dir / "probe" / "rehearsal")
+    return {
+        "schema": 1,
+        "run": "probe-rehearsal",
+        "folder": folder,
+        "run_folder": folder,
+        "checkpoint": None,
+        "config": config.model_dump(),
+        "out": f"{folder}/model",
+        **export,
+        "test": None,
+        "threads": config.threads,
+    }
