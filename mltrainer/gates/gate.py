@@ -18,10 +18,12 @@ from mltrainer.gates.own import run_own
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.render import render
+from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
 from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
+PINS_FILE = "requirements.txt"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:mltrainer:gate:v1"
 
@@ -302,9 +304,15 @@ _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin
 
 
 def artifacts(project: Project, record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, bytes]:
-    """Return a phase's reports by name; identical records, waivers and templates give identical bytes."""
+    """Return a phase's reports and pins by name; identical records, waivers and templates give identical bytes."""
     rendered = render(record, [*record["waived_before"], *waivers], [item.view() for item in items], project.root)
-    return {name: text.encode() for name, text in rendered.items()}
+    return {name: text.encode() for name, text in {**rendered, **_pins(record)}.items()}
+
+
+def _pins(record: dict[str, Any]) -> dict[str, str]:
+    """Return the requirements file of the environment that planning recorded; nothing of another phase."""
+    recorded = record["evidence"].get("environment") if record["phase"] == "planning" else None
+    return {PINS_FILE: requirements_file(recorded)} if recorded else {}
 
 
 def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]) -> Iterator[str]:
@@ -373,7 +381,7 @@ def _attested(look: _Look) -> Iterator[str]:
         yield f"{look.project.relative(path)} is missing or not readable; next: {look.rerun}"
         return
     folder = look.project.relative(path.parent)
-    reports = {f"{folder}/{name}" for name in look.page.artifacts if name.endswith(".md")}
+    reports = {f"{folder}/{name}" for name in look.page.artifacts if name.endswith((".md", ".txt"))}
     if subjects.get(f"{folder}/{RECORD_FILE}") != look.record.sha256 or not reports <= subjects.keys():
         yield f"{folder}/{GATE_FILE} does not bind the record and its reports; next: {look.rerun}"
     for name, expected in sorted(subjects.items()):

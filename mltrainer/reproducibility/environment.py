@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mltrainer.reproducibility.pins import INSTALLERS, normal
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import digest
 
@@ -42,12 +43,10 @@ NOT_DECIDING = frozenset(
         *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_DYNAMIC"),
     )
 )
-INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they put packages there and take no part in a run
 ABSENT = "not installed"
 _INSTRUCTIONS = re.compile(
     r"(?:s?sse\d?(?:_\d|a)?|pni|avx\w*|amx\w*|fma\d?|f16c|bmi[12]|abm|asimd\w*|neon|sve\w*|sme(?!p)\w*|bf16|i8mm|fphp|rvv|vsx)"
 )
-_PUBLISHED = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")  # versions that an index takes
 _FIELD = {name: re.compile(rf"^{name}:[ \t]*(\S+)", re.MULTILINE) for name in ("Name", "Version")}
 
 
@@ -119,7 +118,7 @@ def distributions() -> list[dict[str, Any]]:
     for distribution in importlib.metadata.distributions(path=[entry for entry in sys.path if entry not in ("", here)]):
         if not _is_leftover(distribution):
             row = _distribution(distribution)
-            found.setdefault(_normal(row["name"]), row)  # the first on the path is the one that is imported
+            found.setdefault(normal(row["name"]), row)  # the first on the path is the one that is imported
     return [found[name] for name in sorted(found)]
 
 
@@ -130,10 +129,6 @@ def _is_leftover(distribution: importlib.metadata.Distribution) -> bool:
 
 def _folder(distribution: importlib.metadata.Distribution) -> str:
     return str(getattr(getattr(distribution, "_path", None), "name", ""))
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _distribution(distribution: importlib.metadata.Distribution) -> dict[str, Any]:
@@ -309,9 +304,9 @@ def deciding(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _packages(environment: Mapping[str, Any]) -> dict[str, str]:
-    rows = [row for row in environment["distributions"] if _normal(row["name"]) not in INSTALLERS]
-    versions = {_normal(row["name"]): f"{row['version']} (editable)" if row["editable"] else row["version"] for row in rows}
-    files = {f"files of {_normal(row['name'])}": row["record_sha256"][:12] for row in rows if row["record_sha256"]}
+    rows = [row for row in environment["distributions"] if normal(row["name"]) not in INSTALLERS]
+    versions = {normal(row["name"]): f"{row['version']} (editable)" if row["editable"] else row["version"] for row in rows}
+    files = {f"files of {normal(row['name'])}": row["record_sha256"][:12] for row in rows if row["record_sha256"]}
     return {**versions, **files}
 
 
@@ -336,62 +331,5 @@ def _difference(what: str, expected: str | None, found: str | None) -> dict[str,
     if what == "CPU instructions" and expected is not None and found is not None:
         left, right = set(expected.split()), set(found.split())
         expected, found = (f"with {' '.join(sorted(only))}" if only else "without" for only in (left - right, right - left))
-    missing = "not set" if what in VARIABLES else ABSENT if what == _normal(what) else "none"
+    missing = "not set" if what in VARIABLES else ABSENT if what == normal(what) else "none"
     return {"kind": "environment", "what": what, "expected": expected or missing, "found": found or missing}
-
-
-# --- rebuilding ---------------------------------------------------------------------------------
-
-
-def _build_tag(version: str) -> str | None:
-    """Return the build that only PyTorch's own package index has, such as `cpu` of `2.13.0+cpu`, or None."""
-    match = re.fullmatch(r"[^+]+\+(cpu|cu\d+|rocm[\d.]+|xpu)", version)
-    return match[1] if match else None
-
-
-def requirements(environment: Mapping[str, Any]) -> str:
-    """Return the pins that rebuild an environment: a file for `pip install -r`; `builds` are not among them."""
-    python, host = environment["python"], environment["platform"]
-    head = f"# Python {python['version']}, {host['libc']}, {host['machine']}"
-    pins = (_pin(row) for row in environment["distributions"] if _build_tag(row["version"]) is None)
-    return "\n".join([head, *pins]) + "\n"
-
-
-def builds(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return the pins of builds such as `torch==2.13.0+cpu`, each with the index that has it where the usual one does not."""
-    rows = [(row, tag) for row in environment["distributions"] if (tag := _build_tag(row["version"]))]
-    return {_pin(row): f"https://download.pytorch.org/whl/{tag}" for row, tag in rows}
-
-
-def requirements_file(environment: Mapping[str, Any]) -> str:
-    """Return the file from which a person installs a recorded environment with pip; what pip cannot install is a comment.
-
-    Left out are pip and its kin, which take no part in a run. Builds that only PyTorch's own index has come with its address.
-    """
-    python, host, of_build = environment["python"], environment["platform"], builds(environment)
-    rows = [row for row in environment["distributions"] if _normal(row["name"]) not in INSTALLERS]
-    lines = [
-        f"# The environment that planning recorded: Python {python['version']}, {host['libc']}, {host['machine']}.",
-        "# Into a new virtual environment of this Python:",
-        "#   pip install --no-deps --requirement requirements.txt",
-        "",
-        *(f"--extra-index-url {index}" for index in dict.fromkeys(of_build.values())),
-        *(_installable(row, of_build) for row in rows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _installable(row: Mapping[str, Any], of_build: Mapping[str, str]) -> str:
-    """Return a package's pin, or a comment where no index has its version: a local build, or a version that is none."""
-    pin = _pin(row)
-    if pin.startswith("#") or pin in of_build or _PUBLISHED.fullmatch(row["version"]):
-        return pin
-    return f"# {row['name']} {row['version']} was built locally, and no index has it: build it from its source"
-
-
-def _pin(row: Mapping[str, Any]) -> str:
-    if row["editable"]:
-        return f"# {row['name']} {row['version']} was an editable installation: install its source at the recorded commit"
-    if not row["version"]:
-        return f"# {row['name']} has no version in its metadata"
-    return f"{row['name']}=={row['version']}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.reproducibility.environment import builds, requirements
+from mltrainer.reproducibility.pins import builds, requirements
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import Project, write_atomic
 

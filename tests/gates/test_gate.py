@@ -21,6 +21,7 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.gates.machine import derive
 from mltrainer.handbook import shipped_folder
 from mltrainer.project.engine import write
+from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, commit, start_digits, succeed
 
@@ -35,7 +36,9 @@ def stale_reasons(project: Project) -> str:
 
 def artifact_files(project: Path) -> list[str]:
     files = sorted((project / "phases").rglob("*"))
-    return [p.relative_to(project).as_posix() for p in files if p.is_file() and p.suffix in (".md", ".svg", ".json", ".yaml")]
+    return [
+        p.relative_to(project).as_posix() for p in files if p.is_file() and p.suffix in (".md", ".svg", ".json", ".yaml", ".txt")
+    ]
 
 
 def test_the_finished_project_holds(digits: Project) -> None:
@@ -61,6 +64,13 @@ def test_no_artifact_can_change_without_being_named(digits: Project, damage: str
         assert name in reasons, f"{damage}: {name} was not named in:\n{reasons}"
         path.write_bytes(before)
     assert holding(digits) == list(PHASES)
+
+
+def test_the_pins_beside_the_manifest_are_the_recorded_environment(digits: Project) -> None:
+    folder = digits.phase_dir("planning")
+    environment = json.loads((folder / "record.json").read_bytes())["evidence"]["environment"]
+    assert (folder / "requirements.txt").read_text() == requirements_file(environment)
+    assert not (digits.phase_dir("finalization") / "requirements.txt").exists()
 
 
 def test_an_edited_number_in_a_report_is_found_with_its_line(digits: Project) -> None:

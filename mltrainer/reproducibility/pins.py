@@ -1,0 +1,69 @@
+"""A recorded environment as pins: what pip installs of it, and what it cannot. Pure functions of the record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they put packages there and take no part in a run
+_PUBLISHED = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")  # versions that an index takes
+
+
+def normal(name: str) -> str:
+    """Return a distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _build_tag(version: str) -> str | None:
+    """Return the build that only PyTorch's own package index has, such as `cpu` of `2.13.0+cpu`, or None."""
+    match = re.fullmatch(r"[^+]+\+(cpu|cu\d+|rocm[\d.]+|xpu)", version)
+    return match[1] if match else None
+
+
+def requirements(environment: Mapping[str, Any]) -> str:
+    """Return the pins that rebuild an environment: a file for `pip install -r`; `builds` are not among them."""
+    python, host = environment["python"], environment["platform"]
+    head = f"# Python {python['version']}, {host['libc']}, {host['machine']}"
+    pins = (_pin(row) for row in environment["distributions"] if _build_tag(row["version"]) is None)
+    return "\n".join([head, *pins]) + "\n"
+
+
+def builds(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the pins of builds such as `torch==2.13.0+cpu`, each with the index that has it where the usual one does not."""
+    rows = [(row, tag) for row in environment["distributions"] if (tag := _build_tag(row["version"]))]
+    return {_pin(row): f"https://download.pytorch.org/whl/{tag}" for row, tag in rows}
+
+
+def requirements_file(environment: Mapping[str, Any]) -> str:
+    """Return the file from which a person installs a recorded environment with pip; what pip cannot install is a comment.
+
+    Left out are pip and its kin, which take no part in a run. Builds that only PyTorch's own index has come with its address.
+    """
+    python, host, of_build = environment["python"], environment["platform"], builds(environment)
+    rows = [row for row in environment["distributions"] if normal(row["name"]) not in INSTALLERS]
+    lines = [
+        f"# The environment that planning recorded: Python {python['version']}, {host['libc']}, {host['machine']}.",
+        "# Into a new virtual environment of this Python:",
+        "#   pip install --no-deps --requirement requirements.txt",
+        "",
+        *(f"--extra-index-url {index}" for index in dict.fromkeys(of_build.values())),
+        *(_installable(row, of_build) for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _installable(row: Mapping[str, Any], of_build: Mapping[str, str]) -> str:
+    """Return a package's pin, or a comment where no index has its version: a local build, or a version that is none."""
+    pin = _pin(row)
+    if pin.startswith("#") or pin in of_build or _PUBLISHED.fullmatch(row["version"]):
+        return pin
+    return f"# {row['name']} {row['version']} was built locally, and no index has it: build it from its source"
+
+
+def _pin(row: Mapping[str, Any]) -> str:
+    if row["editable"]:
+        return f"# {row['name']} {row['version']} was an editable installation: install its source at the recorded commit"
+    if not row["version"]:
+        return f"# {row['name']} has no version in its metadata"
+    return f"{row['name']}=={row['version']}"
