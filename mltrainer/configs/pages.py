@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 
 from mltrainer import handbook
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import Strict, flatten, validate
+from mltrainer.configs.items import settings_model
+from mltrainer.configs.loading import Strict, flatten, validate, validate_values
 from mltrainer.errors import InputError
 from mltrainer.workspace import PhaseName, digest, phase_folder, sha256_file
 
@@ -170,11 +171,14 @@ def phase_page(phase: str, project: Path | None) -> PhasePage:
     """Return the policy of a phase: the handbook's page, or the project's own, which may add items and change numbers.
 
     Raises:
-        InputError: The project's page leaves an item out, lets one be waived that the handbook does not, or gives a shipped
-            item a check of its own.
+        InputError: The project's page leaves an item out, lets one be waived that the handbook does not, gives a shipped item
+            a check of its own, or has a setting that is unknown or out of its bounds.
     """
     page = read_phase_page(phase, project)
     require_items(page, shipped_page(phase))
+    for item in page.items:
+        if item.check is None:
+            validate_values(settings_model(item.id), item.settings, f"{page_path(phase)}, settings of {item.id}")
     return page
 
 

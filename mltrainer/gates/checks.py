@@ -11,6 +11,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mltrainer.configs.items import (
+    AcceptanceSettings,
+    CheckpointSettings,
+    CommitSettings,
+    CurvesSettings,
+    DocumentSettings,
+    ExportSettings,
+    ImprovementSettings,
+    ItemSettings,
+    MemorySettings,
+    OpeningSettings,
+    ProbeSettings,
+    SourceSettings,
+    UtilizationSettings,
+    settings_model,
+)
 from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by, meets
 from mltrainer.diagnostics.rules import as_typed
 from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
@@ -18,7 +34,6 @@ from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.workspace import digest
 
 Evidence = Mapping[str, Any]
-Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,7 +67,7 @@ NEW_TEST_SPLIT = "bring new data for a test split, then mltrainer run"
 # --- planning -----------------------------------------------------------------------------------
 
 
-def config_valid(record: Evidence, _settings: Settings) -> Outcome:
+def config_valid(record: Evidence, _settings: ItemSettings) -> Outcome:
     """The recorded config is complete, valid and the one whose digest names the probe's runs."""
     config = record["evidence"]["config"]
     model = TrainingConfig.model_validate(config)
@@ -62,7 +77,7 @@ def config_valid(record: Evidence, _settings: Settings) -> Outcome:
     return _when(complete and named, found, f"mend phases/01_planning/training_config.yaml, then {RUN_PLANNING}")
 
 
-def seeds_fixed(record: Evidence, _settings: Settings) -> Outcome:
+def seeds_fixed(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Both fresh processes drew the same first numbers from every generator and built the same initial weights."""
     first, second = (run["draws"] for run in record["evidence"]["probe"]["runs"])
     initial = [run["init_sha256"] for run in record["evidence"]["probe"]["runs"]]
@@ -84,7 +99,7 @@ def seeds_fixed(record: Evidence, _settings: Settings) -> Outcome:
     )
 
 
-def determinism_on(record: Evidence, _settings: Settings) -> Outcome:
+def determinism_on(record: Evidence, _settings: ItemSettings) -> Outcome:
     """The switches, read back after the user's code ran, still ask for deterministic operations."""
     wanted = {
         "deterministic_algorithms": True,
@@ -107,7 +122,7 @@ def determinism_on(record: Evidence, _settings: Settings) -> Outcome:
     return _when(not wrong, found, "remove what changes these switches in your code; then " + RUN_PLANNING)
 
 
-def environment_captured(record: Evidence, _settings: Settings) -> Outcome:
+def environment_captured(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Every installed distribution is pinned, and interpreter, platform and CPU are named."""
     environment = record["evidence"]["environment"]
     distributions = environment["distributions"]
@@ -118,7 +133,7 @@ def environment_captured(record: Evidence, _settings: Settings) -> Outcome:
     return _when(holds, found, RUN_PLANNING)
 
 
-def source_recorded(record: Evidence, settings: Settings) -> Outcome:
+def source_recorded(record: Evidence, settings: SourceSettings) -> Outcome:
     """The code that ran is known by commit or by digest; whether a dirty tree may pass is the item's setting."""
     source = record["source"]
     known = digest(source["files"]) == source["sha256"]
@@ -126,10 +141,10 @@ def source_recorded(record: Evidence, settings: Settings) -> Outcome:
     found = {"commit": source["commit"], "dirty": source["dirty"], "files": len(source["files"])}
     if source.get("note"):
         found["note"] = source["note"]
-    return _when(known and (not dirty or bool(settings["allow_dirty"])), found, f"commit your changes, then {RUN_PLANNING}")
+    return _when(known and (not dirty or settings.allow_dirty), found, f"commit your changes, then {RUN_PLANNING}")
 
 
-def data_valid(record: Evidence, _settings: Settings) -> Outcome:
+def data_valid(record: Evidence, _settings: ItemSettings) -> Outcome:
     """The data has no error-level finding, is fingerprinted, and its splits do not overlap."""
     data = record["evidence"]["data"]
     errors = [f["what"] for f in data["findings"] if f["severity"] == "error"]
@@ -139,13 +154,13 @@ def data_valid(record: Evidence, _settings: Settings) -> Outcome:
     return _when(holds, found, f"mend the data, then {RUN_PLANNING}")
 
 
-def probe_identical(record: Evidence, settings: Settings) -> Outcome:
+def probe_identical(record: Evidence, settings: ProbeSettings) -> Outcome:
     """Two fresh processes trained a few real steps and ended in the same bits."""
     probe = record["evidence"]["probe"]
     heads = [run["chain_head"] for run in probe["runs"]]
     weights = [run["weights_sha256"] for run in probe["runs"]]
     steps = min(run["steps"] for run in probe["runs"])
-    holds = len(heads) == 2 and heads[0] == heads[1] and weights[0] == weights[1] and steps >= int(settings["min_steps"])
+    holds = len(heads) == 2 and heads[0] == heads[1] and weights[0] == weights[1] and steps >= settings.min_steps
     found = {"steps": steps, "weights": weights[0] if holds else weights, "first_difference": probe.get("first_difference")}
     return _when(
         holds,
@@ -154,7 +169,7 @@ def probe_identical(record: Evidence, settings: Settings) -> Outcome:
     )
 
 
-def export_rehearsed(record: Evidence, _settings: Settings) -> Outcome:
+def export_rehearsed(record: Evidence, _settings: ItemSettings) -> Outcome:
     """All that finalization needs of the task works on the untrained model: each format, inference, metrics, evaluation."""
     found = record["evidence"]["rehearsal"]
     rows, fault = found["exports"], found["fault"]
@@ -170,15 +185,18 @@ def export_rehearsed(record: Evidence, _settings: Settings) -> Outcome:
     return _when(bool(told["agree"]) and not bad, told, mend)
 
 
-def memory_fits(record: Evidence, settings: Settings) -> Outcome:
-    """The measured peak memory fits in what the machine has free."""
+def memory_fits(record: Evidence, settings: MemorySettings) -> Outcome:
+    """The measured peak memory fits in what the machine has free, and that of the GPU in the GPU's."""
     estimate = record["evidence"]["estimate"]
-    share = estimate["peak_mb"] / estimate["available_mb"]
     found = {"peak_mb": estimate["peak_mb"], "available_mb": estimate["available_mb"]}
-    return _when(share <= float(settings["max_share"]), found, f"lower batch_size or the model's size, then {RUN_PLANNING}")
+    shares = [estimate["peak_mb"] / estimate["available_mb"]]
+    if estimate.get("device_peak_mb") is not None:
+        found |= {key: estimate[key] for key in ("device_peak_mb", "device_total_mb")}
+        shares.append(estimate["device_peak_mb"] / estimate["device_total_mb"])
+    return _when(max(shares) <= settings.max_share, found, f"lower batch_size or the model's size, then {RUN_PLANNING}")
 
 
-def time_within_budget(record: Evidence, _settings: Settings) -> Outcome:
+def time_within_budget(record: Evidence, _settings: ItemSettings) -> Outcome:
     """The estimated time of the whole run is within the budget."""
     estimate = record["evidence"]["estimate"]
     budget = record["evidence"]["config"]["budget"]["minutes"]
@@ -188,7 +206,7 @@ def time_within_budget(record: Evidence, _settings: Settings) -> Outcome:
     )
 
 
-def no_secrets(record: Evidence, _settings: Settings) -> Outcome:
+def no_secrets(record: Evidence, _settings: ItemSettings) -> Outcome:
     """No file that was written holds anything that looks like a key, a token or a password."""
     secrets = record["evidence"]["secrets"]
     found = {"files": len(secrets["scanned"]), "found": secrets["found"]}
@@ -199,7 +217,7 @@ def no_secrets(record: Evidence, _settings: Settings) -> Outcome:
 # --- baseline, and training in general ------------------------------------------------------------
 
 
-def finished(record: Evidence, _settings: Settings) -> Outcome:
+def finished(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Training ended by itself: all epochs, or early stopping; its history and its chain are complete."""
     run = record["evidence"]["run"]
     complete = bool(run["history"]) and run["history"][-1]["step"] == run["steps"]
@@ -217,7 +235,7 @@ def _finding(record: Evidence) -> dict[str, Any]:
     return {row["id"]: f"{row['reason']} (mltrainer guide {row['page'].removesuffix('.md')})" for row in fired} if failed else {}
 
 
-def losses_finite(record: Evidence, _settings: Settings) -> Outcome:
+def losses_finite(record: Evidence, _settings: ItemSettings) -> Outcome:
     """No loss, metric or gradient norm was NaN or infinite in any step; those that fp16 skipped, and never took, are told."""
     run = record["evidence"]["run"]
     recorded = (
@@ -235,17 +253,17 @@ def losses_finite(record: Evidence, _settings: Settings) -> Outcome:
     return _when(holds, found, _change_to_try(record) or "mltrainer guide diagnostics/nan_loss")
 
 
-def checkpoints_verified(record: Evidence, _settings: Settings) -> Outcome:
+def checkpoints_verified(record: Evidence, settings: CheckpointSettings) -> Outcome:
     """The best and the last checkpoint were read back from the disk and gave the recorded metric again."""
     run = record["evidence"]["run"]
     roles = {role for c in run["checkpoints"] if c["verified"] and c["files"] for role in c["roles"]}
-    settings = run["saved"]
-    wanted = {name for name, on in (("best", settings["save_best"]), ("last", settings["save_last"])) if on}
+    saved = {"best": run["saved"]["save_best"], "last": run["saved"]["save_last"]}
+    wanted = {name for name, on in saved.items() if on or settings.demand == "both"}
     found = {"verified": sorted(roles), "wanted": sorted(wanted), "checkpoints": len(run["checkpoints"])}
     return _when(bool(wanted) and wanted <= roles, found, f"mltrainer phase run {record['phase']}")
 
 
-def within_time_budget(record: Evidence, _settings: Settings) -> Outcome:
+def within_time_budget(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Training took no longer than the budget."""
     minutes = record["evidence"]["run"]["wall_s"] / 60
     budget = record["evidence"]["budget_minutes"]
@@ -256,7 +274,7 @@ def within_time_budget(record: Evidence, _settings: Settings) -> Outcome:
     )
 
 
-def gpu_utilization(record: Evidence, settings: Settings) -> Outcome:
+def gpu_utilization(record: Evidence, settings: UtilizationSettings) -> Outcome:
     """The GPU was busy; on a CPU the item does not apply."""
     run = record["evidence"]["run"]
     if run["gpu"] is None and run["device"] == "cpu":
@@ -265,31 +283,31 @@ def gpu_utilization(record: Evidence, settings: Settings) -> Outcome:
     busy = gpu.get("utilization_p95")
     found = {"utilization_p95": busy, "samples": gpu.get("samples", 0)}
     mend = "mltrainer guide diagnostics/resource_inefficiency"
-    return _when(busy is not None and busy > float(settings["min_percent"]), found, mend)
+    return _when(busy is not None and busy > settings.min_percent, found, mend)
 
 
 # --- diagnostics ----------------------------------------------------------------------------------
 
 
-def curves_analysed(record: Evidence, settings: Settings) -> Outcome:
+def curves_analysed(record: Evidence, settings: CurvesSettings) -> Outcome:
     """The learning curves have enough points to be judged, and were."""
     rows = len(record["evidence"]["run"]["history"])
     text = record["evidence"]["assessment"]["curves"]
     return _when(
-        rows >= int(settings["min_evaluations"]) and bool(text),
+        rows >= settings.min_evaluations and bool(text),
         {"evaluations": rows},
         "evaluate more often or train longer, then " + RUN_PLANNING,
     )
 
 
-def fit_assessed(record: Evidence, _settings: Settings) -> Outcome:
+def fit_assessed(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Over- and underfitting were judged from the measured curves."""
     fit = record["evidence"]["assessment"]["fit"]
     mend = "evaluate more often or train longer, then " + RUN_PLANNING
     return _when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, mend)
 
 
-def gradients_checked(record: Evidence, _settings: Settings) -> Outcome:
+def gradients_checked(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Gradient norms of every layer were recorded and judged."""
     health = record["evidence"]["assessment"]["gradients"]
     layers = len(record["evidence"]["run"]["layers"])
@@ -297,7 +315,7 @@ def gradients_checked(record: Evidence, _settings: Settings) -> Outcome:
     return _when(health in ("healthy", "exploding", "vanishing"), {"gradients": health, "layers": layers}, mend)
 
 
-def triggers_evaluated(record: Evidence, _settings: Settings) -> Outcome:
+def triggers_evaluated(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Every diagnostic of the handbook was evaluated on the record, with a reason."""
     rows = record["evidence"]["diagnostics"]
     states = {row["id"]: row["state"] for row in rows if row["reason"]}
@@ -307,7 +325,7 @@ def triggers_evaluated(record: Evidence, _settings: Settings) -> Outcome:
     return _when(bool(rows) and not missing, {"evaluated": len(states), "fired": fired, "missing": missing}, mend)
 
 
-def recommendation_given(record: Evidence, _settings: Settings) -> Outcome:
+def recommendation_given(record: Evidence, _settings: ItemSettings) -> Outcome:
     """The recommendation is to deploy or to optimize; `debug` sends the project back to planning."""
     recommendation = record["evidence"]["recommendation"]
     found = {"recommendation": recommendation, "reasons": record["evidence"]["reasons"]}
@@ -330,7 +348,7 @@ def _skipped(record: Evidence) -> Outcome | None:
     return Outcome("fail", {"rule": evidence["rule"], "acceptance": rows}, RUN_OPTIMIZATION)
 
 
-def tuning_finished(record: Evidence, _settings: Settings) -> Outcome:
+def tuning_finished(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Every planned trial ran, and none is missing from the count."""
     evidence = record["evidence"]
     if (skip := _skipped(record)) is not None:
@@ -342,7 +360,7 @@ def tuning_finished(record: Evidence, _settings: Settings) -> Outcome:
     return _when(holds, {"trials": len(states), "finished": done, "planned": evidence["planned_trials"]}, RUN_OPTIMIZATION)
 
 
-def best_config_identified(record: Evidence, _settings: Settings) -> Outcome:
+def best_config_identified(record: Evidence, _settings: ItemSettings) -> Outcome:
     """The best trial is the best of the recorded values, and trained again it gave the same bits."""
     evidence = record["evidence"]
     if (skip := _skipped(record)) is not None:
@@ -356,7 +374,7 @@ def best_config_identified(record: Evidence, _settings: Settings) -> Outcome:
     return _when(holds, found, f"mltrainer reproduce {run}" if run else SEARCH_MORE)
 
 
-def improvement_validated(record: Evidence, settings: Settings) -> Outcome:
+def improvement_validated(record: Evidence, settings: ImprovementSettings) -> Outcome:
     """Over fresh seeds at equal budget the candidate beats the baseline by an exact sign-flip test."""
     evidence = record["evidence"]
     if (skip := _skipped(record)) is not None:
@@ -364,7 +382,7 @@ def improvement_validated(record: Evidence, settings: Settings) -> Outcome:
     comparison = evidence["comparison"]
     differences = improvements(comparison["candidate"], comparison["baseline"], evidence["metric"]["mode"])
     fresh = len(set(comparison["seeds"])) == len(comparison["candidate"])
-    holds = fresh and is_better(differences, int(settings["seeds"]), float(settings["level"]))
+    holds = fresh and is_better(differences, settings.seeds, settings.level)
     found = {
         "mean_improvement": round(statistics.fmean(differences), 6) + 0.0 if differences else None,  # 0.0, not -0.0
         "p_value": sign_flip_p_value(differences) if differences else None,
@@ -378,10 +396,10 @@ def improvement_validated(record: Evidence, settings: Settings) -> Outcome:
 # --- finalization ---------------------------------------------------------------------------------
 
 
-def exports_agree(record: Evidence, settings: Settings) -> Outcome:
+def exports_agree(record: Evidence, settings: ExportSettings) -> Outcome:
     """Every exported format, read back from the disk, gives the trained model's outputs on real inputs."""
     rows = record["evidence"]["exports"]
-    limit = float(settings["tolerance"])
+    limit = settings.tolerance
     written = [row for row in rows if row["state"] == "written"]
     bad = [
         r["format"]
@@ -396,15 +414,15 @@ def exports_agree(record: Evidence, settings: Settings) -> Outcome:
     return _when(holds, found, mend)
 
 
-def documentation_written(record: Evidence, settings: Settings) -> Outcome:
+def documentation_written(record: Evidence, settings: DocumentSettings) -> Outcome:
     """The model card and the files that a deployment needs are there, none of them empty."""
     sizes = {row["path"].rsplit("/", 1)[-1]: row["size"] for row in record["evidence"]["model_files"]}
-    wanted = str(settings["files"]).split()
+    wanted = settings.files.split()
     missing = [name for name in wanted if sizes.get(name, 0) == 0]
     return _when(not missing, {"files": len(sizes), "missing": missing}, RUN_FINALIZATION)
 
 
-def reproduction_verified(record: Evidence, _settings: Settings) -> Outcome:
+def reproduction_verified(record: Evidence, _settings: ItemSettings) -> Outcome:
     """The final training, repeated in a fresh process, gave the same bits in every step."""
     run, again = record["evidence"]["run"], record["evidence"]["reproduction"]
     same = again["weights_sha256"] == run["weights_sha256"] and again["chain_head"] == run["chain"]["head"]
@@ -417,7 +435,7 @@ def reproduction_verified(record: Evidence, _settings: Settings) -> Outcome:
     return _when(holds, found, f"mltrainer reproduce {run['id']}")
 
 
-def final_run_diagnosed(record: Evidence, _settings: Settings) -> Outcome:
+def final_run_diagnosed(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Every diagnostic was evaluated on the final run, and none that says that it is faulty fired."""
     rows = record["evidence"]["diagnostics"]
     states = {row["id"]: row["state"] for row in rows if row["reason"]}
@@ -435,7 +453,7 @@ def _change_to_try(record: Evidence) -> str | None:
     return f"mltrainer phase run {phase} {as_typed(changes[0]['set'])}" if changes else None
 
 
-def test_opened_once(record: Evidence, settings: Settings) -> Outcome:
+def test_opened_once(record: Evidence, settings: OpeningSettings) -> Outcome:
     """The sealed test split was opened for this model alone; the same weights measured again are no second opening."""
     evidence = record["evidence"]
     test, run = evidence["test"], evidence["run"]
@@ -443,7 +461,7 @@ def test_opened_once(record: Evidence, settings: Settings) -> Outcome:
         return Outcome("not_applicable", {"rule": "split.test is 0: there is no test split"})
     here = [row for row in test["openings"] if row.get("data_sha256") in (None, run["data_sha256"])]
     models = {row.get("weights_sha256") or row["run"] for row in here}
-    few = len(models) <= int(settings["max_openings"])
+    few = len(models) <= settings.max_openings
     found = {"openings": len(test["openings"]), "models": len(models), "metrics": test["metrics"]}
     if test["samples"] == 0:
         found["sealed"] = test["sealed"]
@@ -461,18 +479,18 @@ def _missed(criteria: Mapping[str, str], metrics: Mapping[str, Any]) -> list[str
     return [name for name, v in values.items() if not (isinstance(v, (int, float)) and meets(v, criteria[name]))]
 
 
-def acceptance_met(record: Evidence, settings: Settings) -> Outcome:
+def acceptance_met(record: Evidence, settings: AcceptanceSettings) -> Outcome:
     """The final model meets the acceptance criterion, on the test split where there is one, else on validation."""
     evidence = record["evidence"]
     criteria, test, metrics = evidence["config"]["acceptance"], evidence["test"], evidence["run"]["metrics"]
     if not criteria:
         return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
-    on_test = "split" in settings and settings["split"] == "test" and evidence["data"]["splits"]["test"]["samples"] > 0
+    on_test = settings.split == "test" and evidence["data"]["splits"]["test"]["samples"] > 0
     of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
     judged = {**of_training, **test["metrics"]} if on_test and test["samples"] else metrics
     missed = _missed(criteria, judged)
     found: dict[str, Any] = {"values": {name: judged.get(name) for name in criteria}, "criteria": criteria}
-    if "split" in settings:
+    if settings.split is not None:
         found = {"split": "test" if judged is not metrics else "validation", **found}
     if on_test and not test["samples"]:
         found["sealed"] = test["sealed"]
@@ -493,17 +511,17 @@ def _way_on(evidence: Evidence) -> str:
     return "plan anew with another model or more data: mltrainer phase run planning --set KEY=VALUE"
 
 
-def source_committed(record: Evidence, settings: Settings) -> Outcome:
+def source_committed(record: Evidence, settings: CommitSettings) -> Outcome:
     """The code that trained the final model is a commit; without git its files' digests must do."""
     source = record["source"]
     found = {"commit": source["commit"], "dirty": source["dirty"]}
-    if source["commit"] is None and source["dirty"] is None and bool(settings["allow_no_git"]):
+    if source["commit"] is None and source["dirty"] is None and settings.allow_no_git:
         return Outcome("not_applicable", {**found, "rule": source["note"]})
     mend = "commit your changes, then mltrainer run (it begins with planning, where the code is recorded)"
     return _when(source["commit"] is not None and source["dirty"] is False, found, mend)
 
 
-CHECKS: dict[str, Callable[[Evidence, Settings], Outcome]] = {
+CHECKS: dict[str, Callable[[Evidence, Any], Outcome]] = {
     check.__name__: check
     for check in (
         config_valid,
@@ -542,10 +560,10 @@ CHECKS: dict[str, Callable[[Evidence, Settings], Outcome]] = {
 CHECKS["training_finished"] = finished
 
 
-def run_check(name: str, record: Evidence, settings: Settings) -> Outcome:
+def run_check(name: str, record: Evidence, settings: Mapping[str, Any]) -> Outcome:
     """Return a check's outcome; evidence that is missing or of the wrong shape fails the item."""
     try:
-        return CHECKS[name](record, settings)
+        return CHECKS[name](record, settings_model(name).model_validate(dict(settings)))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as hole:
         found = {"missing": f"{type(hole).__name__}: {hole}"[:300]}
         return Outcome("fail", found, f"mltrainer phase run {record.get('phase', 'planning')}")

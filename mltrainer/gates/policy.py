@@ -85,6 +85,8 @@ def _is(recorded: Any, page: PhasePage) -> bool:
 
 
 def _notes(own: PhasePage, moved: list[str], record: Mapping[str, Any], phase: str) -> Iterator[str]:
+    if changes := record.get("policy_changes"):
+        yield f"judged by numbers of this project's own: {'; '.join(map(str, changes))}"
     adopt = f"adopt it with `mltrainer phase run {phase}`"
     if moved:
         version = record.get("mltrainer")

@@ -173,6 +173,8 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
         "minutes": seconds / 60,
         "budget_minutes": config.budget.minutes,
         "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes),
+        "device_peak_mb": max((p["memory"]["device_peak_mb"] for p in probes if p["memory"]["device_peak_mb"]), default=None),
+        "device_total_mb": probe["memory"].get("device_total_mb"),
         "available_mb": free_mb,
         "checkpoint_mb": probes[-1]["checkpoint_bytes"] / 2**20,
         "disk_free_mb": disk_free / 2**20,

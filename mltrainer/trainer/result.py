@@ -134,7 +134,8 @@ def _times(outcome: Outcome, wall_s: float, verify_s: float) -> dict[str, float]
 def _memory(device: str) -> dict[str, float | None]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     on_device = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
-    return {"peak_rss_mb": peak, "device_peak_mb": on_device}
+    total = torch.cuda.get_device_properties().total_memory / 2**20 if device == "cuda" else None
+    return {"peak_rss_mb": peak, "device_peak_mb": on_device, "device_total_mb": total}
 
 
 def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:

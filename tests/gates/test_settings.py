@@ -1,0 +1,211 @@
+"""Each threshold of a gate decides at its boundary, and a page cannot set one that means nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from mltrainer import handbook
+from mltrainer.configs.items import SETTINGS
+from mltrainer.configs.pages import page_path, phase_page
+from mltrainer.errors import InputError
+from mltrainer.gates.checks import run_check
+from mltrainer.gates.gate import check_gates
+from mltrainer.records.envelope import parsed
+from mltrainer.records.migrations import migrated
+from mltrainer.workspace import PHASES, Project
+
+Record = dict[str, Any]
+KEPT = Path(__file__).parents[1] / "kept/0.1/houses.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, str]:
+    """The records of a finished project whose improvement was waived, by phase."""
+    with tarfile.open(KEPT) as files:
+        found = [files.extractfile(member) for member in files if member.name.endswith("/record.json")]
+        records = [migrated(json.loads(member.read())) for member in found if member]
+    return {record["phase"]: json.dumps(record) for record in records}
+
+
+def estimate(**values: Any) -> Callable[[Record], None]:
+    return lambda evidence: evidence["estimate"].update(values)
+
+
+def run(**values: Any) -> Callable[[Record], None]:
+    return lambda evidence: evidence["run"].update(values)
+
+
+def steps(number: int) -> Callable[[Record], None]:
+    return lambda evidence: [row.update(steps=number) for row in evidence["probe"]["runs"]]
+
+
+def evaluations(number: int) -> Callable[[Record], None]:
+    return lambda evidence: evidence["run"].update(history=evidence["run"]["history"][:1] * number)
+
+
+def pairs(number: int) -> Callable[[Record], None]:
+    seeds = list(range(number))
+    comparison = {"seeds": seeds, "baseline": [0.5] * number, "candidate": [0.5 + (seed + 1) / 100 for seed in seeds]}
+    return lambda evidence: [evidence["comparison"].update(comparison), evidence.update(metric={"name": "r2", "mode": "max"})]
+
+
+def difference(value: float) -> Callable[[Record], None]:
+    return lambda evidence: [row.update(relative_difference=value) for row in evidence["exports"] if row["state"] == "written"]
+
+
+def models(number: int) -> Callable[[Record], None]:
+    def change(evidence: Record) -> None:
+        ours = evidence["test"]["openings"][0]
+        others = [{**ours, "nr": nr, "run": f"other{nr}"} for nr in range(2, number + 1)]
+        evidence["test"]["openings"] = [ours, *others]
+
+    return change
+
+
+def kept_only(role: str) -> Callable[[Record], None]:
+    def change(evidence: Record) -> None:
+        evidence["run"]["saved"][f"save_{'last' if role == 'best' else 'best'}"] = False
+        evidence["run"]["checkpoints"] = [
+            {**row, "roles": [role]} for row in evidence["run"]["checkpoints"] if role in row["roles"]
+        ]
+
+    return change
+
+
+def size(value: int) -> Callable[[Record], None]:
+    return lambda evidence: [row.update(size=value) for row in evidence["model_files"]]
+
+
+DEVICE = {"peak_mb": 1, "available_mb": 100, "device_total_mb": 1000}
+BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Callable[[Record], None]]] = [
+    ("planning", "probe_identical", {"min_steps": 4}, steps(4), steps(3)),
+    (
+        "planning",
+        "memory_fits",
+        {"max_share": 0.9},
+        estimate(peak_mb=90, available_mb=100),
+        estimate(peak_mb=91, available_mb=100),
+    ),
+    (
+        *("planning", "memory_fits", {"max_share": 0.9}),
+        *(estimate(device_peak_mb=900, **DEVICE), estimate(device_peak_mb=901, **DEVICE)),
+    ),
+    ("planning", "time_within_budget", {}, estimate(minutes=60.0), estimate(minutes=60.001)),
+    ("baseline", "within_time_budget", {}, run(wall_s=3600), run(wall_s=3600.1)),
+    (
+        *("baseline", "gpu_utilization", {"min_percent": 60}),
+        run(device="cuda", gpu={"name": "x", "utilization_p95": 61, "samples": 9}),
+        run(device="cuda", gpu={"name": "x", "utilization_p95": 60, "samples": 9}),
+    ),
+    ("baseline", "checkpoints_verified", {"demand": "both"}, run(), kept_only("last")),
+    ("baseline", "checkpoints_verified", {"demand": "both"}, run(), kept_only("best")),
+    ("diagnostics", "curves_analysed", {"min_evaluations": 3}, evaluations(3), evaluations(2)),
+    ("optimization", "improvement_validated", {"seeds": 5, "level": 0.05}, pairs(5), pairs(4)),
+    ("optimization", "improvement_validated", {"seeds": 1, "level": 1 / 16}, pairs(4), pairs(3)),
+    ("finalization", "exports_agree", {"tolerance": 1e-4}, difference(1e-4), difference(math.nextafter(1e-4, 1))),
+    ("finalization", "exports_agree", {"tolerance": 1e-4}, difference(0.0), difference(1.0)),
+    ("finalization", "test_opened_once", {"max_openings": 2}, models(2), models(3)),
+    ("finalization", "documentation_written", {"files": "config.yaml"}, size(1), size(0)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(BOUNDARIES)), ids=lambda nr: f"{BOUNDARIES[nr][1]}-{nr}")
+def test_a_threshold_decides_at_its_boundary(case: int, kept: dict[str, str]) -> None:
+    phase, item, settings, holds, misses = BOUNDARIES[case]
+    for change, verdict in ((holds, "pass"), (misses, "fail")):
+        record = json.loads(kept[phase])
+        change(record["evidence"])
+        assert run_check(item, record, settings).verdict == verdict, change
+
+
+def test_every_number_of_a_shipped_page_has_a_boundary_here() -> None:
+    numbers = {(item, name) for item, model in SETTINGS.items() for name, field in model.model_fields.items() if field.metadata}
+    asked = {(item, name) for _, item, settings, *_ in BOUNDARIES for name in settings}
+    assert numbers <= asked
+
+
+def test_what_the_config_did_not_keep_is_not_asked_for_by_pages_that_did_not_say_so(kept: dict[str, str]) -> None:
+    record = json.loads(kept["baseline"])
+    kept_only("last")(record["evidence"])
+    assert run_check("checkpoints_verified", record, {}).verdict == "pass"
+
+
+# --- bounds -----------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("planning", "max_share: 0.9", "max_share: 99", "settings of memory_fits, key max_share"),
+    ("planning", "max_share: 0.9", "max_share: 0", "less than or equal|greater than 0"),
+    ("planning", "min_steps: 2", "min_steps: 0", "settings of probe_identical, key min_steps"),
+    ("planning", "min_steps: 2", "min_stepps: 2", "did you mean 'min_steps'"),
+    ("baseline", "min_percent: 60", "min_percent: -1", "settings of gpu_utilization, key min_percent"),
+    ("baseline", "demand: both", "demand: none", "settings of checkpoints_verified, key demand"),
+    ("diagnostics", "min_evaluations: 3", "min_evaluations: 0", "settings of curves_analysed, key min_evaluations"),
+    ("optimization", "level: 0.05", "level: 1.0", "settings of improvement_validated, key level"),
+    ("optimization", "seeds: 5", "seeds: 0", "settings of improvement_validated, key seeds"),
+    ("finalization", "tolerance: 1.0e-4", "tolerance: 1.0e+9", "settings of exports_agree, key tolerance"),
+    ("finalization", "max_openings: 1", "max_openings: 0", "settings of test_opened_once, key max_openings"),
+]
+
+
+def write_page(root: Path, phase: str, old: str, new: str) -> None:
+    path = root / page_path(phase)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = (handbook.shipped_folder() / page_path(phase)).read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(("phase", "old", "new", "told"), REFUSED)
+def test_a_setting_that_means_nothing_is_refused_by_name(phase: str, old: str, new: str, told: str, tmp_path: Path) -> None:
+    write_page(tmp_path, phase, old, new)
+    with pytest.raises(InputError, match=told):
+        phase_page(phase, tmp_path)
+
+
+def test_a_weaker_number_that_is_legal_is_told_by_the_gate(tmp_path: Path) -> None:
+    with tarfile.open(KEPT.with_name("rings.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    baseline = check_gates(Project(tmp_path))[1]
+    assert baseline.holds
+    assert baseline.notes[0] == "judged by numbers of this project's own: gpu_utilization.min_percent: 60 -> 50"
+
+
+# --- holes, generated from the models ---------------------------------------------------------------
+
+
+def removals(model: BaseModel, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every required field of a model and of the models in it, of each list the first."""
+    found: list[tuple[Any, ...]] = []
+    for name, field in type(model).model_fields.items():
+        place = (*path, field.alias or name)
+        value = getattr(model, name)
+        found += [place] if field.is_required() else []
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+            found += removals(value[0], (*place, 0))
+        if isinstance(value, BaseModel):
+            found += removals(value, place)
+    return found
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_field_that_is_taken_out_of_a_record_is_named(phase: str, kept: dict[str, str]) -> None:
+    typed, holes = parsed(json.loads(kept[phase]), phase)
+    assert typed is not None, holes
+    paths = removals(typed)
+    assert len(paths) > 20
+    for path in paths:
+        record = json.loads(kept[phase])
+        place = record
+        for part in path[:-1]:
+            place = place[part]
+        del place[path[-1]]
+        told = [hole for hole in parsed(record, phase)[1] if hole.startswith(".".join(map(str, path)))]
+        assert told or path[-1] in ("rule", "skipped"), path
