@@ -64,11 +64,15 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
     Raises:
         InputError: There is no such page.
     """
+    own = project / path if project and path not in FIXED else None
+    is_own = own is not None and own.is_file() and own != shipped_folder() / path
+    if own is not None and is_own and (path in page_paths() or _is_manifest(path)):
+        return own, True
     if path in page_paths():
-        own = project / path if project and path not in FIXED else None
-        if own is not None and own.is_file() and own != shipped_folder() / path:
-            return own, True
         return shipped_folder() / path, False
+    if _is_manifest(path):
+        mend = "write its manifest, as `mltrainer guide tools/INDEX` tells"
+        raise InputError(f"there is no tool {path.split('/')[1]!r}", where=path, mend=mend)
     raise InputError(f"the handbook has no page {path!r}", mend="`mltrainer guide` lists the pages")
 
 
@@ -89,6 +93,17 @@ def copy_page(path: str, project: Path) -> Path:
 def is_empty(file: Path) -> bool:
     """Return whether a file holds nothing to read; a shell empties a file before it redirects a command's output there."""
     return not file.read_bytes().strip()
+
+
+def _is_manifest(path: str) -> bool:
+    """Return whether a path is that of a tool's manifest, of which a project may have its own."""
+    folder, _, rest = path.partition("/")
+    return folder == "tools" and rest.count("/") == 1 and rest.endswith("/README.md")
+
+
+def exists(path: str, project: Path | None) -> bool:
+    """Return whether there is such a page, in the handbook or of the project's own."""
+    return path in page_paths() or (_is_manifest(path) and project is not None and (project / path).is_file())
 
 
 def read_page(path: str, project: Path | None) -> Page:

@@ -19,6 +19,7 @@ import pytest
 from mltrainer.cli.main import run
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import InUseError
+from mltrainer.runs.launcher import program_of
 from mltrainer.workspace import Project, locked, write_json
 from tests.forking import FORKING
 
@@ -151,7 +152,9 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         path = project.root / job["folder"] / "job.json"
         write_json(path, job)
         page = tool_page(tool, project.root)
-        work = importlib.import_module(f"{page.entry_point}.program").work
+        module, *entry_point = program_of(page)
+        program = importlib.import_module(f"{module}.program")
+        work = program.work_of(*entry_point) if entry_point else program.work
         with pytest.MonkeyPatch.context() as here:
             here.chdir(project.root)
             here.setattr(sys, "path", [*sys.path])

@@ -16,6 +16,20 @@ from mltrainer.errors import InputError
 from mltrainer.workspace import PhaseName, digest, phase_folder, sha256_file
 
 Number = float | int
+Capability = Literal[
+    "repeat",  # a job ends in the same bits in any fresh process
+    "weights_digest",  # the weights at the end, by digest
+    "identity",  # data by digest, code by the files that were imported, the environment
+    "draws",  # the first numbers of every random generator
+    "switches",  # deterministic operations, read back after the training
+    "resume",  # an interrupted training goes on to the same bits
+    "checkpoints",  # best and last, in the format that resuming, forking and exporting read
+    "gradients",  # norms, layer by layer
+    "gpu",  # how busy it was
+    "options",  # precision, compilation and the like follow the config
+    "trace",  # step by step, to find the cause of a difference
+]
+MINIMUM: tuple[Capability, ...] = ("repeat", "weights_digest", "identity")  # without these nothing of a run can be believed
 
 
 class Item(Strict):
@@ -29,6 +43,9 @@ class Item(Strict):
         None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
         description="of a team's own item: the function in the project's own module that gives the verdict",
+    )
+    needs: Capability | None = Field(
+        None, description="what the tool that trained must be able to show; without it the item does not apply"
     )
 
 
@@ -67,7 +84,10 @@ class ToolPage(Strict):
 
     title: str
     tool: str
-    entry_point: str = Field(pattern=r"^mltrainer(\.\w+)+$", description="the module that is run")
+    entry_point: str = Field(
+        pattern=r"^[A-Za-z_]\w*(\.\w+)*$", description="the module that is run; of a project's own tool one of the project's"
+    )
+    capabilities: list[Capability] = Field(default_factory=list, description="what the results of a tool that trains can show")
     phases: list[PhaseName]
     environment: dict[str, str] = Field(
         default_factory=dict, description="set before the interpreter starts; {threads} is filled in"
@@ -165,6 +185,11 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
         if own[item.id].check != item.check:
             mend = "remove check:, and add an item of your own under another id"
             raise InputError(f"the item {item.id!r} is computed by mltrainer alone", where=path, mend=mend)
+    needed = {item.id: item.needs for item in shipped_page(page.phase).items}
+    for item in page.items:
+        if item.id in needed and item.needs not in (None, needed[item.id]):
+            told = f"the item {item.id!r} needs {needed[item.id] or 'no capability'}, not {item.needs}"
+            raise InputError(told, where=path, mend="remove its needs:")
 
 
 def phase_page(phase: str, project: Path | None) -> PhasePage:
@@ -187,9 +212,43 @@ def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:
     return _read(DiagnosticPage, f"diagnostics/{name}.md", project)
 
 
+def tool_path(tool: str) -> str:
+    """Return the path of a tool's manifest, in the handbook or in a project."""
+    return f"tools/{tool}/README.md"
+
+
 def tool_page(tool: str, project: Path | None) -> ToolPage:
-    """Return the manifest of a tool."""
-    return _read(ToolPage, f"tools/{tool}/README.md", project)
+    """Return the manifest of a tool: a shipped one, or one of the project's own.
+
+    Raises:
+        InputError: There is no such tool; a shipped one is given another program; or one of the project's own runs mltrainer's
+            code, or cannot show what none may lack.
+    """
+    path = tool_path(tool)
+    page = _read(ToolPage, path, project)
+    if path not in handbook.page_paths():
+        _require_minimum(page, path)
+        return page
+    shipped = _read(ToolPage, path, None)
+    if page.entry_point != shipped.entry_point:
+        told, mend = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a tool of your own another name"
+        raise InputError(told, where=f"{path}, key entry_point", mend=mend)
+    return page.model_copy(update={"capabilities": shipped.capabilities})  # what the same program can show is not a policy
+
+
+def _require_minimum(page: ToolPage, path: str) -> None:
+    """Refuse a tool of a project's own that runs mltrainer's code, or cannot show what none may lack."""
+    if page.entry_point.partition(".")[0] == "mltrainer":
+        mend = "name a module of your project with a function `work`"
+        raise InputError("a tool of one's own is the project's code", where=f"{path}, key entry_point", mend=mend)
+    if missing := [name for name in MINIMUM if name not in page.capabilities]:
+        told = f"a tool that trains must have {', '.join(MINIMUM)}; it lacks {', '.join(missing)}"
+        raise InputError(told, where=f"{path}, key capabilities", mend="make its trainings so, then add them")
+
+
+def trained_by(phase: str, project: Path | None) -> ToolPage:
+    """Return the manifest of the tool that trained what a phase's evidence is about; a diagnosis is about the baseline."""
+    return tool_page(read_phase_page("baseline" if phase == "diagnostics" else phase, project).tool, project)
 
 
 def tool_pages(phase: str) -> list[str]:
@@ -208,5 +267,6 @@ def policy_changes(page: PhasePage) -> list[str]:
 
 def _numbers(page: PhasePage) -> dict[str, Any]:
     own = {item.id: {"check": item.check} for item in page.items if item.check}
+    tool = {"tool": page.tool}
     items = {item.id: {"waivable": item.waivable, **item.settings, **own.get(item.id, {})} for item in page.items}
-    return flatten({"settings": page.settings, **items})
+    return flatten({**tool, "settings": page.settings, **items})

@@ -162,6 +162,8 @@ def probe_identical(record: Evidence, settings: ProbeSettings) -> Outcome:
     steps = min(run["steps"] for run in probe["runs"])
     holds = len(heads) == 2 and heads[0] == heads[1] and weights[0] == weights[1] and steps >= settings.min_steps
     found = {"steps": steps, "weights": weights[0] if holds else weights, "first_difference": probe.get("first_difference")}
+    if probe["resumed_at"] == 0:
+        found["not_interrupted"] = "the tool that trained cannot go on with an interrupted training"
     return _when(
         holds,
         found,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mltrainer
-from mltrainer.configs.pages import Item, PhasePage, shipped_page
+from mltrainer.configs.pages import Item, PhasePage, shipped_page, trained_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.figures.drawn import data_digest
 from mltrainer.gates.checks import CHECKS, Outcome, run_check
@@ -200,6 +200,8 @@ def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, An
 def _outcome(item: Item, record: dict[str, Any], root: Path | None) -> Outcome:
     if item.check:
         return run_own(item, record, root)
+    if item.needs and item.needs not in (tool := trained_by(record["phase"], root)).capabilities:
+        return Outcome("not_applicable", {"rule": f"{tool.tool}, which trained this, cannot show {item.needs}"})
     if item.id not in CHECKS:
         mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record["phase"]}'
         return Outcome("fail", {"missing": f"no check is named {item.id}"}, mend)

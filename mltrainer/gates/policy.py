@@ -67,7 +67,7 @@ def policy_of(project: Project, phase: str, record: Mapping[str, Any]) -> Policy
 
 def _now(path: str, root: Path) -> str | None:
     """Return the digest of what a page declares now, or None where the handbook has no such page any more."""
-    return policy_digest(path, root) if path in handbook.page_paths() else None
+    return policy_digest(path, root) if handbook.exists(path, root) else None
 
 
 def _was_shipped(path: str, sha256: str, made: Release | None, root: Path) -> bool:

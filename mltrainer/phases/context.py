@@ -10,6 +10,7 @@ from typing import Any
 from mltrainer.configs.pages import PhasePage
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.runs.launcher import Launch, Tools
+from mltrainer.runs.tool import Tool, tool_for
 from mltrainer.workspace import Project, sha256_file
 
 Event = dict[str, Any]
@@ -48,6 +49,11 @@ class Context:
     def folder(self) -> Path:
         """The phase's folder of artifacts."""
         return self.project.phase_dir(self.page.phase)
+
+    @property
+    def tool(self) -> Tool:
+        """The tool that this phase's page names."""
+        return tool_for(self.tools, self.page.tool, self.page.phase)
 
     def note(self, text: str) -> None:
         """Say something in plain words."""

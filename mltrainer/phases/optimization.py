@@ -10,6 +10,7 @@ import statistics
 from typing import Any
 
 from mltrainer.configs.loading import assign, differences, parse_assignment, validate_values
+from mltrainer.configs.pages import trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, overlay, tuning_template
 from mltrainer.errors import InputError
@@ -17,7 +18,7 @@ from mltrainer.gates.statistics import TEST, improvements, is_better
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
-from mltrainer.runs.contract import contract_of
+from mltrainer.runs.contract import ORCHESTRATOR, contract_of
 from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import digest, write_atomic
 
@@ -66,6 +67,7 @@ def _template(ctx: Context) -> dict[str, Any]:
 
 
 def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
+    _require_one_trainer(ctx)
     config, template = ctx.planned_config(), _template(ctx)
     values = overlay(config.model_dump(), template["trial"])
     trial_config = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial")).model_dump()
@@ -90,8 +92,20 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "parent": ctx.earlier["baseline"]["evidence"]["run"]["id"],
         "threads": config.threads,
     }
-    found = ctx.tools.run(TUNER, job)
+    found = ctx.tool.run(job)
     return _collect(ctx, diagnosis, {**found, "cheaper": differences(config.model_dump(), values)}, job)
+
+
+def _require_one_trainer(ctx: Context) -> None:
+    """Refuse a search whose trials would be trained by another tool than the baseline that they are compared with.
+
+    Raises:
+        InputError: The shipped search trains with the shipped trainer only.
+    """
+    trained = trained_by("baseline", ctx.project.root).tool
+    if ctx.page.tool == TUNER and trained != ORCHESTRATOR:
+        mend = "name a search tool of your own on the page of optimization"
+        raise InputError(f"{TUNER} trains with {ORCHESTRATOR}, and the baseline was trained by {trained}", mend=mend)
 
 
 def _space(ctx: Context, space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

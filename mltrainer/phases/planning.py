@@ -72,7 +72,8 @@ def run(ctx: Context) -> Result:
     free_mb = available_mb()
     probes = probe(ctx, config)
     options = what_options_bring(ctx, config, probes[0])
-    rehearsal = rehearse(ctx, fed(config, probes[0]), probes[0], evidence["environment"])
+    is_exported = "checkpoints" in ctx.tool.capabilities
+    rehearsal = rehearse(ctx, fed(config, probes[0]), probes[0], evidence["environment"]) if is_exported else None
     schedule = _schedule(config, probes[0])
     if plan.text is not None:
         write_atomic(path, plan.text.encode())

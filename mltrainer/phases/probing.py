@@ -15,7 +15,6 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import sentence
-from mltrainer.runs.contract import ORCHESTRATOR
 from mltrainer.runs.localize import HASH_SEED, MEMORY, NOTHING, Change, find_cause
 
 
@@ -27,16 +26,19 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     many of these processes are needed, where the config leaves that open.
     """
     steps = int(ctx.page.settings["probe_steps"])
-    ctx.note(f"probing {steps} steps, twice, in fresh processes; the second time stopped half-way and gone on with")
+    tool = ctx.tool
+    halfway = "; the second time stopped half-way and gone on with" if "resume" in tool.capabilities else ""
+    ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
     whole = _job(ctx, config, "first", steps)
     if config.loader.workers == "auto":
         limits = {"seconds": "loader_seconds", "largest_wait": "loader_wait", "least_s": "loader_least_s"}
         whole["measure_loader"] = {name: float(ctx.page.settings[setting]) for name, setting in limits.items()}
-    first = ctx.tools.run(ORCHESTRATOR, whole)
+    first = tool.run(whole)
     as_fed = fed(config, first)
     halves = {**_job(ctx, as_fed, "second", steps), "resumable": True, "fill_memory": True}
-    ctx.tools.run(ORCHESTRATOR, {**halves, "max_steps": _middle(steps)}, HASH_SEED.variables)
-    second = ctx.tools.run(ORCHESTRATOR, {**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)
+    if "resume" in tool.capabilities:
+        tool.run({**halves, "max_steps": _middle(steps)}, HASH_SEED.variables)
+    second = tool.run({**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)
     checkpoints = ctx.project.root / halves["folder"] / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
     second["checkpoint_bytes"] = max(sizes, default=0)  # a loss that is not a number leaves none
@@ -67,14 +69,16 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, An
     Returns:
         For each: its `key`, `value` and `plain` value, and `step_us` (the shortest step) and `peak_mb` `with` and `without` it.
     """
-    rows, own = [], _cost(probe)
+    tool, rows, own = ctx.tool, [], _cost(probe)
+    if "options" not in tool.capabilities:
+        return []
     for key, plain in OPTIONS:
         value = probe["precision"]["chosen"] if key == "precision" else getattr(config, key)
         if value == plain:
             continue
         ctx.note(f"probing once more without {key}, to measure what it brings")
         other = fed(config.model_copy(update={key: plain}), {})
-        without = _cost(ctx.tools.run(ORCHESTRATOR, _job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
+        without = _cost(tool.run(_job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
         rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
     return rows
 
@@ -132,11 +136,11 @@ def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) 
         }
         for probe in probes
     ]
-    difference = fingerprint.first_divergence(*chains)
+    difference, is_resumed = fingerprint.first_divergence(*chains), "resume" in ctx.tool.capabilities
     identical = difference is None and chains[0] == chains[1] and probes[0]["data_sha256"] == probes[1]["data_sha256"]
     return {
         "steps": probes[0]["steps"],
-        "resumed_at": min(_middle(int(ctx.page.settings["probe_steps"])), probes[0]["steps"]),
+        "resumed_at": min(_middle(int(ctx.page.settings["probe_steps"])), probes[0]["steps"]) if is_resumed else 0,
         "runs": runs,
         "identical": identical,
         "first_difference": difference,
@@ -149,9 +153,10 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
     steps = int(ctx.page.settings["probe_steps"])
     workers = Change("workers", job={"config": _other_workers(config)})
     changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
-    found = find_cause(ctx.tools, _job(ctx, config, "cause", steps), changes, 1)
+    traced = "trace" in ctx.tool.capabilities
+    found = find_cause(ctx.tools, _job(ctx, config, "cause", steps), changes, 1) if traced else None
     step = difference["step"] if difference else 0
-    kind = "state" if step > _middle(steps) else "chance"
+    kind = "state" if traced and step > _middle(steps) else "chance"
     found = found or {"kind": kind, "step": step, "what": "the training that was stopped and gone on with", "calls": []}
     ctx.note(sentence(found))
     return found

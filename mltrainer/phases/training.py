@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.witnesses import has_ended, set_aside
-from mltrainer.runs.contract import ORCHESTRATOR, contract_of, existing_result, keeps, left_behind, run_id
+from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
 
 
 def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
@@ -16,6 +17,10 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
     Raises:
         MltrainerError: Training was refused, failed or was stopped.
     """
+    tool = ctx.tool
+    if ctx.page.phase == "finalization" and "checkpoints" not in tool.capabilities:
+        mend = "name training_orchestrator on the pages of planning, baseline and finalization"
+        raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)
     contract = contract_of(ctx.earlier["planning"], config)
     run = run_id(contract)
     folder = ctx.project.runs_dir / run
@@ -23,7 +28,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         for line in left_behind(ctx.project, ctx.page.phase, contract, config):
             ctx.note(line)
     known = existing_result(ctx.project, run, contract)
-    if known is not None and keeps(known, config):
+    if known is not None and ("checkpoints" not in tool.capabilities or keeps(known, config)):
         ctx.note(f"run {run} exists and verifies: not trained again")
         return _evidence(known, ctx.page.phase)
     if has_ended(folder):
@@ -41,7 +46,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         "parent": parent,
         "threads": config.threads,
     }
-    return _evidence(ctx.tools.run(ORCHESTRATOR, job), ctx.page.phase)
+    return _evidence(tool.run(job), ctx.page.phase)
 
 
 def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer import handbook
-from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages
+from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages, tool_path, trained_by
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.figures.content import Figure
@@ -113,8 +113,8 @@ def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:
 def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: list[Figure]) -> dict[str, Any]:
     config = load_project(ctx.project.file)
     templates = template_paths(ctx.page.phase).values()
-    pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *tool_pages(ctx.page.phase), *result.handbook, *templates]
-    overridden = set(handbook.overrides(ctx.project.root))
+    pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *_manifests(ctx), *result.handbook, *templates]
+    overridden = {path for path in pages if handbook.locate(path, ctx.project.root)[1]}
     evidence = plain(result.evidence)
     baseline = ctx.earlier.get("baseline", {}).get("figures")
     now = {"phase": ctx.page.phase, "source": result.source, "evidence": evidence}
@@ -129,7 +129,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: l
             "inputs": [*result.inputs, *own_files(ctx.page, ctx.project)],
             "policy": ctx.page.model_dump(),
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
-            "policy_overrides": sorted(overridden & set(pages)),
+            "policy_overrides": sorted(overridden),
             "policy_changes": policy_changes(ctx.page),
             "source": result.source,
             "figures": figure_rows(ctx.page.phase, evidence, drawn, baseline),
@@ -164,6 +164,12 @@ def _earlier_version(ctx: Context) -> tuple[dict[str, Any] | None, str]:
     if committed and isinstance(found, dict):
         return found, f"commit {committed.commit[:12]}"
     return ctx.current, "the run before, which was not committed"
+
+
+def _manifests(ctx: Context) -> list[str]:
+    """Return the manifests of the tools that a phase runs, and of the one that trained what it is about."""
+    trained = tool_path(trained_by(ctx.page.phase, ctx.project.root).tool)
+    return list(dict.fromkeys([*tool_pages(ctx.page.phase), trained]))
 
 
 def write(project: Project, phase: str, content: dict[str, Any], figures: Sequence[Figure] = ()) -> None:

@@ -162,7 +162,7 @@ class ProbeRun(Part):
 
 
 class Probe(Part):
-    """Two trainings of a few real steps side by side; the second stopped half-way and went on."""
+    """Two trainings of a few real steps side by side; the second stopped at `resumed_at` and went on, where that is not 0."""
 
     steps: int
     resumed_at: int

@@ -120,13 +120,19 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     """Start a tool on the job that lies in its folder, with what it needs set before its interpreter starts."""
     # -P: a file of the project named like a library must not take its place before the project's own code is imported
-    command = [sys.executable, "-P", "-m", page.entry_point, str(project.root / job["folder"] / "job.json"), str(write_end)]
+    module, *entry_point = program_of(page)
+    command = [sys.executable, "-P", "-m", module, str(project.root / job["folder"] / "job.json"), str(write_end), *entry_point]
     own = {name: value.format(threads=job["threads"]) for name, value in page.environment.items()}
     kernels = PORTABLE if job.get("config", {}).get("numerics") == "portable" else {}
     environment = {**os.environ, **own, **kernels, **variables}
     return subprocess.Popen(
         command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
     )
+
+
+def program_of(page: ToolPage) -> list[str]:
+    """Return the module that a tool's process runs, and for a project's own tool the project's module as its argument."""
+    return [page.entry_point] if page.entry_point.startswith("mltrainer.") else ["mltrainer.tools.own", page.entry_point]
 
 
 def _redact(log: Path) -> None:

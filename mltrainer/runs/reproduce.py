@@ -16,6 +16,7 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
 from mltrainer.runs.retrain import original_run, reproduce
+from mltrainer.runs.tool import tool_of
 from mltrainer.workspace import PHASES, Project, sha256_file
 
 Row = dict[str, Any]
@@ -58,6 +59,8 @@ def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
     """
     if divergence is None:
         return None
+    if "trace" not in tool_of(tools, job).capabilities:
+        return UNDETERMINED
     again = {**job, "start_of": job["folder"], "max_steps": max(1, divergence["step"])}
     found = find_cause(tools, again, [NOTHING], divergence["step"])
     return sentence(found) if found else UNDETERMINED

@@ -12,8 +12,9 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig, is_named_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import fingerprint, grades
-from mltrainer.runs.contract import JOB_FILE, ORCHESTRATOR, RESULT_FILE, run_id
+from mltrainer.runs.contract import JOB_FILE, RESULT_FILE, run_id
 from mltrainer.runs.launcher import Tools
+from mltrainer.runs.tool import tool_of
 from mltrainer.workspace import Project, is_sealed, locked, read_json
 
 JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
@@ -156,7 +157,7 @@ def reproduce(
             "expected_numerics": result["numerics_class"],
             "to_the_end": to_the_end,
         }
-        found = tools.run(ORCHESTRATOR, again)
+        found = tool_of(tools, job).run(again)
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or found["numerics_class"] != result["numerics_class"] else grades.BITWISE

@@ -11,11 +11,13 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.tasks.task import Task
 from mltrainer.workspace import MACHINE_ERRNOS
+
+if TYPE_CHECKING:
+    from mltrainer.tasks.task import Task
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -74,6 +76,8 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
     Raises:
         InputError: The module cannot be imported, has no such task, or does not take these options; with the nearest names.
     """
+    from mltrainer.tasks.task import Task  # here, because it imports torch, which not every tool uses
+
     module_name, _, class_name = use.partition(":")
     found = getattr(import_module(use, root), class_name, None)
     if not (isinstance(found, type) and issubclass(found, Task)):
@@ -127,6 +131,8 @@ def _near_module(name: str, root: Path) -> str:
 
 
 def _no_such_task(module: ModuleType, name: str, found: Any) -> InputError:
+    from mltrainer.tasks.task import Task
+
     tasks = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]
     what = f"has no {name!r}" if found is None else f"has {name!r}, but it is no mltrainer.Task"
     return InputError(f"{module.__name__} {what}; its tasks are: {', '.join(tasks) or 'none'}", where="task.use")

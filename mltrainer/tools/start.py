@@ -15,11 +15,12 @@ from mltrainer.errors import InputError
 from mltrainer.tools.mark import require_mark
 
 
-def start(program: str) -> None:
+def start(program: str, entry_point: str | None = None) -> None:
     """Import a tool's program and run the job that the command line names.
 
     Args:
-        program: The module whose `work` is the tool's entry point.
+        program: The module whose `work` does the job.
+        entry_point: Of a team's own tool its module, which the program's `work_of` runs.
     """
     try:
         require_mark(Path(sys.argv[1] if len(sys.argv) > 1 else "job.json"))
@@ -29,5 +30,6 @@ def start(program: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices that, and saves
-    work = importlib.import_module(program).work
+    module = importlib.import_module(program)
+    work = module.work_of(entry_point) if entry_point else module.work
     importlib.import_module("mltrainer.tools.program").run_program(work)

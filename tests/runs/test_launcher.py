@@ -35,6 +35,7 @@ def send(event, **values):
 def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     """Launch a tool that is nothing but some lines of Python, and return its events."""
     monkeypatch.setattr(launcher, "tool_page", lambda tool, root: SimpleNamespace(entry_point="fake_tool", environment={}))
+    monkeypatch.setattr(launcher, "program_of", lambda page: [page.entry_point])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def call(code: str, events: list[Event] | None = None) -> list[Event]:
