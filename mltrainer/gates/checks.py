@@ -293,7 +293,8 @@ def gpu_utilization(record: Evidence, settings: UtilizationSettings) -> Outcome:
 
 def curves_analysed(record: Evidence, settings: CurvesSettings) -> Outcome:
     """The learning curves have enough points to be judged, and were."""
-    rows = len(record["evidence"]["run"]["history"])
+    evidence = record["evidence"]
+    rows = len(evidence["run"]["history"]) if evidence.get("run") else evidence["evaluations"]  # version 0.1 repeated the run
     text = record["evidence"]["assessment"]["curves"]
     return _when(
         rows >= settings.min_evaluations and bool(text),
@@ -312,7 +313,8 @@ def fit_assessed(record: Evidence, _settings: ItemSettings) -> Outcome:
 def gradients_checked(record: Evidence, _settings: ItemSettings) -> Outcome:
     """Gradient norms of every layer were recorded and judged."""
     health = record["evidence"]["assessment"]["gradients"]
-    layers = len(record["evidence"]["run"]["layers"])
+    evidence = record["evidence"]
+    layers = len(evidence["run"]["layers"]) if evidence.get("run") else evidence["layers"]
     mend = "give the model a weight that is trained, then " + RUN_PLANNING
     return _when(health in ("healthy", "exploding", "vanishing"), {"gradients": health, "layers": layers}, mend)
 

@@ -17,7 +17,9 @@ def run(ctx: Context) -> Result:
     recommendation, reasons = recommend(rows, acceptance, assessment)
     evidence = {
         "run_id": result["id"],
-        "run": result,
+        "evaluations": len(result["history"]),
+        "layers": len(result["layers"]),
+        "numerics": result["numerics"],
         "metrics": result["metrics"],
         "diagnostics": rows,
         "expected_diagnostics": sorted(RULES),

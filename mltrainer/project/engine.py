@@ -26,6 +26,7 @@ from mltrainer.gates.policy import policy_of
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
 from mltrainer.records.envelope import parsed
+from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import SCHEMA
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record
 from mltrainer.reports.changes import since
@@ -39,7 +40,6 @@ from mltrainer.workspace import (
     clear_temporary,
     locked,
     plain,
-    pretty_json,
     read_json,
     seal,
     sha256_file,
@@ -177,7 +177,7 @@ def write(project: Project, phase: str, content: dict[str, Any], figures: Sequen
     folder = project.phase_dir(phase)
     for figure in figures:
         _write_changed(folder / figure.file, figure.content.encode())
-    write_atomic(folder / RECORD_FILE, pretty_json(content))
+    write_atomic(folder / RECORD_FILE, record_json(content))
     render_phase(project, phase)
 
 

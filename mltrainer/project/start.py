@@ -58,6 +58,16 @@ __pycache__/
 
 GITATTRIBUTES = """# Digests are of bytes: git must not change line endings.
 * -text
+# Written by mltrainer from what it measured: pull requests fold them, and show them where they are asked for.
+phases/*/record.json linguist-generated
+phases/*/gate.json linguist-generated
+phases/*/*.svg linguist-generated
+phases/01_planning/reproducibility_manifest.md linguist-generated
+phases/02_baseline/baseline_results.md linguist-generated
+phases/03_diagnostics/diagnostic_report.md linguist-generated
+phases/04_optimization/tuning_results.md linguist-generated
+phases/05_finalization/final_report.md linguist-generated
+phases/05_finalization/final_model/** linguist-generated
 """
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import MIGRATIONS, SCHEMA, migrated
 from mltrainer.workspace import PHASES, Project, is_sealed, pretty_json, sha256_bytes
 
@@ -56,7 +57,7 @@ def read_record(project: Project, phase: str) -> Record | None:
     if not isinstance(data, dict):
         return Record({}, sha256, (f"{name} holds no record",))
     faults = _faults(data, phase, name)
-    if not faults and raw != pretty_json(data):
+    if not faults and raw != record_json(data) and raw != pretty_json(data):  # the second is how version 0.1 laid them out
         faults = [f"{name} was edited: a key stands in it twice, or its layout changed"]
     if faults:
         return Record(data, sha256, tuple(faults))
@@ -89,6 +90,8 @@ def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:
 
 def run_of(record: Record) -> str | None:
     """Return the id of the run that a phase's record is about; of a search, its best trial's."""
+    if record.evidence.get("run_id"):
+        return str(record.evidence["run_id"])
     for key, name in (("run", "id"), ("replay", "run")):
         place = record.evidence.get(key)
         if isinstance(place, dict) and place.get(name):

@@ -85,10 +85,10 @@ def gate_line(gate: Rows) -> str:
     return f"✅ **The gate holds** ({number(counts['pass'])} of {number(len(gate))} items pass{''.join(beside)})."
 
 
-def no_effect(waiver: Mapping[str, Any], gate: Rows) -> str:
-    """Return that a waiver changes nothing now, where it does not."""
+def no_effect(waiver: Mapping[str, Any], gate: Rows) -> bool:
+    """Return whether a waiver changes nothing now; one of an earlier phase, which names it, is no matter of this gate."""
     verdicts = {item["id"]: item["verdict"] for item in gate}
-    return "" if not gate or verdicts.get(waiver["item"]) == "waived" else " It has no effect on the item's verdict now."
+    return bool(gate) and ": " not in waiver["item"] and verdicts.get(waiver["item"]) != "waived"
 
 
 # --- code that ran ------------------------------------------------------------------------------
@@ -274,6 +274,7 @@ def _optimization(record: Record, gate: Rows) -> dict[str, Any]:
         "failed": [trial for trial in trials if trial["state"] != "finished"],
         "finished": seen.count("finished"),
         "searched": sorted({key for trial in trials for key in trial["values"]}),
+        "best": next((trial for trial in trials if trial["nr"] == evidence["best"]), None),
         "trial_states": ", ".join(f"{seen.count(state)} {state}" for state in sorted(set(seen))) or "none",
         "trial_time": math.fsum(seconds for seconds in spent if math.isfinite(seconds)),
     }

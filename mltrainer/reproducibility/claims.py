@@ -37,7 +37,7 @@ class Claim:
 def claim_of(record: Mapping[str, Any]) -> Claim:
     """Return what a phase's record shows to have been tested; a record with holes shows nothing."""
     evidence = record.get("evidence") or {}
-    profiles = {(evidence.get(part) or {}).get("numerics") for part in ("config", "run")}
+    profiles = {evidence.get("numerics"), *((evidence.get(part) or {}).get("numerics") for part in ("config", "run"))}
     intended = "R3" if "portable" in profiles else "R2"
     held, tested = _TESTS.get(str(record.get("phase")), _nothing)(evidence)
     return Claim("R1" if held else NONE, tested, intended)

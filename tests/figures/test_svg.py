@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from mltrainer.figures import axes, canvas, svg
+from mltrainer.figures import axes, canvas, heat, svg
 from mltrainer.figures.canvas import Series
 
 
@@ -106,6 +106,15 @@ def test_a_heat_map_of_many_layers_and_epochs_stays_small() -> None:
     draw = random.Random(2)
     rows = [(f"layer {nr}", [10 ** draw.uniform(-6, 1) for _ in range(500)]) for nr in range(80)]
     assert len(svg.heat_map("t", "d", rows, list(range(500)), x_label="epoch", scale_label="norm")) < 40_000
+
+
+def test_layers_of_a_deep_network_can_be_told_apart_by_their_labels() -> None:
+    names = [f"transformer.encoder.layers.{nr}.self_attention.in_proj_{what}" for nr in range(12) for what in ("weight", "bias")]
+    shown = heat.labels(names)
+    assert len(set(shown)) == len(names)
+    assert max(map(len, shown)) <= 40
+    assert all(f"{nr}." in shown[2 * nr] for nr in range(12))
+    assert heat.labels(["stem.weight", "head.weight"]) == ["stem.weight", "head.weight"]
 
 
 def test_a_heat_map_without_a_positive_value_says_so() -> None:

@@ -16,6 +16,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.gates.released import release
+from mltrainer.project.engine import waive
 from mltrainer.workspace import PHASES, Project, pretty_json, seal
 from tests.conftest import Cli
 
@@ -131,3 +132,15 @@ def test_running_a_phase_anew_demands_what_a_page_of_ones_own_lacks(unpacked: An
     with pytest.raises(InputError, match="'asked_later' is missing") as caught:
         phase_page("baseline", unpacked("0.1/rings").root)
     assert "statement: It is new." in str(caught.value.mend)
+
+
+def test_a_waiver_for_a_record_of_an_earlier_version_renders_its_report_with_its_figures(unpacked: Any) -> None:
+    project = unpacked("0.1/rings")
+    folder = project.phase_dir("baseline")
+    (folder / "waivers.json").unlink()
+    gate = waive(project, "baseline", "within_time_budget", "seconds are still fine", "Tester <tester@example.org>")
+    assert gate.holds, gate.stale
+    assert "Reason: seconds are still fine" in (folder / "baseline_results.md").read_text()
+    assert (folder / "learning_curves.svg").read_text().startswith("<svg")
+    (folder / "gap.svg").write_text("")
+    assert "phases/02_baseline/gap.svg is not what the gate record says" in "\n".join(check_gates(project)[1].stale)

@@ -1,0 +1,48 @@
+"""A report says what changed against its committed version, and a phase that is run again without a change keeps its bytes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from mltrainer.reports.changes import since
+from mltrainer.reports.render import REPORTS, render
+from tests.reports import records
+
+
+def later(found: dict[str, Any]) -> dict[str, Any]:
+    now = copy.deepcopy(found)
+    now["evidence"]["run"]["metrics"]["accuracy"] = 0.97
+    now["evidence"]["run"]["data_sha256"] = "f" * 64
+    return now
+
+
+def test_metrics_and_digests_that_differ_are_told_with_both_values() -> None:
+    before = records.baseline()
+    found = since(later(before), before, "commit 4f1c2b3a4f1c")
+    assert found is not None
+    accuracy = before["evidence"]["run"]["metrics"]["accuracy"]
+    assert found["metrics"] == [{"key": "validation accuracy", "before": accuracy, "after": 0.97}]
+    assert [row["key"] for row in found["settings"]] == ["data digest"]
+    text = render({**later(before), "since": found}, [], records.gate())[REPORTS["baseline"]]
+    assert "Against the version of commit 4f1c2b3a4f1c:" in text
+    assert "| validation accuracy | 0.96011 | 0.97000 |" in text
+
+
+def test_config_keys_of_a_plan_that_differ_are_told() -> None:
+    before, now = records.planning(), records.planning()
+    now["evidence"]["config"] = {**now["evidence"]["config"], "epochs": 30}
+    found = since(now, before, "here")
+    assert found is not None
+    assert found["settings"] == [{"key": "epochs", "before": 21, "after": 30}]
+
+
+def test_the_same_evidence_keeps_what_the_earlier_record_said() -> None:
+    told = {"of": "commit 1", "metrics": [], "settings": [{"key": "epochs", "before": 1, "after": 2}]}
+    before = {**records.baseline(), "since": told}
+    assert since(records.baseline(), before, "commit 2") == told
+
+
+def test_the_first_report_has_nothing_to_compare_with() -> None:
+    assert since(records.baseline(), None, "nothing") is None
+    assert "no earlier version" in render(records.baseline(), [], records.gate())[REPORTS["baseline"]]
