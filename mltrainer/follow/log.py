@@ -62,6 +62,17 @@ def interruptions(folder: Path) -> list[dict[str, Any]]:
     return list(steps.values())
 
 
+def seconds_worked(folder: Path) -> float:
+    """Return how long all processes together have worked on a run; of one that was killed, up to its last evaluation."""
+    times: list[float] = []
+    for event in read_events(folder):
+        if event["event"] == "began":
+            times.append(0.0)
+        elif event["event"] == "worked" and times:
+            times[-1] = event["seconds"]
+    return sum(times)
+
+
 def _steps(folder: Path) -> int:
     steps = [line.split(" ", 1)[0] for line in fingerprint.read(folder / fingerprint.CHAIN_FILE) if not line.startswith("w ")]
     return int(steps[-1]) if steps else 0

@@ -170,17 +170,29 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
     per_sample = probe["rehearsal"]["seconds"] / max(1, probe["rehearsal"]["samples"])
     every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
     evaluations = math.ceil(steps / every)  # the last step always is evaluated
-    measured = (3 if config.averages else 2) * probe["data"]["splits"]["validation"]["samples"]
+    validation = probe["data"]["splits"]["validation"]["samples"]
+    measured = (3 if config.averages else 2) * validation
     seconds = steps * step_us / 1e6 + evaluations * measured * per_sample + probe["time_s"]["setup"]
+    held_mb = _held_mb(probe["rehearsal"], validation)
     return {
         "steps": steps,
         "step_time_us": step_us,
         "minutes": seconds / 60,
         "budget_minutes": config.budget.minutes,
-        "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes),
+        "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes) + held_mb,
+        "held_mb": held_mb,
         "device_peak_mb": max((p["memory"]["device_peak_mb"] for p in probes if p["memory"]["device_peak_mb"]), default=None),
         "device_total_mb": probe["memory"].get("device_total_mb"),
         "available_mb": free_mb,
         "checkpoint_mb": probes[-1]["checkpoint_bytes"] / 2**20,
         "disk_free_mb": disk_free / 2**20,
     }
+
+
+def _held_mb(rehearsal: dict[str, Any], validation: int) -> float:
+    """Return the MiB that a whole evaluation holds beyond the probe's, which measured only some samples.
+
+    Outputs and targets of the whole split are held twice for a moment, batch by batch and joined.
+    """
+    per_sample = rehearsal["held_bytes"] / max(1, rehearsal["samples"])
+    return float(2 * per_sample * max(0, validation - rehearsal["samples"]) / 2**20)

@@ -227,7 +227,10 @@ class Rehearsal(Part):
 
 
 class Estimate(Part):
-    """What the whole run will take, scaled from the probes; memory in MiB, of the process and of the GPU where there is one."""
+    """What the whole run will take, scaled from the probes; memory in MiB, of the process and of the GPU where there is one.
+
+    `held_mb`, a part of `peak_mb`: what a whole evaluation holds beyond the probe's.
+    """
 
     steps: int
     step_time_us: Number
@@ -237,6 +240,7 @@ class Estimate(Part):
     available_mb: Number
     checkpoint_mb: Number
     disk_free_mb: Number
+    held_mb: Number | None = None
     device_peak_mb: Number | None = None
     device_total_mb: Number | None = None
 

@@ -150,16 +150,21 @@ class Precision(Part):
 
 
 class Rehearsal(Part):
-    """The evaluation before the first step, from which the time of the others is estimated."""
+    """The evaluation before the first step, from which time and memory of the others are estimated.
+
+    `held_bytes`: outputs and targets, which a whole evaluation holds of every sample; none where the task reads none.
+    """
 
     samples: int
     seconds: Number
+    held_bytes: int | None = None
 
 
 class Run(Part):
     """A run as the records of its phase hold it.
 
-    `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is what the task makes
+    `wall_s` is the time of all processes that worked on it, `earlier_s` that of those before the last one, to which `time_s`
+    belongs. `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is what the task makes
     of it, such as a confusion matrix.
     """
 
@@ -216,6 +221,7 @@ class Run(Part):
     evaluation: Any
     time_s: dict[str, Number]
     wall_s: Number
+    earlier_s: Number | None = None
     step_time_us: Percentiles
     step_pace_us: Number
     shortest_step_us: Number

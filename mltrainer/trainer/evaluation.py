@@ -36,8 +36,13 @@ def measure(
         split: Its name, which addresses its draws.
         positions: Which of the samples, in order; None for all.
     """
-    found, targets, loss = outputs(task, model, config, samples, split, positions)
+    found, targets, loss = outputs(task, model, config, samples, split, positions, writes(task, "metrics"))
     return {"loss": loss, **as_numbers(task.metrics(found, targets))}
+
+
+def writes(task: Task, *names: str) -> bool:
+    """Return whether a task has methods of its own in place of those that read no outputs, such as `metrics`."""
+    return any(getattr(getattr(task, name), "__func__", None) is not getattr(Task, name) for name in names)
 
 
 def as_numbers(given: Any) -> dict[str, float]:
@@ -58,9 +63,18 @@ def as_numbers(given: Any) -> dict[str, float]:
 
 @torch.no_grad()
 def outputs(
-    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray | None = None
+    task: Task,
+    model: nn.Module,
+    config: TrainingConfig,
+    samples: Samples,
+    split: str,
+    positions: np.ndarray | None = None,
+    keep: bool = True,
 ) -> tuple[Tensor, Tensor, float]:
-    """Return outputs and targets on the host, and the mean loss; as `measure`."""
+    """Return outputs and targets on the host, and the mean loss; as `measure`.
+
+    Where nobody reads outputs and targets, `keep` is False: both are then empty, and no memory is held for them.
+    """
     positions = np.arange(len(samples)) if positions is None else positions
     found, targets, weighted, items = [], [], [], []
     with _evaluating(model):
@@ -69,12 +83,17 @@ def outputs(
             with autocast(config):
                 output, target = task.forward(model, batch)
                 loss = task.loss(full(output), target)
-            found.append(output)
-            targets.append(target)
+            if keep:
+                found.append(output)
+                targets.append(target)
             items.append(task.loss_items(target))
             weighted.append(summed(loss.detach().double(), items[-1]))
     mean = float(torch.stack(weighted).sum() / sum(items))
-    return torch.cat(found).float().cpu(), torch.cat(targets).cpu(), mean
+    return _joined(found).float(), _joined(targets), mean
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return torch.cat(parts).cpu() if parts else torch.zeros(0)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
-from mltrainer.trainer.evaluation import as_numbers, outputs
+from mltrainer.trainer.evaluation import as_numbers, outputs, writes
 from mltrainer.trainer.session import Session
 from mltrainer.trainer.stages import Outcome
 from mltrainer.trainer.stopping import best_row, flat_metrics
@@ -42,7 +42,8 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         "checkpoints": checkpoints,
         "evaluation": evaluation,
         "time_s": _times(outcome, now - started, now - checked_at),
-        "wall_s": now - started,
+        "wall_s": session.earlier_s + now - started,
+        "earlier_s": session.earlier_s,
         "step_time_us": session.trainer.recorder.timings.summary(),
         "step_pace_us": session.trainer.recorder.timings.pace_us(session.readers),
         "shortest_step_us": session.trainer.recorder.timings.shortest_us(),
@@ -165,7 +166,8 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
 def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
     trainer, task = session.trainer, session.task
     session.model.load_state_dict(delivered(tree), strict=True)
-    found, targets, loss = outputs(task.task, session.model, session.config, task.split("validation"), "validation")
+    keep, samples = writes(task.task, "metrics", "evaluation"), task.split("validation")
+    found, targets, loss = outputs(task.task, session.model, session.config, samples, "validation", keep=keep)
     measured = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
     recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
     return repr(measured) == repr(recorded), task.task.evaluation(found, targets)

@@ -21,7 +21,7 @@ from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
-from mltrainer.follow.log import EVENTS_FILE, interruptions
+from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, open_task
@@ -30,7 +30,7 @@ from mltrainer.tools.program import Events
 from mltrainer.trainer.callbacks import Callbacks
 from mltrainer.trainer.data.addresses import Plan, plan_for
 from mltrainer.trainer.data.workers import Limits, workers_needed
-from mltrainer.trainer.evaluation import measure
+from mltrainer.trainer.evaluation import as_numbers, outputs, writes
 from mltrainer.trainer.gpu import GpuWatch
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
@@ -70,6 +70,8 @@ class Session:
         self.root, self._given_task = root or Path.cwd(), task
         self.config = TrainingConfig.model_validate(job["config"])
         self.earlier_causes: list[dict[str, Any]] = []
+        self.earlier_s = 0.0  # what earlier processes worked on this run
+        self._began = time.perf_counter()
         self._progress_at = 0.0
 
     def prepare(self) -> None:
@@ -148,8 +150,13 @@ class Session:
         validation = self.task.split("validation")
         positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
         begun = time.perf_counter()
-        measured = measure(self.task.task, self.model, self.config, validation, "validation", positions)
-        self.rehearsal = {"samples": len(positions), "seconds": time.perf_counter() - begun}
+        task = self.task.task
+        found, targets, loss = outputs(
+            task, self.model, self.config, validation, "validation", positions, writes(task, "metrics", "evaluation")
+        )
+        measured = {"loss": loss, **as_numbers(task.metrics(found, targets))}
+        held = found.nbytes + targets.nbytes
+        self.rehearsal = {"samples": len(positions), "seconds": time.perf_counter() - begun, "held_bytes": held}
         _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
 
@@ -167,6 +174,7 @@ class Session:
             self._take_over_start()
             return
         self.earlier_causes = interruptions(self.folder)
+        self.earlier_s = seconds_worked(self.folder)
         found = self.checkpoints.newest(self.events)
         if found is None:
             self._start_afresh()
@@ -249,6 +257,7 @@ class Session:
 
     def _row(self, row: dict[str, Any]) -> None:
         self._log("row", **row)
+        self._log_time()
         self.callbacks.evaluation(row)
         shown = {f"validation_{name}": value for name, value in row["validation"].items()}
         self.events.send(
@@ -290,6 +299,10 @@ class Session:
         left, right = (gradient_row(folder, step, len(names)) or [] for folder in folders)
         return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
 
+    def _log_time(self) -> None:
+        """Note how long this process has worked: a later one, which goes on, adds it to its own time."""
+        self._log("worked", seconds=time.perf_counter() - self._began)
+
     def _log(self, event: str, **values: Any) -> None:
         """Append to the run's own log; a full disk here stops the run like any other."""
         with machine_faults(str(self.folder / EVENTS_FILE)), open(self.folder / EVENTS_FILE, "a", encoding="utf-8") as file:
@@ -302,11 +315,13 @@ class Session:
         self.events.send(
             "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
         )
+        self._log("began", step=self.trainer.step)
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
         for interruption in outcome.interruptions:
             self._log("stopped", **interruption)
+        self._log_time()
         self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
         return outcome
 

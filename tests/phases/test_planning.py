@@ -224,7 +224,7 @@ def probe(step_us: float, peak_mb: float) -> dict[str, Any]:
     return {
         "step_pace_us": step_us,
         "planned_steps": 200,
-        "rehearsal": {"seconds": 0.1, "samples": 100},
+        "rehearsal": {"seconds": 0.1, "samples": 100, "held_bytes": 0},
         "data": {"splits": {"validation": {"samples": 50}}},
         "time_s": {"setup": 1.0},
         "memory": {"peak_rss_mb": peak_mb},
@@ -261,6 +261,15 @@ def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
         for n in (10, 100)
     )
     assert often["minutes"] > seldom["minutes"]
+
+
+def test_the_estimate_counts_what_a_whole_evaluation_holds_of_every_sample(tmp_path: Path) -> None:
+    config = plan_config(context(tmp_path)).config
+    found = probe(1000, 300)
+    found["rehearsal"]["held_bytes"] = 100 * 2**20  # 1 MiB per sample
+    found["data"]["splits"]["validation"]["samples"] = 600
+    measured = estimate(config, [found], 8000, 2**30)
+    assert (measured["held_mb"], measured["peak_mb"]) == (1000, 1300)  # 500 more samples, held twice for a moment
 
 
 # --- secrets --------------------------------------------------------------------------------------

@@ -117,6 +117,8 @@ def test_sigint_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     assert 0 < stopped["steps"] < stopped["planned_steps"]
     resumed = finish(root, work)
     assert resumed["interruptions"] == [{"step": stopped["steps"], "cause": "SIGINT"}]
+    assert 0 < resumed["earlier_s"] <= stopped["wall_s"]
+    assert resumed["wall_s"] == pytest.approx(resumed["earlier_s"] + sum(resumed["time_s"].values()))
     fresh = finish(write_rings(tmp_path / "fresh").root, work)
     assert resumed["chain"] == fresh["chain"]
 

@@ -24,7 +24,7 @@ from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.program import Events
 from mltrainer.trainer.data.addresses import Batch, evaluation_batches
-from mltrainer.trainer.evaluation import as_numbers, outputs
+from mltrainer.trainer.evaluation import as_numbers, outputs, writes
 from mltrainer.trainer.intervals import Interval, intervals
 from mltrainer.workspace import locked, machine_faults, plain, read_json, write_json
 
@@ -207,12 +207,13 @@ def measure_test(
         return {"samples": 0, "metrics": {}, "intervals": None, "sealed": sealed}
     _note_opening(job, root, task.data_sha256, weights)
     samples = task.open_test()
-    found, targets, loss = outputs(task.task, model, config, samples, "test")
+    keep = writes(task.task, "metrics") or "loss" in config.acceptance
+    found, targets, loss = outputs(task.task, model, config, samples, "test", keep=keep)
     metrics = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
     measured = {"samples": len(samples), "metrics": plain(metrics)}
     write_json(root / job["run_folder"] / TEST_FILE, {**measured, "weights_sha256": weights})
     asked = Interval(**job["test"]["interval"])
-    spread = plain(intervals(task.task, found, targets, len(samples), config.seed, asked))
+    spread = plain(intervals(task.task, found, targets, len(samples), config.seed, asked)) if keep else None
     return {**measured, "intervals": spread, "sealed": None}
 
 
