@@ -8,7 +8,7 @@ import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group, open_project
 from mltrainer.cli.output import emit, printable
-from mltrainer.diagnostics.rules import as_typed
+from mltrainer.configs.loading import as_typed
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number

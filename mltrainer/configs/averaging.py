@@ -1,7 +1,5 @@
 """Averages of the weights over the steps: what is measured and delivered in place of the last weights."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

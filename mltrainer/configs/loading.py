@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ class Later:
 class Strict(BaseModel):
     """Base of every model of a file: frozen, exact types, unknown keys refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 def told(model: BaseModel) -> dict[str, Any]:
@@ -204,6 +205,12 @@ def as_assignments(changes: Mapping[str, Any] | Sequence[str] | None) -> tuple[s
     if not isinstance(changes, Mapping):
         return tuple(changes or ())
     return tuple(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items())
+
+
+def as_typed(changes: Mapping[str, Any]) -> str:
+    """Return config changes as they are typed in a shell: `--set KEY=VALUE` for each."""
+    values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
+    return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 
 
 def assign(values: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[str, Any]:

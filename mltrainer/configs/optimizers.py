@@ -1,9 +1,7 @@
 """Optimizers: their options and the field's defaults, and how parameters fall into groups."""
 
-from __future__ import annotations
-
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -62,7 +60,7 @@ class _Optimizer(Strict):
     groups: list[Group] = Field(default_factory=list, description="parameters with a learning rate or decay of their own")
 
     @model_validator(mode="after")
-    def _one_wrapper(self) -> _Optimizer:
+    def _one_wrapper(self) -> Self:
         if self.sam is not None and self.lookahead is not None:
             raise ValueError("sam and lookahead do not go together: give one of them")
         return self
@@ -88,7 +86,7 @@ class Sgd(_Optimizer):
     weight_decay: float = Field(1.0e-4, ge=0, description="L2 penalty")
 
     @model_validator(mode="after")
-    def _nesterov_has_momentum(self) -> Sgd:
+    def _nesterov_has_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov is a form of momentum: give a momentum above 0, such as 0.9")
         return self
@@ -195,7 +193,7 @@ class Ranger(_Adam):
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
 
     @model_validator(mode="after")
-    def _has_its_own(self) -> Ranger:
+    def _has_its_own(self) -> Self:
         if self.lookahead is not None:
             raise ValueError("ranger has a lookahead of its own: set k and alpha")
         return self
@@ -212,7 +210,7 @@ class ScheduleFree(_Adam):
     weight_decay: float = Field(0.0, ge=0, description="weight decay")
 
     @model_validator(mode="after")
-    def _averages_itself(self) -> ScheduleFree:
+    def _averages_itself(self) -> Self:
         if self.lookahead is not None or self.sam is not None:
             raise ValueError("schedule_free has weights of its own to measure: sam and lookahead do not go with it")
         if self.betas[0] == 0:

@@ -1,10 +1,8 @@
 """The models of `mltrainer.yaml` and `training_config.yaml`: each option declared once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -30,7 +28,7 @@ class Task(Strict):
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of one's own task")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Task:
+    def _one_of_two(self) -> Self:
         if (self.kind is None) == (self.use is None):
             raise ValueError("give either kind (a built-in task) or use (your own, as module:Class)")
         if self.options and self.use is None:
@@ -55,7 +53,7 @@ class Split(Strict):
     seed: int | None = Field(None, ge=0, le=2**32 - 1, description="which samples fall where; null: the run's seed")
 
     @model_validator(mode="after")
-    def _leaves_training_data(self) -> Split:
+    def _leaves_training_data(self) -> Self:
         if self.validation + self.test >= 1:
             raise ValueError(f"validation {self.validation} + test {self.test} leave no training data")
         return self
@@ -111,7 +109,7 @@ class Clip(Strict):
     adaptive: float | None = Field(None, gt=0, description="largest norm of a unit's gradient, as a share of its weights' norm")
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> Clip:
+    def _one_of_three(self) -> Self:
         if sum(limit is not None for limit in (self.norm, self.value, self.adaptive)) != 1:
             raise ValueError("give one of norm, value and adaptive, such as {norm: 1.0}; null for no clipping")
         return self
@@ -149,7 +147,7 @@ class Evaluate(Strict):
     every_n_steps: int | None = Field(None, ge=1, description="after every so many steps")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Evaluate:
+    def _one_of_two(self) -> Self:
         if (self.every_n_epochs is None) == (self.every_n_steps is None):
             raise ValueError("give either every_n_epochs or every_n_steps")
         return self
@@ -229,7 +227,7 @@ class ProjectConfig(Strict):
         return value
 
     @model_validator(mode="after")
-    def _complete(self) -> ProjectConfig:
+    def _complete(self) -> Self:
         if self.task.kind and self.data is None:
             raise ValueError(f"task {self.task.kind} needs data: {{source: ...}}")
         if self.task.kind and self.model is None:
@@ -278,7 +276,7 @@ class TrainingConfig(ProjectConfig):
         return [pattern(one) for one in value]
 
     @model_validator(mode="after")
-    def _portable_means_one_thread(self) -> TrainingConfig:
+    def _portable_means_one_thread(self) -> Self:
         if self.numerics == "portable" and (self.threads != 1 or self.device != "cpu" or self.compile):
             raise ValueError("numerics: portable needs threads: 1 and device: cpu, and compile: false")
         return self
@@ -293,14 +291,14 @@ class TrainingConfig(ProjectConfig):
         return self.optimizer.lookahead is not None or self.optimizer.name == "schedule_free"
 
     @model_validator(mode="after")
-    def _fit_together(self) -> TrainingConfig:
+    def _fit_together(self) -> Self:
         if self.averaging is not None and self._optimizer_averages:
             raise ValueError("averaging does not go with lookahead or schedule_free, which average the weights themselves")
         if self.precision == "fp16" and self.optimizer.sam is not None:
             raise ValueError("precision: fp16 does not go with sam: take bf16")
         return self
 
-    def with_workers(self, found: int) -> TrainingConfig:
+    def with_workers(self, found: int) -> Self:
         """Return the config with what planning found in place of `loader.workers: auto`."""
         if self.loader.workers != "auto":
             return self

@@ -3,11 +3,9 @@
 A schedule gives a share of the base rate for a step after the warm-up; every schedule may have a warm-up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,7 +22,7 @@ class _Schedule(Strict):
     warmup: Literal["linear", "cosine"] = Field("linear", description="shape of the warm-up")
 
     @model_validator(mode="after")
-    def _one_warmup(self) -> _Schedule:
+    def _one_warmup(self) -> Self:
         if self.warmup_epochs and self.warmup_steps:
             raise ValueError("give either warmup_epochs or warmup_steps, and leave the other 0")
         return self
@@ -186,7 +184,7 @@ class Part(Strict):
     factor: float = Field(1.0, gt=0, le=1, description="share of the learning rate that it works with")
 
     @model_validator(mode="after")
-    def _fits_in(self) -> Part:
+    def _fits_in(self) -> Self:
         if self.epochs is not None and self.steps is not None:
             raise ValueError("give either epochs or steps")
         if self.schedule.warmup_epochs or self.schedule.warmup_steps:
@@ -210,7 +208,7 @@ class Sequence(_Schedule):
     parts: list[Part] = Field(min_length=1, description="schedules with the epochs or steps for which each holds")
 
     @model_validator(mode="after")
-    def _only_the_last_is_open(self) -> Sequence:
+    def _only_the_last_is_open(self) -> Self:
         for number, part in enumerate(self.parts, 1):
             if part.is_open and number < len(self.parts):
                 raise ValueError(f"part {number} needs epochs or steps: only the last part takes what is left")

@@ -40,7 +40,7 @@ class _Resolver(yaml.resolver.BaseResolver):
 for _tag, _pattern, _first in _SCALARS:
     _Resolver.add_implicit_resolver(_tag, re.compile(_pattern), [c if c != "\0" else "" for c in _first])
 
-_Base: Any = getattr(yaml, "CParser", None)
+_Base: Any = getattr(getattr(yaml, "cyaml", None), "CParser", None)  # libyaml, where PyYAML was built with it
 
 if _Base is not None:
 
@@ -189,7 +189,7 @@ _RESOLVER: Any = _Resolver()
 
 def _implied_tag(node: Any) -> str:
     """Return the tag that a node has by its form alone; any other one was written into the file."""
-    if isinstance(node, yaml.ScalarNode) and node.style is None:
+    if isinstance(node, yaml.ScalarNode) and not node.style:  # plain: None, or empty where libyaml read it
         return str(_RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False)))
     return {yaml.MappingNode: _Resolver.DEFAULT_MAPPING_TAG, yaml.SequenceNode: _Resolver.DEFAULT_SEQUENCE_TAG}.get(
         type(node), _Resolver.DEFAULT_SCALAR_TAG

@@ -5,9 +5,7 @@ Pure but for the handbook's pages, which hold every threshold.
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -268,12 +266,6 @@ def changes_to_try(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any])
     """Return `suggested_changes`, those of critical findings first, each with the `page` that explains it."""
     by_severity = sorted(rows, key=lambda row: row["severity"] != "critical")
     return [{**change, "page": row["page"]} for row in by_severity for change in suggested_changes([row], config)]
-
-
-def as_typed(changes: Mapping[str, Any]) -> str:
-    """Return config changes as they are typed in a shell: `--set KEY=VALUE` for each."""
-    values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
-    return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[DiagnosticRow]:

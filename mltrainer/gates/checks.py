@@ -27,8 +27,8 @@ from mltrainer.configs.items import (
     UtilizationSettings,
     settings_model,
 )
+from mltrainer.configs.loading import as_typed
 from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by, meets
-from mltrainer.diagnostics.rules import as_typed
 from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.workspace import digest
