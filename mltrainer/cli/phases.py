@@ -63,12 +63,21 @@ def _conclude(project: Project, gates: Sequence[Gate]) -> int:
 
 
 @phase.command(name="run", epilog="Example: mltrainer phase run planning --set optimizer.lr=3e-4 --set model.hidden=[256,256]")
-def run_one(name: Phase, assignments: Assignments = None, folder: Folder = None) -> int:
+def run_one(
+    name: Phase,
+    assignments: Assignments = None,
+    template: Annotated[
+        str | None,
+        typer.Option(metavar="PATH-OR-NAME", help="Plan from this template, and keep to it, in place of the baseline's."),
+    ] = None,
+    folder: Folder = None,
+) -> int:
     """Run one phase: planning, baseline, diagnostics, optimization or finalization.
 
-    It is refused while the gate before it does not hold. An interrupted phase goes on where it stopped.
+    It is refused while the gate before it does not hold. An interrupted phase goes on where it stopped. With --set the
+    baseline's config changes too, which is planning's: planning then runs again first.
     """
     project = Project(folder)
-    gate = project.phase(name, set=assignments)
+    gate = project.phase(name, set=assignments, template=template)
     print(describe(gate))
     return _conclude(project, [gate])

@@ -10,9 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from mltrainer import handbook
+from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
+from mltrainer.errors import InputError
 
 BASELINE = "configs/baseline_template.yaml"
 TUNING = "configs/tuning_template.yaml"
@@ -104,6 +107,12 @@ class ProductionTemplate(TrainingChanges):
     export: Export
 
 
+class StartTemplate(TrainingChanges):
+    """A template that planning starts from in place of the baseline's: training keys; what it exports is finalization's."""
+
+    export: Export | None = None
+
+
 def _check_key(key: str) -> None:
     """Refuse a key that no training config has, naming the nearest one.
 
@@ -144,6 +153,50 @@ def baseline_template(project: Path | None) -> dict[str, Any]:
         InputError: The template is not valid; with file, line and key of every fault.
     """
     return _values(BaselineTemplate, BASELINE, project)
+
+
+def start_template(name: str, project: Path) -> tuple[str, dict[str, Any]]:
+    """Return a template's path and every training key: the baseline template's values under its own.
+
+    Args:
+        name: A path in the project, or a short name: `production` stands for `configs/production_template.yaml`, and `vision`
+            for the project's own `configs/vision_template.yaml` or `configs/vision.yaml`.
+        project: The project's folder.
+
+    Raises:
+        InputError: There is no such template in the project, or it is not valid.
+    """
+    path, baseline = template_path(name, project), baseline_template(project)
+    if path == BASELINE:
+        return path, baseline
+    shipped = path in handbook.page_paths()
+    document = declared(path, project) if shipped else yaml.parse((project / path).read_bytes(), path)
+    validate(StartTemplate, document)
+    return path, overlay(baseline, {key: value for key, value in (document.value or {}).items() if key != "export"})
+
+
+def template_path(name: str, project: Path) -> str:
+    """Return where a template lies, relative to the project or to the handbook.
+
+    Raises:
+        InputError: It is none of the handbook's and none of the project's; those that there are are named.
+    """
+    known = [path for path in handbook.page_paths() if path.startswith("configs/") and path.endswith(".yaml")]
+    own = sorted(path.relative_to(project).as_posix() for path in project.glob("configs/*.yaml"))
+    root = project.resolve()
+    for path in (name, f"configs/{name}_template.yaml", f"configs/{name}.yaml"):
+        places = (place.resolve() for place in (Path(path), root / path))  # as typed here, and as seen from the project
+        inside = next((place for place in places if place.is_file() and place.is_relative_to(root)), None)
+        if inside is not None:
+            return inside.relative_to(root).as_posix()
+        if path in known:
+            return path
+    listed = ", ".join(dict.fromkeys([*own, *known]))
+    raise InputError(
+        f"there is no template {name!r} in the project; there are {listed}",
+        where="--template",
+        mend="copy the file into the project's configs/, so that whoever clones it has it too",
+    )
 
 
 def tuning_template(project: Path | None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Context:
         assignments: The `--set KEY=VALUE` of the command line.
         tell: Shows an event (progress, a note) to the person at the keyboard.
         launch: Starts a tool.
+        template: The template that planning is told to start from, by path or name; None: the one that it started from last.
     """
 
     project: Project
@@ -39,6 +40,7 @@ class Context:
     assignments: tuple[str, ...]
     tell: Callable[[Event], None]
     launch: Launch
+    template: str | None = None
 
     @property
     def tools(self) -> Tools:

@@ -21,7 +21,7 @@ from mltrainer.configs.loading import apply, flatten, read_text, validate, valid
 from mltrainer.configs.project import TrainingConfig, config_digest, load_project
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
-from mltrainer.configs.templates import BASELINE, baseline_template
+from mltrainer.configs.templates import BASELINE, start_template
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
@@ -44,12 +44,14 @@ class Plan:
     Attributes:
         config: The config.
         generated: What template and project file alone give.
+        template: The path of that template.
         edited: What a person changed against that, by dotted key.
         text: What `training_config.yaml` must hold, or None where it holds it already.
     """
 
     config: TrainingConfig
     generated: dict[str, Any]
+    template: str
     edited: dict[str, Any]
     text: str | None
 
@@ -62,6 +64,7 @@ def run(ctx: Context) -> Result:
     evidence: dict[str, Any] = {
         "config": config.model_dump(),
         "generated": plan.generated,
+        "template": plan.template,
         "edited": plan.edited,
         "environment": capture(config.threads),
     }
@@ -109,14 +112,18 @@ def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]
 def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], inputs: list[dict[str, Any]]) -> Result:
     """Return the phase's result; where a secret would be recorded, it is taken out, and place and kind are told instead."""
     path = ctx.folder / CONFIG_FILE
-    own = [ctx.project.file, path, *_own_templates(ctx.project.root)]
+    template = evidence["template"]
+    from_handbook = template in handbook.page_paths()
+    own = [ctx.project.file, path, *_own_templates(ctx.project.root), *([] if from_handbook else [ctx.project.root / template])]
     in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json")
     places = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in in_files or in_record]
     secrets = {"scanned": [*map(ctx.project.relative, own), "record.json"], "found": places}
     rows = [file_row(ctx.project, ctx.project.file, "project")]
     rows += [file_row(ctx.project, path, "config")] if path.exists() else []
+    pages = list(dict.fromkeys([BASELINE, *([template] if from_handbook else [])]))
+    rows += [] if from_handbook else [file_row(ctx.project, ctx.project.root / template, "template")]
     shown = cleaned(evidence) if in_record else evidence
-    return Result({**shown, "config_sha256": _named_by(shown["config"]), "secrets": secrets}, found, [*rows, *inputs], [BASELINE])
+    return Result({**shown, "config_sha256": _named_by(shown["config"]), "secrets": secrets}, found, [*rows, *inputs], pages)
 
 
 def _named_by(values: dict[str, Any]) -> str:
@@ -168,7 +175,7 @@ def plan_config(ctx: Context) -> Plan:
     """
     root = ctx.project.root
     project = load_project(ctx.project.file)
-    template = baseline_template(root)
+    template_file, template = start_template(ctx.template or _template_before(ctx), root)
     generated = TrainingConfig.model_validate({**template, **project.model_dump()}).model_dump()
     path = ctx.folder / CONFIG_FILE
     name = ctx.project.relative(path)
@@ -184,7 +191,12 @@ def plan_config(ctx: Context) -> Plan:
     if old is None or old.value != final:
         kept = rewritten(path.read_text("utf-8-sig"), final) if old is not None else None
         text = kept or config_text(final)
-    return Plan(config, generated, edited, text)
+    return Plan(config, generated, template_file, edited, text)
+
+
+def _template_before(ctx: Context) -> str:
+    """Return the template that planning started from last; the baseline's where none is on the record."""
+    return str(((ctx.current or {}).get("evidence") or {}).get("template") or BASELINE)
 
 
 def _generated_before(ctx: Context) -> dict[str, Any] | None:

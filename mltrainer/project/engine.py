@@ -56,18 +56,29 @@ RUN: dict[str, Callable[[Context], Result]] = {
 }
 
 
-def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...]) -> Gate:
+PLAN = "mltrainer phase run planning"
+
+
+def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: str | None = None) -> Gate:
     """Run one phase and return its gate, recomputed from what was written.
+
+    Args:
+        tools: The project's tools.
+        phase: The phase.
+        assignments: Changes of the config. The baseline's are planning's, which runs first then; if its gate does not hold,
+            that gate is returned.
+        template: The template that planning starts from.
 
     Raises:
         GateError: The gate before it does not hold; the item and the mending command are named.
         InUseError: Another process works on the project.
         MltrainerError: The phase failed; nothing is half-written.
     """
-    if assignments and phase not in ("planning", "optimization", "finalization"):
-        raise InputError(
-            f"--set does not belong to {phase}: its config is planning's", mend="mltrainer phase run planning --set KEY=VALUE"
-        )
+    _refuse_what_is_plannings(phase, assignments, template)
+    if phase == "baseline" and (assignments or template):
+        tools.note("the baseline's config is planning's: planning runs again first")
+        planned = run_phase(tools, "planning", assignments, template)
+        return run_phase(tools, phase, ()) if planned.holds else planned
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         for folder in (project.root, project.state_dir, *project.root.glob("phases/*"), *project.root.glob("phases/*/*/")):
@@ -75,9 +86,21 @@ def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...]) -> Gate:
         _keep_out_of_git(project)
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:
-            return _run_locked(tools, phase, assignments)
+            return _run_locked(tools, phase, assignments, template)
         finally:
             (project.state_dir / RUNNING_FILE).unlink(missing_ok=True)
+
+
+def _refuse_what_is_plannings(phase: str, assignments: tuple[str, ...], template: str | None) -> None:
+    """Refuse changes of a config that was decided before the phase.
+
+    Raises:
+        InputError: With the phase that they belong to.
+    """
+    if assignments and phase == "diagnostics":
+        raise InputError("--set does not belong to diagnostics: its run is the baseline's", mend=f"{PLAN} --set KEY=VALUE")
+    if template and phase not in ("planning", "baseline"):
+        raise InputError(f"--template does not belong to {phase}: planning starts from it", mend=f"{PLAN} --template {template}")
 
 
 def _keep_out_of_git(project: Project) -> None:
@@ -87,7 +110,7 @@ def _keep_out_of_git(project: Project) -> None:
         write_atomic(path, b"*\n")
 
 
-def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...]) -> Gate:
+def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template: str | None) -> Gate:
     project = tools.project
     before = gates_before(project, phase)
     page = phase_page(phase, project.root)
@@ -95,7 +118,7 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...]) -> Gate:
     previous = before[-1].record.sha256 if before and before[-1].record else None
     own = read_record(project, phase)
     current = own.data if own is not None and not own.faults else None
-    ctx = Context(project, page, earlier, current, previous, assignments, tools.tell, tools.launch)
+    ctx = Context(project, page, earlier, current, previous, assignments, tools.tell, tools.launch, template)
     result = RUN[phase](ctx)
     drawn = draw(phase, plain(result.evidence))
     record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)], drawn)

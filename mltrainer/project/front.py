@@ -137,21 +137,22 @@ class Project:
         with self._tools(tell) as tools:
             return Gates(engine.walk(tools, last))
 
-    def phase(self, name: str, *, set: Changes | None = None, tell: Tell | None = None) -> Gate:
+    def phase(self, name: str, *, set: Changes | None = None, template: str | None = None, tell: Tell | None = None) -> Gate:
         """Run one phase and return its gate, recomputed from what was written.
 
         Args:
             name: planning, baseline, diagnostics, optimization or finalization.
-            set: Changes of the config.
+            set: Changes of the config; the baseline's are planning's, which runs again first.
+            template: The template that planning starts from, by path or name.
             tell: Takes the events.
 
         Raises:
-            InputError: There is no such phase or key.
+            InputError: There is no such phase, key or template.
             GateError: The gate before it does not hold; the item and the mending command are named.
             MltrainerError: The phase failed or was stopped.
         """
         with self._tools(tell) as tools:
-            return engine.run_phase(tools, _known(name), as_assignments(set))
+            return engine.run_phase(tools, _known(name), as_assignments(set), template)
 
     def waive(self, phase: str, item: str, reason: str) -> Gate:
         """Record a waiver of a failing item under your git identity, and return the gate.

@@ -263,7 +263,8 @@ class Secrets(Part):
 class Planned(Part):
     """What planning knows before it runs anything.
 
-    `config` and `generated` are as `configs/README.md` describes; `edited` is what a person changed, by dotted key.
+    `config` and `generated` are as `configs/README.md` describes; `edited` is what a person changed, by dotted key;
+    `template` is the path of the one that planning started from, the baseline's where it is not told.
     """
 
     config: dict[str, Any]
@@ -272,6 +273,7 @@ class Planned(Part):
     environment: Environment
     config_sha256: str
     secrets: Secrets
+    template: str | None = None
 
 
 class Stopped(Planned):

@@ -227,7 +227,7 @@ def probe(step_us: float, peak_mb: float) -> dict[str, Any]:
         "rehearsal": {"seconds": 0.1, "samples": 100, "held_bytes": 0},
         "data": {"splits": {"validation": {"samples": 50}}},
         "time_s": {"setup": 1.0},
-        "memory": {"peak_rss_mb": peak_mb},
+        "memory": {"peak_rss_mb": peak_mb, "device_peak_mb": None},
         "checkpoint_bytes": 12 * 2**20,
     }
 
@@ -375,3 +375,61 @@ def test_a_model_called_by_keywords_fails_in_planning_with_its_line_and_is_tried
     again = cli("phase", "run", "planning", "--project", tmp_path, "--set", "optimizer.lr=0.01")
     assert again.code == 0
     assert "trying the export" not in again.err
+
+
+# --- another template -----------------------------------------------------------------------------
+
+
+def from_template(ctx: Context, name: str | None, recorded: str | None = None) -> Plan:
+    """Return what planning from a template gives, after a planning that recorded one."""
+    current = {"evidence": {"template": recorded}} if recorded else None
+    return plan_config(replace(ctx, template=name, current=current))
+
+
+def test_planning_starts_from_any_template_of_handbook_or_project(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    (tmp_path / "configs/vision.yaml").write_text("epochs: 7\noptimizer: {name: sgd, lr: 0.1}\n")
+    for name in ("vision", "configs/vision.yaml"):
+        plan = from_template(ctx, name)
+        assert (plan.template, plan.config.epochs, plan.config.optimizer.name) == ("configs/vision.yaml", 7, "sgd")
+        assert plan.edited == {}
+    (tmp_path / "configs/production_template.yaml").unlink()
+    assert from_template(ctx, "production").config.epochs == 150
+
+
+def test_a_template_is_kept_until_another_one_is_named(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    (tmp_path / "configs/vision.yaml").write_text("epochs: 7\n")
+    assert from_template(ctx, None, "configs/vision.yaml").config.epochs == 7
+    assert from_template(ctx, "baseline", "configs/vision.yaml").config.epochs == 20
+    assert from_template(ctx, None).template == "configs/baseline_template.yaml"
+
+
+@pytest.mark.parametrize(("name", "message"), [("visoin", "there is no template 'visoin'"), ("tuning", "unknown key 'strategy'")])
+def test_what_is_no_template_of_a_training_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        from_template(context(tmp_path), name)
+    assert message in str(caught.value)
+
+
+def test_a_template_outside_the_project_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.yaml").write_text("epochs: 7\n")
+    with pytest.raises(InputError) as caught:
+        from_template(context(tmp_path / "rings"), str(tmp_path / "elsewhere.yaml"))
+    assert "copy the file into the project's configs/" in str(caught.value.mend)
+
+
+@pytest.mark.usefixtures("tools_here")
+def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_changes_is_noticed(tmp_path: Path, cli: Cli) -> None:
+    project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
+    (tmp_path / "configs/quick.yaml").write_text("epochs: 1\nbatch_size: 8\n")
+    said = cli("phase", "run", "baseline", "--template", "quick", "--set", "optimizer.lr=0.02", "--project", tmp_path)
+    assert said.code == 0, said.out + said.err
+    assert "planning runs again first" in said.err
+    (job,) = project.runs_dir.glob("*/job.json")
+    config = json.loads(job.read_bytes())["config"]
+    assert (config["epochs"], config["batch_size"], config["optimizer"]["lr"]) == (1, 8, 0.02)
+    (tmp_path / "configs/quick.yaml").write_text("epochs: 2\nbatch_size: 8\n")
+    assert "configs/quick.yaml (template) changed" in cli("gate", "check", "planning", "--project", tmp_path).out
+    refused = cli("phase", "run", "diagnostics", "--template", "quick", "--project", tmp_path)
+    assert (refused.code, "--template does not belong to diagnostics" in refused.err) == (1, True)
