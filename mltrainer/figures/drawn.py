@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mltrainer.figures.bound import data_digest
 from mltrainer.figures.content import Figure, of_run, schedule
 from mltrainer.figures.tuning import of_search
 from mltrainer.reports.values import at
 from mltrainer.reports.views import figures_of
-from mltrainer.workspace import digest, sha256_bytes
+from mltrainer.workspace import sha256_bytes
 
 Row = dict[str, Any]
-SOURCES = {  # the evidence that a phase's figures are drawn from
-    "planning": ("schedule",),
-    "baseline": ("run",),
-    "optimization": ("metric", "trials", "best", "baseline", "comparison"),
-    "finalization": ("run",),
-}
 BASELINE = "../02_baseline"  # the diagnostics show the baseline's figures where they lie
 
 
@@ -62,11 +57,6 @@ def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baselin
         }
         for figure in figures
     ]
-
-
-def data_digest(phase: str, evidence: Mapping[str, Any]) -> str | None:
-    """Return the digest of the evidence that a phase's figures are drawn from, or None where it draws none."""
-    return digest({key: evidence.get(key) for key in SOURCES[phase]}) if phase in SOURCES else None
 
 
 def drawn_again(record: Mapping[str, Any]) -> list[Figure]:

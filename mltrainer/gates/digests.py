@@ -48,6 +48,17 @@ class FileDigests:
         self._changed = True
         return sha256
 
+    def rendered(self, phase: str, key: str) -> dict[str, str] | None:
+        """Return the digests of a phase's reports, where they were rendered from the same before; None where they were not."""
+        found = self._cache.get(f"rendered {phase}") if self._trust_times else None
+        return dict(found[1]) if isinstance(found, list) and found[0] == key else None
+
+    def keep_rendered(self, phase: str, key: str, digests: dict[str, str]) -> None:
+        """Keep the digests of rendered reports for the next check; a clone without a state folder gets none by being checked."""
+        if self._path.parent.parent.is_dir():
+            self._cache[f"rendered {phase}"] = [key, digests]
+            self._changed = True
+
     def save(self) -> None:
         """Keep what was hashed, where the project can be written."""
         if self._changed:

@@ -11,13 +11,13 @@ from typing import Any
 import mltrainer
 from mltrainer.configs.pages import Item, PhasePage, shipped_page, trained_by
 from mltrainer.errors import GateError, InputError
-from mltrainer.figures.drawn import data_digest
+from mltrainer.figures.bound import data_digest
 from mltrainer.gates.checks import CHECKS, Outcome, run_check
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.own import run_own
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
-from mltrainer.reports.render import render
+from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
 from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
@@ -325,6 +325,10 @@ def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]
         yield from _attested(look)
         return
     yield from _figures(look)
+    key = digest([look.record.sha256, waivers, [item.view() for item in items], made_by(look.page.phase, look.project.root)])
+    known = look.digests.rendered(look.page.phase, key)
+    if known is not None and _is_as_rendered(look, known):
+        return  # Jinja is not even imported
     try:
         expected = artifacts(look.project, look.record.data, waivers, items)
     except InputError as error:
@@ -332,9 +336,24 @@ def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]
         return
     for name, content in sorted(expected.items()):
         yield from _compare(folder / name, content, look)
+    found = digests_of(expected)
+    look.digests.keep_rendered(look.page.phase, key, found)
     gate_file = folder / GATE_FILE
     if gate_file.exists():
-        yield from _compare(gate_file, statement(look.project, look.record, expected), look)
+        yield from _compare(gate_file, statement(look.project, look.record, found), look)
+
+
+def digests_of(rendered: dict[str, bytes]) -> dict[str, str]:
+    """Return the digest of each rendered file."""
+    return {name: sha256_bytes(content) for name, content in rendered.items()}
+
+
+def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
+    """Return whether the files are those that the same record, templates and program gave before; if not, they are rendered."""
+    folder = look.project.phase_dir(look.page.phase)
+    gate_file = folder / GATE_FILE
+    whole = not gate_file.exists() or gate_file.read_bytes() == statement(look.project, look.record, known)
+    return whole and all(look.digests.of(folder / name) == sha256 for name, sha256 in known.items())
 
 
 def _figures(look: _Look) -> Iterator[str]:
@@ -391,14 +410,14 @@ def _attested(look: _Look) -> Iterator[str]:
             yield f"{name} is not what the gate record says; next: {look.rerun}"
 
 
-def statement(project: Project, record: Record, rendered: dict[str, bytes]) -> bytes:
+def statement(project: Project, record: Record, rendered: dict[str, str]) -> bytes:
     """Return the gate record: an in-toto statement that binds a phase's artifacts to what they came from.
 
     It holds digests and no verdict: verdicts are recomputed (in-toto Attestation Framework, Statement v1).
     """
     phase = record.data["phase"]
     folder = project.relative(project.phase_dir(phase))
-    subjects = {f"{folder}/{name}": sha256_bytes(content) for name, content in rendered.items()}
+    subjects = {f"{folder}/{name}": sha256 for name, sha256 in rendered.items()}
     subjects |= {project.relative(figure_path(project, phase, row)): row["sha256"] for row in record.data.get("figures", [])}
     subjects[f"{folder}/record.json"] = record.sha256
     return pretty_json(

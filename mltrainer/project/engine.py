@@ -19,7 +19,7 @@ from mltrainer.errors import InputError, MltrainerError
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawn import draw, drawn_again
 from mltrainer.figures.drawn import rows as figure_rows
-from mltrainer.gates.gate import Gate, artifacts, check_gates, evaluate, gates_before, read_waivers, statement
+from mltrainer.gates.gate import Gate, artifacts, check_gates, digests_of, evaluate, gates_before, read_waivers, statement
 from mltrainer.gates.machine import RUNNING_FILE, advice, derive
 from mltrainer.gates.own import own_files
 from mltrainer.gates.policy import policy_of
@@ -223,7 +223,7 @@ def render_phase(project: Project, phase: str) -> None:
     for name, data in sorted(rendered.items()):
         _write_changed(folder / name, data)
     _remove_left_over(project, folder, {row["file"] for row in record.data["figures"]})
-    write_atomic(folder / GATE_FILE, statement(project, record, rendered))
+    write_atomic(folder / GATE_FILE, statement(project, record, digests_of(rendered)))
 
 
 def _with_figures(record: Record, folder: Path) -> Record:

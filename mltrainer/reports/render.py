@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import mltrainer
+from mltrainer import handbook
 from mltrainer.errors import InputError
-from mltrainer.workspace import PHASES
+from mltrainer.workspace import PHASES, sha256_file
 
 FRAME = "phases/frame.md.j2"
 CARD_FRAME = "phases/card_frame.md.j2"
@@ -26,6 +28,14 @@ def template_paths(phase: str) -> dict[str, str]:
     folder = f"phases/{PHASES.index(phase) + 1:02d}_{phase}"
     card = {CARD: f"{folder}/model_card.md.j2"} if phase == "finalization" else {}
     return {REPORTS[phase]: f"{folder}/report.md.j2", **card}
+
+
+def made_by(phase: str, project: Path | None) -> list[Any]:
+    """Return what a phase's reports are made by beside its record: the version, the templates' digests, this program's files."""
+    templates = [handbook.locate(path, project)[0] for path in (*template_paths(phase).values(), *handbook.FIXED)]
+    program = sorted(Path(__file__).parent.glob("*.py"))
+    files = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in program]
+    return [mltrainer.__version__, [sha256_file(path) for path in templates], files]
 
 
 def render(

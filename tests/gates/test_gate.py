@@ -35,7 +35,7 @@ def stale_reasons(project: Project) -> str:
 
 
 def artifact_files(project: Path) -> list[str]:
-    files = sorted((project / "phases").rglob("*"))
+    files = sorted(path for path in (project / "phases").rglob("*") if path.parent.name != "schema")  # an editor's, no artifact
     return [
         p.relative_to(project).as_posix() for p in files if p.is_file() and p.suffix in (".md", ".svg", ".json", ".yaml", ".txt")
     ]
@@ -287,7 +287,7 @@ def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, c
     (digits.phase_dir("planning") / "waivers.json").write_bytes(pretty_json({"waivers": [waiver]}))
     said = cli("gate", "check", "--project", digits.root)
     assert said.code == 4
-    assert "lacks what a phase records" in said.out
+    assert "lacks what finalization records: inputs" in said.out
     assert "waivers.json is not readable" in said.out
 
 
@@ -452,3 +452,13 @@ def test_the_projects_own_report_is_policy_and_hides_no_failing_gate(digits: Pro
     assert "Ours." in told
     own.write_text(own.read_text().replace("Ours", "Other"))
     assert "page phases/02_baseline/report.md.j2 changed" in stale_reasons(digits)
+
+
+def test_a_second_check_renders_nothing_and_still_names_an_edit(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert holding(digits) == list(PHASES)
+    report = digits.phase_dir("baseline") / "baseline_results.md"
+    monkeypatch.setattr("mltrainer.gates.gate.render", None)
+    assert holding(digits) == list(PHASES)
+    monkeypatch.undo()
+    report.write_text(report.read_text().replace("finished", "perfect", 1))
+    assert "phases/02_baseline/baseline_results.md:" in stale_reasons(digits)
