@@ -58,7 +58,6 @@ class Plan:
 
 def run(ctx: Context) -> Result:
     """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the one that is there."""
-    write_schemas(ctx.project.root)
     plan = plan_config(ctx)
     config, path = plan.config, ctx.folder / CONFIG_FILE
     evidence: dict[str, Any] = {
@@ -78,6 +77,7 @@ def run(ctx: Context) -> Result:
     is_exported = "checkpoints" in ctx.tool.capabilities
     rehearsal = rehearse(ctx, fed(config, probes[0]), probes[0], evidence["environment"]) if is_exported else None
     schedule = _schedule(config, probes[0])
+    write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
     files = probes[0]["code_files"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import Terminated
-from mltrainer.workspace import Project, is_locked, read_json, sha256_file
+from mltrainer.workspace import Project, is_locked, sha256_file
 from tests.cli.conftest import contents, leftovers, start, train_until, wait_for
 from tests.conftest import Cli, succeed
 from tests.projects import TASK, results, write_rings
@@ -99,4 +99,3 @@ def test_what_a_killed_write_left_is_removed_by_the_next_run(tmp_path: Path, cli
     (project.phase_dir("finalization") / "final_model" / ".tmp-def").mkdir(parents=True)
     cli("phase", "run", "planning", "--set", "epochs=none", "--project", project.root)
     assert leftovers(project.root) == []
-    assert read_json(project.state_dir / "schema" / "mltrainer.json")
