@@ -68,7 +68,7 @@ def _validated(content: dict[str, Any], phase: str, sha256: str, name: str) -> R
     from mltrainer.records.envelope import parsed  # here, because many commands read no record and its models take time
 
     typed, holes = parsed(content, phase)
-    return Record(content, sha256, tuple(f"{name} lacks what a phase records: {hole}" for hole in holes), typed)
+    return Record(content, sha256, tuple(f"{name} lacks what {phase} records: {hole}" for hole in holes), typed)
 
 
 def read_records(project: Project) -> dict[str, Record]:

@@ -104,7 +104,7 @@ def test_a_hole_in_a_sealed_record_makes_its_gate_stale_by_name(tmp_path: Path, 
     found = read_record(Project(tmp_path), "planning")
     assert found is not None
     assert found.faults == (
-        "phases/01_planning/record.json lacks what a phase records: evidence.probe.runs.1.draws: Field required",
+        "phases/01_planning/record.json lacks what planning records: evidence.probe.runs.1.draws: Field required",
     )
 
 
