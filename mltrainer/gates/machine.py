@@ -132,11 +132,11 @@ def _has_finding(gate: Gate) -> bool:
 
 def _no_criterion(states: Sequence[PhaseState]) -> str | None:
     """Return what to decide where nothing says when a model is good enough, which an unasked search cannot tell either."""
-    before = states[PHASES.index("diagnostics")].gate.record
-    if before is None or before.evidence.get("acceptance"):
+    baseline, diagnosis = (states[PHASES.index(name)].gate.record for name in ("baseline", "diagnostics"))
+    if baseline is None or diagnosis is None or diagnosis.evidence.get("acceptance"):
         return None
-    metric = before.evidence["run"]["metric"]
-    reached = before.evidence["metrics"].get(metric["name"])
+    metric = baseline.evidence["run"]["metric"]
+    reached = baseline.evidence["run"]["metrics"].get(metric["name"])
     criterion = f'{metric["name"]}: "{">=" if metric["mode"] == "max" else "<="} ..."'
     return (
         f"no acceptance criterion is set (the baseline reached {metric['name']} {_short(reached)} on validation): name one in "

@@ -21,7 +21,7 @@ from mltrainer.configs.loading import apply, flatten, read_text, validate, valid
 from mltrainer.configs.project import TrainingConfig, config_digest, load_project
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
-from mltrainer.configs.templates import BASELINE, start_template
+from mltrainer.configs.templates import BASELINE, production_template, start_template
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
@@ -58,6 +58,7 @@ class Plan:
 
 def run(ctx: Context) -> Result:
     """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the one that is there."""
+    production_template(ctx.project.root)  # a fault in it is told before anything is probed
     plan = plan_config(ctx)
     config, path = plan.config, ctx.folder / CONFIG_FILE
     evidence: dict[str, Any] = {

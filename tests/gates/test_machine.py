@@ -44,7 +44,7 @@ def states(*known: PhaseState) -> list[PhaseState]:
 
 
 def diagnosed(acceptance: list[dict[str, Any]]) -> PhaseState:
-    return passed("diagnostics", acceptance=acceptance, run=RUN, metrics=RUN["metrics"])
+    return passed("diagnostics", acceptance=acceptance)
 
 
 def final(way_back: dict[str, Any], accuracy: float, test: dict[str, Any]) -> PhaseState:
@@ -62,20 +62,20 @@ def final(way_back: dict[str, Any], accuracy: float, test: dict[str, Any]) -> Ph
 
 SEALED = {"samples": 0, "metrics": {}, "sealed": "accuracy on validation is 0.5"}
 TUNED = {"set": {}, "trials": 20}
-BEFORE_FINAL = [passed("planning"), passed("baseline"), diagnosed(ACCEPTED), passed("optimization")]
+BEFORE_FINAL = [passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEPTED), passed("optimization")]
 
 
 def test_each_phase_follows_the_one_before() -> None:
     assert [advice(states(*map(passed, PHASES[:n]))) is None for n in (5,)] == [True]
     for number in (0, 1, 2, 4):
-        known = [diagnosed(ACCEPTED) if phase == "diagnostics" else passed(phase) for phase in PHASES[:number]]
+        known = [diagnosed(ACCEPTED) if phase == "diagnostics" else passed(phase, run=RUN) for phase in PHASES[:number]]
         found = advice(states(*known))
         assert found is not None
         assert (found.command, found.asks) == (f"mltrainer phase run {PHASES[number]}", False)
 
 
 def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
-    found = advice(states(passed("planning"), passed("baseline"), diagnosed([])))
+    found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed([])))
     assert found is not None
     assert (found.phase, found.command, found.asks) == ("optimization", None, True)
     assert 'acceptance: {accuracy: ">= ..."}' in found.why
@@ -84,7 +84,7 @@ def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
 
 
 def test_with_a_criterion_nobody_is_asked() -> None:
-    found = advice(states(passed("planning"), passed("baseline"), diagnosed(ACCEPTED)))
+    found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEPTED)))
     assert found is not None
     assert not found.asks
 

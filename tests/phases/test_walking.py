@@ -1,0 +1,106 @@
+"""Walking small projects to their ends: what stops a walk is told with a way on, and following it goes on."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltrainer.workspace import Project, read_json
+from tests.conftest import Cli
+from tests.projects import TASK, write_rings
+
+pytestmark = pytest.mark.usefixtures("tools_here")
+QUICK = {"task": {"use": "my_task:Rings", "options": {"n": 160}}, "acceptance": {"accuracy": ">= 0.75"}}
+# A final training that loses what the baseline had.
+WORSE = {
+    "epochs": 1,
+    "optimizer": {"name": "adamw", "lr": 1e-9},
+    "early_stopping": None,
+    "export": {"formats": ["safetensors"], "samples": 8, "tolerance": None},
+}
+CHANGES = ("epochs=12", "batch_size=8", "optimizer.lr=0.02", "early_stopping=null")
+
+
+def quick(folder: Path, source: str = TASK, **changes: Any) -> Project:
+    return write_rings(folder, source, **{**QUICK, **changes})
+
+
+def plan(cli: Cli, project: Project) -> None:
+    settings = (part for change in CHANGES for part in ("--set", change))
+    said = cli("phase", "run", "planning", *settings, "--project", project.root)
+    assert said.code == 0, said.out + said.err
+
+
+def evidence(project: Project, phase: str) -> dict[str, Any]:
+    return dict(read_json(project.phase_dir(phase) / "record.json")["evidence"])
+
+
+def typed(text: str) -> list[str]:
+    """Return the arguments of the command that a text advises next."""
+    line = next(line for line in text.splitlines() if line.startswith("next: mltrainer "))
+    return shlex.split(line.removeprefix("next: mltrainer ").partition("; or ")[0])
+
+
+def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_and_the_advice_mends_it(
+    tmp_path: Path, cli: Cli
+) -> None:
+    project = quick(tmp_path)
+    (tmp_path / "configs/production_template.yaml").write_text(yaml.safe_dump(WORSE))
+    plan(cli, project)
+    said = cli("run", "--project", tmp_path)
+    assert said.code == 4, said.out + said.err
+    assert "acceptance_met fails" in said.out
+    sealed = evidence(project, "finalization")["test"]
+    assert (sealed["samples"], sealed["openings"]) == (0, [])
+    assert "accuracy on validation is" in sealed["sealed"]
+    assert "still sealed" in (project.phase_dir("finalization") / "final_report.md").read_text()
+    advised = typed(cli("status", "--project", tmp_path).out)
+    assert advised[:3] == ["phase", "run", "finalization"]
+    done = cli(*advised, "--project", tmp_path)
+    assert done.code == 0, done.out + done.err
+    opened = evidence(project, "finalization")
+    assert [row["run"] for row in opened["test"]["openings"]] == [opened["run"]["id"]]
+    assert opened["acceptance"][0]["split"] == "test"
+    assert opened["acceptance"][0]["value"] == opened["test"]["metrics"]["accuracy"]
+    assert opened["run"]["id"] == evidence(project, "baseline")["run"]["id"]
+
+
+def test_without_a_criterion_run_asks_in_place_of_searching(tmp_path: Path, cli: Cli) -> None:
+    project = quick(tmp_path, acceptance={})
+    plan(cli, project)
+    said = cli("run", "--project", tmp_path)
+    assert said.code == 4
+    assert "stopped, because a person must decide" in said.out
+    assert 'acceptance: {accuracy: ">= ..."}' in said.out
+    assert "mltrainer phase run optimization" in said.out
+    assert not (project.state_dir / "studies").exists()
+    values = yaml.safe_load(project.file.read_text())
+    project.file.write_text(yaml.safe_dump({**values, "acceptance": {"accuracy": ">= 0.1"}}))
+    said = cli("run", "--project", tmp_path)
+    assert said.code == 0, said.out + said.err
+
+
+NAN = TASK.replace(
+    "        return nn.functional.cross_entropy(outputs, targets)", "        return (outputs * 1e30).pow(9).mean()"
+)
+
+
+def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_change(tmp_path: Path, cli: Cli) -> None:
+    project = quick(tmp_path, NAN, acceptance={})
+    assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path).code == 0
+    said = cli("run", "--project", tmp_path)
+    assert said.code == 4
+    assert "mltrainer guide diagnostics/nan_loss" in str(cli("gate", "check", "baseline", "--json", "--project", tmp_path).json)
+    advised = typed(cli("status", "--project", tmp_path).out)
+    assert advised[:4] == ["phase", "run", "planning", "--set"]
+    assert advised[4].startswith("optimizer.lr=")
+    report = (project.phase_dir("baseline") / "baseline_results.md").read_text()
+    assert "nan_loss" in report
+    assert "A tenth of the learning rate" in report
+    again = cli("run", "--project", tmp_path)
+    assert again.code == 4
+    assert "stopped, because a person must decide" in again.out
