@@ -68,24 +68,9 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return table(("", ""), pairs)
 
 
-def details(summary: str, body: str) -> str:
-    """Return a part that is folded until it is asked for; the summary is Markdown-free text."""
-    return f"<details>\n<summary>{text(summary)}</summary>\n\n{body}\n\n</details>"
-
-
-def alert(kind: str, body: str) -> str:
-    """Return a loud banner; `kind` is CAUTION, WARNING, IMPORTANT or NOTE."""
-    return "\n".join([f"> [!{kind}]", *(f"> {line}".rstrip() for line in body.split("\n"))])
-
-
 def bullets(items: Iterable[str]) -> str:
     """Return a list of Markdown lines."""
     return "\n".join(f"- {item}" for item in items)
-
-
-def image(alt: str, file: str) -> str:
-    """Return a figure that lies beside the document."""
-    return f"![{text(alt)}]({file})"
 
 
 def setting(value: Any) -> str:

@@ -79,7 +79,3 @@ def test_a_setting_is_shown_whole_and_its_inner_lists_can_be_told_apart() -> Non
 def test_an_embedded_document_cannot_leave_its_place() -> None:
     found = md.embedded("# A\n```\n# code\n", 3)
     assert found.split("\n") == ["#### A", "```", "# code", "```"]
-
-
-def test_an_alert_covers_every_line() -> None:
-    assert all(line.startswith(">") for line in md.alert("WARNING", "a\n\nb").split("\n"))
