@@ -117,7 +117,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         "gpu_utilization": [put("run.gpu", {"name": "x", "utilization_p95": 10, "samples": 5}), put("run.device", "cuda")],
     },
     "diagnostics": {
-        "curves_analysed": [put("run.history", []), put("assessment.curves", "")],
+        "curves_analysed": [put("evaluations", 0), put("assessment.curves", "")],
         "fit_assessed": [put("assessment.fit", "unknown")],
         "gradients_checked": [put("assessment.gradients", "unknown")],
         "triggers_evaluated": [put("diagnostics.0.reason", ""), put("diagnostics", [])],
