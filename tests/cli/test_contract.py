@@ -360,7 +360,7 @@ MISTAKES = [
         "init",
         "init --target t other",
     ),
-    *("phase run planning --set nonsense", "phase run planning --set nonsense=1", "phase run baseline --set epochs=1"),
+    *("phase run planning --set nonsense", "phase run planning --set nonsense=1", "phase run diagnostics --set epochs=1"),
     *("init --data nonsense.csv --target t other", "status --project nonsense"),
 ]
 

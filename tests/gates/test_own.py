@@ -21,11 +21,12 @@ from tests.conftest import Cli
 RECORD: dict[str, Any] = {"phase": "baseline", "evidence": {"run": {"metrics": {"accuracy": 0.9}, "history": [1, 2]}}}
 CODE = """
 def good_enough(evidence, settings):
-    value = evidence["run"]["metrics"]["accuracy"]
+    run = evidence.get("run", evidence)
+    value = run["metrics"]["accuracy"]
     print("looking at", value)
     if value < settings["at_least"]:
         return {"verdict": "fail", "evidence": {"accuracy": value}, "mend": "bring more data"}
-    return {"verdict": "pass", "evidence": {"accuracy": value, "points": evidence["run"]["history"]}}
+    return {"verdict": "pass", "evidence": {"accuracy": value, "points": run.get("history")}}
 """
 RINGS = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
 OWN = """items:

@@ -310,7 +310,7 @@ def test_every_number_of_the_tools_page_is_read() -> None:
     folder = Path(exploring.__file__).parents[1]
     paths = [Path(exploring.__file__), *(folder / "tools/explorer").glob("*.py")]
     source = "".join(path.read_text() for path in paths)
-    assert set(re.findall(r'settings(?:"\])?\["(\w+)"\]', source)) == set(tool_page("training_explorer", None).settings)
+    assert set(re.findall(r'settings(?:"\])?(?:\[|\.get\()"(\w+)"', source)) == set(tool_page("training_explorer", None).settings)
 
 
 def test_the_commands_own_process_does_not_import_torch() -> None:

@@ -88,7 +88,7 @@ def test_changes_reach_a_phase_as_typed_ones(kept: Path, monkeypatch: pytest.Mon
     asked: list[Any] = []
     monkeypatch.setattr(engine, "run_phase", lambda *given: asked.append(given[1:]))
     mltrainer.Project(kept).phase("planning", set={"optimizer.lr": 1e-7, "model.hidden": [8, 8], "clip": None})
-    assert asked == [("planning", ("optimizer.lr=1e-07", "model.hidden=[8, 8]", "clip=null"))]
+    assert asked == [("planning", ("optimizer.lr=1e-07", "model.hidden=[8, 8]", "clip=null"), None)]
 
 
 @pytest.mark.parametrize(
