@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test docs release-policy schemas clean
+.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -67,6 +67,9 @@ bench-peers: $(PEERS)/.installed  ## the training loop beside those of other tra
 
 scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md and README.md
 	$(PEERS)/bin/python -m tests.benchmarks.scorecard --jobs $(JOBS)
+
+mutations: $(STAMP)  ## planted faults, which the tests must notice
+	PYTHONPATH=. $(BIN)/python -m tests.mutations
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party
 # packages of .venv (a path line in a .pth file: the editable install there is not followed). The tests are copied

@@ -86,9 +86,9 @@ FAULTS = (
     Fault(
         "trainer",
         "every step has the same draws",
-        "mltrainer/trainer/stepping.py",
-        'seeds.key(self.config.seed, "step", number)',
-        'seeds.key(self.config.seed, "step", 1)',
+        "mltrainer/trainer/shards.py",
+        'else seeds.key(seed, "step", step)',
+        'else seeds.key(seed, "step", 1)',
         "tests/trainer",
     ),
     Fault(
