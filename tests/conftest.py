@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from mltrainer.runs.launcher import program_of
 from mltrainer.workspace import Project, locked, write_json
 from tests.forking import FORKING
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has one core; threads that wait for another spin
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what a test starts is to be interrupted
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
