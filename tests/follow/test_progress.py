@@ -160,9 +160,9 @@ import sys, time
 from mltrainer.cli.main import main
 from mltrainer.project import engine
 
-def walk(project, until, tell):
+def walk(tools, until):
     for event in {EVENTS[:4]!r}:
-        tell(event)
+        tools.tell(event)
     while True:  # in short naps: a signal that comes just before a long one would wait for its end
         time.sleep(0.05)
 

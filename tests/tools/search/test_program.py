@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
+from mltrainer.tools.mark import marked
 from mltrainer.tools.search.program import best_trial, draw, outcome, reseeded, trial_config, trial_values
 from mltrainer.workspace import read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
@@ -184,9 +186,11 @@ def study(space: dict[str, Any], count: int, **changes: Any) -> dict[str, Any]:
 
 def start(root: Path, job: dict[str, Any]) -> subprocess.Popen[bytes]:
     path = root / job["folder"] / "job.json"
+    job, mark = marked(job)
     write_json(path, job)
     command = [sys.executable, "-P", "-m", "mltrainer.tools.search", str(path)]
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    environment = {**os.environ, **mark}
+    return subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def run(root: Path, job: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
