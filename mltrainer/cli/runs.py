@@ -9,11 +9,11 @@ import typer
 from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group, open_project
 from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
+from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
-from mltrainer.reproducibility.grades import LOSS_BOUND
 from mltrainer.runs.find import describe_run, find_run, list_runs
 
 app = group()
@@ -104,16 +104,18 @@ def reproduce(
         with Progress() as progress:
             return reproduce_elsewhere(project, find_run(project, run), progress, steps, as_json=as_json)
     found = Project(folder).reproduce(run, steps=steps)
-    emit(found) if as_json else print(printable(_verdict(found)))
+    emit(found) if as_json else print(
+        printable(_verdict(found, verification_page(open_project(folder).root).settings.loss_bound))
+    )
     return 0 if holds(found) else 5
 
 
-def _verdict(found: dict[str, Any]) -> str:
+def _verdict(found: dict[str, Any], loss_bound: float) -> str:
     if found["identical"]:
         lines = [f"run {found['run']}: bitwise identical in {found['steps_compared']} steps"]
     else:
         lines = [f"run {found['run']} is {found['grade']}"]
-        lines += _numbers(found)
+        lines += _numbers(found, loss_bound)
     if (step := found["first_divergence"]) is not None:
         where = f", tensor {step['tensor']}" if step["tensor"] else ""
         expected, found_bits = (_bits(step["what"], step[key]) for key in ("expected", "found"))
@@ -125,13 +127,13 @@ def _verdict(found: dict[str, Any]) -> str:
     return "\n".join([*lines, *([f"  it could not be trained: {found['error']}"] if found["error"] else [])])
 
 
-def _numbers(found: dict[str, Any]) -> list[str]:
+def _numbers(found: dict[str, Any], loss_bound: float) -> list[str]:
     """Say how far the numbers differ, where a run was trained to its end although its bits differ."""
     if found["loss_difference"] is None:
         return []
     loss, metric = number(found["loss_difference"]), number(found["metric_difference"])
     told = f"losses differ by at most {loss} of their size, the metric by {metric}"
-    return [f"  {told}; numerically equal means at most {LOSS_BOUND:g}", f"  reachable on this machine: {found['reachable']}"]
+    return [f"  {told}; numerically equal means at most {loss_bound:g}", f"  reachable on this machine: {found['reachable']}"]
 
 
 def _bits(what: str, text: str) -> str:

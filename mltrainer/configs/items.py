@@ -1,4 +1,4 @@
-"""The settings of the gates' items: what each may be; only one that came later has a default, what pages meant before."""
+"""The settings of phases and of gates' items: what each may be; only one that came later has a default, as pages meant before."""
 
 from __future__ import annotations
 
@@ -102,6 +102,60 @@ SETTINGS: dict[str, type[ItemSettings]] = {
     "acceptance_met": AcceptanceSettings,
     "source_committed": CommitSettings,
 }
+
+
+class DataLimits(Strict):
+    """By what planning judges the data; the defaults are those of version 0.1, whose pages did not declare them."""
+
+    class_imbalance: float = Field(
+        10, ge=1, description="more times as many training samples of one class as of another are told"
+    )
+    leak_rows: float = Field(0.05, gt=0, le=1, description="this share of validation rows that training has too is leakage")
+    chance_values: float = Field(
+        10,
+        ge=1,
+        description="repeats may be chance where a table's columns can take fewer values than this times its training rows",
+    )
+    chance_distinct: float = Field(
+        0.5, ge=0, le=1, description="repeats may be chance where a smaller share of a task's training samples is distinct"
+    )
+    leak_score: float = Field(0.995, gt=0, le=1, description="a column that tells the target this well by itself is told")
+    few_values: int = Field(50, ge=2, description="a column of at most so many distinct values is looked at value by value")
+    rows_per_value: float = Field(5, ge=1, description="and only where each value has so many rows on average")
+    large_input: float = Field(100, gt=0, description="inputs of a larger magnitude are told")
+
+
+class PlanningSettings(DataLimits):
+    """Planning's own."""
+
+    probe_steps: int = Field(ge=1, description="steps that each probe trains")
+    loader_seconds: float = Field(gt=0, description="how long each number of loader processes is measured")
+    loader_wait: float = Field(gt=0, lt=1, description="the share of the time that steps may wait for data")
+    loader_least_s: float = Field(ge=0, description="where reading all samples takes less, no processes are started")
+
+
+class FinalizationSettings(Strict):
+    """Finalization's own; the pages of version 0.1 had none."""
+
+    interval_level: float = Field(0.95, gt=0, lt=1, description="the level of a metric's interval")
+    interval_resamples: int = Field(1000, ge=100, description="resamples of the split; percentiles of fewer say little")
+    interval_seconds: float = Field(30, gt=0, description="where all resamples would take longer, there is no interval")
+
+
+PHASE_SETTINGS: dict[str, type[Strict]] = {"planning": PlanningSettings, "finalization": FinalizationSettings}
+
+
+class GradeSettings(Strict):
+    """By what a reproduction with other bits is graded; the defaults are those of version 0.1, whose page declared none."""
+
+    loss_bound: float = Field(1e-3, gt=0, lt=1, description="the largest difference of a step's loss, relative to its size")
+    min_seeds: int = Field(3, ge=2, description="the fewest other seeds that give a spread")
+    spread: float = Field(2.0, gt=0, description="standard deviations of the metric over these seeds")
+
+
+def phase_settings_model(phase: str) -> type[Strict]:
+    """Return the model of the settings that a phase itself reads."""
+    return PHASE_SETTINGS.get(phase, ItemSettings)
 
 
 def settings_model(item: str) -> type[ItemSettings]:

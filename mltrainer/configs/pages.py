@@ -6,11 +6,11 @@ import functools
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from mltrainer import handbook
 from mltrainer.configs import yaml
-from mltrainer.configs.items import settings_model
+from mltrainer.configs.items import GradeSettings, phase_settings_model, settings_model
 from mltrainer.configs.loading import Strict, flatten, validate, validate_values
 from mltrainer.errors import InputError
 from mltrainer.workspace import PhaseName, digest, phase_folder, sha256_file
@@ -95,6 +95,13 @@ class ToolPage(Strict):
     inputs: list[str]
     outputs: list[str]
     settings: dict[str, Number] = Field(default_factory=dict, description="the numbers that the tool decides by")
+
+
+class VerificationPage(Strict):
+    """Front matter of `reproducibility/verification.md`."""
+
+    title: str
+    settings: GradeSettings = Field(default_factory=GradeSettings, description="by what a reproduction is graded")
 
 
 class GuidePage(Strict):
@@ -201,10 +208,32 @@ def phase_page(phase: str, project: Path | None) -> PhasePage:
     """
     page = read_phase_page(phase, project)
     require_items(page, shipped_page(phase))
+    _require_settings(page, project)
     for item in page.items:
         if item.check is None:
             validate_values(settings_model(item.id), item.settings, f"{page_path(phase)}, settings of {item.id}")
     return page
+
+
+def _require_settings(page: PhasePage, project: Path | None) -> None:
+    """Refuse a setting of a phase that is missing, unknown or out of its bounds, by file, line and key."""
+    document = declared(page_path(page.phase), project)
+    validate(_declaring(page.phase), yaml.Document({"settings": page.settings}, document.lines, document.name))
+
+
+@functools.cache
+def _declaring(phase: str) -> type[BaseModel]:
+    """Return the model of what a phase's page declares of its settings."""
+    return create_model("Declaring", settings=(phase_settings_model(phase), ...))
+
+
+def verification_page(project: Path | None) -> VerificationPage:
+    """Return by what a reproduction is graded: the handbook's page, or the project's own.
+
+    Raises:
+        InputError: The project's page has a setting that is unknown or out of its bounds.
+    """
+    return _read(VerificationPage, "reproducibility/verification.md", project)
 
 
 def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:
@@ -269,4 +298,6 @@ def _numbers(page: PhasePage) -> dict[str, Any]:
     own = {item.id: {"check": item.check} for item in page.items if item.check}
     tool = {"tool": page.tool}
     items = {item.id: {"waivable": item.waivable, **item.settings, **own.get(item.id, {})} for item in page.items}
-    return flatten({**tool, "settings": page.settings, **items})
+    fields = phase_settings_model(page.phase).model_fields
+    unsaid = {name: field.default for name, field in fields.items() if not field.is_required()}
+    return flatten({**tool, "settings": {**unsaid, **page.settings}, **items})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
@@ -200,12 +201,12 @@ def _export(
     openings = _openings(ctx)
     if openings:
         write_json(ctx.folder / OPENINGS_FILE, {"openings": openings})
-    names = {"level": "interval_level", "resamples": "interval_resamples", "seconds": "interval_seconds"}
-    asked = {name: ctx.page.settings[setting] for name, setting in names.items()}
+    asked = FinalizationSettings.model_validate(ctx.page.settings)
+    limits = {"level": asked.interval_level, "resamples": asked.interval_resamples, "seconds": asked.interval_seconds}
     test = {
         "ledger": ctx.project.relative(ctx.folder / OPENINGS_FILE),
         "openings": openings,
-        "interval": {**asked, "loss": "loss" in config.acceptance},
+        "interval": {**limits, "loss": "loss" in config.acceptance},
     }
     opens = sealed is None and _test_samples(ctx) > 0
     return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, test if opens else None)

@@ -11,6 +11,7 @@ import shutil
 from typing import Any
 
 from mltrainer.checkpointing.manifest import folders
+from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility import fingerprint
@@ -25,14 +26,14 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     hash differently, another number of processes loads the samples, and new memory holds NaN. The first one also measures how
     many of these processes are needed, where the config leaves that open.
     """
-    steps = int(ctx.page.settings["probe_steps"])
-    tool = ctx.tool
+    settings = _settings(ctx)
+    steps, tool = settings.probe_steps, ctx.tool
     halfway = "; the second time stopped half-way and gone on with" if "resume" in tool.capabilities else ""
     ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
     whole = _job(ctx, config, "first", steps)
     if config.loader.workers == "auto":
-        limits = {"seconds": "loader_seconds", "largest_wait": "loader_wait", "least_s": "loader_least_s"}
-        whole["measure_loader"] = {name: float(ctx.page.settings[setting]) for name, setting in limits.items()}
+        limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
+        whole["measure_loader"] = limits
     first = tool.run(whole)
     as_fed = fed(config, first)
     halves = {**_job(ctx, as_fed, "second", steps), "resumable": True, "fill_memory": True}
@@ -78,7 +79,7 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, An
             continue
         ctx.note(f"probing once more without {key}, to measure what it brings")
         other = fed(config.model_copy(update={key: plain}), {})
-        without = _cost(tool.run(_job(ctx, other, f"without-{key}", int(ctx.page.settings["probe_steps"]))))
+        without = _cost(tool.run(_job(ctx, other, f"without-{key}", _settings(ctx).probe_steps)))
         rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
     return rows
 
@@ -104,7 +105,12 @@ def _job(ctx: Context, config: TrainingConfig, name: str, steps: int) -> dict[st
         "code_files": None,
         "max_steps": steps,
         "threads": config.threads,
+        "data_limits": _settings(ctx).model_dump(include=set(DataLimits.model_fields)),
     }
+
+
+def _settings(ctx: Context) -> PlanningSettings:
+    return PlanningSettings.model_validate(ctx.page.settings)
 
 
 def _middle(steps: int) -> int:
@@ -140,7 +146,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) 
     identical = difference is None and chains[0] == chains[1] and probes[0]["data_sha256"] == probes[1]["data_sha256"]
     return {
         "steps": probes[0]["steps"],
-        "resumed_at": min(_middle(int(ctx.page.settings["probe_steps"])), probes[0]["steps"]) if is_resumed else 0,
+        "resumed_at": min(_middle(_settings(ctx).probe_steps), probes[0]["steps"]) if is_resumed else 0,
         "runs": runs,
         "identical": identical,
         "first_difference": difference,
@@ -150,7 +156,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) 
 
 def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None) -> dict[str, Any]:
     """Return why the probes differ; what no pair of processes shows is what only the second probe did: go on half-way."""
-    steps = int(ctx.page.settings["probe_steps"])
+    steps = _settings(ctx).probe_steps
     workers = Change("workers", job={"config": _other_workers(config)})
     changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
     traced = "trace" in ctx.tool.capabilities

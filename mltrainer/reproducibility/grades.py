@@ -10,14 +10,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mltrainer.configs.items import GradeSettings
 from mltrainer.reproducibility import fingerprint
 
 BITWISE, NUMERICAL, STATISTICAL, NOT = "bitwise", "numerically equal", "statistically equal", "not reproduced"
-# Chosen by us. Measured on the digits example, 380 steps: 8e-7 between 1 and 2 threads, 3e-6 between AVX-512 and the
-# portable kernels; another seed differs by more than 1 within the first steps.
-LOSS_BOUND = 1e-3
-MIN_SEEDS = 3  # a spread of fewer values says nothing
-SPREAD = 2.0  # standard deviations, about 95 % of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -35,13 +31,18 @@ class Numbers:
     seeds: Sequence[float] = ()
 
 
-def grade(numbers: Numbers) -> str:
-    """Return the grade of a run whose bits differ and which was trained to its end; NaN reaches none."""
-    if numbers.loss_difference <= LOSS_BOUND:
+def grade(numbers: Numbers, limits: GradeSettings) -> str:
+    """Return the grade of a run whose bits differ and which was trained to its end; NaN reaches none.
+
+    Args:
+        numbers: How far it differs.
+        limits: By what it is graded, as the handbook's page on verification says.
+    """
+    if numbers.loss_difference <= limits.loss_bound:
         return NUMERICAL
-    if len(numbers.seeds) >= MIN_SEEDS and numbers.metric_difference <= SPREAD * statistics.stdev(numbers.seeds):
-        return STATISTICAL
-    return NOT
+    if len(numbers.seeds) < limits.min_seeds:
+        return NOT
+    return STATISTICAL if numbers.metric_difference <= limits.spread * statistics.stdev(numbers.seeds) else NOT
 
 
 def largest_loss_difference(expected: list[str], found: list[str]) -> float:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.items import GradeSettings
+from mltrainer.configs.pages import verification_page
 from mltrainer.configs.project import TrainingConfig, is_named_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import fingerprint, grades
@@ -144,6 +146,7 @@ def reproduce(
     """
     project = tools.project
     result, job = original_run(project, run)
+    limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / run
     with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -161,7 +164,7 @@ def reproduce(
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or found["numerics_class"] != result["numerics_class"] else grades.BITWISE
-    return Reproduction({**reproduction_row(result, found, numbers), "reachable": reachable}, found)
+    return Reproduction({**reproduction_row(result, found, numbers, limits), "reachable": reachable}, found)
 
 
 def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: Sequence[float]) -> grades.Numbers:
@@ -170,13 +173,16 @@ def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: 
     return grades.Numbers(loss, abs(left - right), seeds)
 
 
-def reproduction_row(result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers) -> dict[str, Any]:
+def reproduction_row(
+    result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers, limits: GradeSettings
+) -> dict[str, Any]:
     """Return what a reproduction showed: the same bits in every step that was compared and the same metrics, or not.
 
     Args:
         result: The original's result.
         again: The reproduction's, which may have ended early: on purpose, or at the first difference.
         numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
+        limits: By what they are graded.
     """
     divergence = again["first_divergence"]
     in_part = again["stop_reason"] == "max_steps"
@@ -186,7 +192,7 @@ def reproduction_row(result: dict[str, Any], again: dict[str, Any], numbers: gra
     return {
         "run": result["id"],
         "identical": identical,
-        "grade": grades.BITWISE if identical else grades.grade(numbers) if went_on else grades.NOT,
+        "grade": grades.BITWISE if identical else grades.grade(numbers, limits) if went_on else grades.NOT,
         "loss_difference": numbers.loss_difference if went_on else None,
         "metric_difference": numbers.metric_difference if went_on else None,
         "steps_compared": again["steps"] if divergence is None else min(again["steps"], divergence["step"]),

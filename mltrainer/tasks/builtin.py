@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import metrics, tables, validation
@@ -50,10 +51,10 @@ class BuiltinTask(Task):
         """Return `columns`, `target` and `shape` of the facts, from the training and validation rows."""
 
     @abstractmethod
-    def findings(self, ids: Ids) -> list[Finding]:
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return what there is to say about the training and validation rows."""
 
-    def repeats_likely(self, ids: Ids) -> bool:
+    def repeats_likely(self, ids: Ids, limits: DataLimits) -> bool:
         """Return whether equal rows are to be expected by chance."""
         return False
 
@@ -74,8 +75,8 @@ class _Classification(BuiltinTask):
         """Return the confusion matrix."""
         return metrics.classification_evaluation(outputs, targets, self.classes)
 
-    def _class_findings(self, ids: Ids) -> list[Finding]:
-        return validation.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]])
+    def _class_findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+        return validation.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)
 
 
 class ImageClassification(_Classification):
@@ -129,11 +130,11 @@ class ImageClassification(_Classification):
         """Return the images' shape."""
         return {"columns": None, "target": None, "shape": list(self._x.shape[1:])}
 
-    def findings(self, ids: Ids) -> list[Finding]:
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return imbalance, large inputs, and conversions."""
         notes = [validation.finding("info", note) for note in self._notes]
         largest = float(np.abs(self._x[ids["train"]]).max())
-        return [*self._class_findings(ids), *validation.scale_finding(largest), *notes]
+        return [*self._class_findings(ids, limits), *validation.scale_finding(largest, limits), *notes]
 
 
 class _Tabular(BuiltinTask):
@@ -166,11 +167,11 @@ class _Tabular(BuiltinTask):
         encoder = TabularEncoder(self._statistics)
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
 
-    def repeats_likely(self, ids: Ids) -> bool:
-        """Return whether the columns can take fewer values together than ten times the training rows."""
+    def repeats_likely(self, ids: Ids, limits: DataLimits) -> bool:
+        """Return whether the columns can take fewer values together than a number of times the training rows."""
         train = ids["train"]
         distinct = [max(1, c.distinct(train) + int(c.missing[train].any())) for c in self._schema.features]
-        return float(np.log(distinct).sum()) < float(np.log(10 * len(train)))
+        return float(np.log(distinct).sum()) < float(np.log(limits.chance_values * len(train)))
 
     def inference(self) -> dict[str, Any]:
         """Return the columns in the matrix's order, their categories, and what the output means."""
@@ -198,18 +199,19 @@ class _Tabular(BuiltinTask):
         ]
         return {"columns": columns, "target": None, "shape": [len(columns)]}
 
-    def findings(self, ids: Ids) -> list[Finding]:
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return constant and leaking columns, large inputs, and conversions."""
         train, columns = ids["train"], self._schema.features
         found = validation.constant_findings(
             [c.name for c in columns], [c.distinct(train) + int(c.missing[train].any()) for c in columns]
         )
-        found += [leak for column in columns if (leak := self._leak(column, train)) is not None]
+        found += [leak for column in columns if (leak := self._leak(column, train, limits)) is not None]
         if self._raw_scale:
-            found += validation.scale_finding(float(np.nanmax(np.abs(tables.encode(self._schema, self._vocabulary, train)))))
+            largest = float(np.nanmax(np.abs(tables.encode(self._schema, self._vocabulary, train))))
+            found += validation.scale_finding(largest, limits)
         return found + [validation.finding("info", note) for note in self._notes]
 
-    def _leak(self, column: tables.Column, train: np.ndarray) -> Finding | None:
+    def _leak(self, column: tables.Column, train: np.ndarray, limits: DataLimits) -> Finding | None:
         """Return what it means if one column tells the target."""
         target, values = self._schema.target, column.values[train]
         if column.kind == target.kind and np.array_equal(values, target.values[train]):
@@ -220,7 +222,7 @@ class _Tabular(BuiltinTask):
             codes = {text: float(code) for code, text in enumerate(self._vocabulary[column.name])}
             values = np.array([codes.get(text, np.nan) for text in values])
         wanted = target.values[train] if self.labels is None else self.labels[train]
-        return validation.leak_finding(column.name, values, wanted, len(self.classes or []))
+        return validation.leak_finding(column.name, values, wanted, len(self.classes or []), limits)
 
 
 def _refuse_empty_in_training(columns: list[tables.Column], train: np.ndarray) -> None:
@@ -250,9 +252,9 @@ class TabularClassification(_Tabular, _Classification):
         """Return the config's model behind the encoder."""
         return self._build(None)
 
-    def findings(self, ids: Ids) -> list[Finding]:
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return imbalance and missing classes, and what there is to say about the columns."""
-        return [*self._class_findings(ids), *super().findings(ids)]
+        return [*self._class_findings(ids, limits), *super().findings(ids, limits)]
 
 
 class TabularRegression(_Tabular):

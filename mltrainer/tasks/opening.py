@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import seeds, tensorflow
@@ -74,8 +75,12 @@ class OpenTask:
         for samples in self._taken.values():
             samples.loaders.clear()
 
-    def facts(self) -> dict[str, Any]:
-        """Return what records hold of the data; of the test split only its size and digests of its rows were looked at."""
+    def facts(self, limits: DataLimits) -> dict[str, Any]:
+        """Return what records hold of the data; of the test split only its size and digests of its rows were looked at.
+
+        Args:
+            limits: By what the findings are judged.
+        """
         repeats = self._holdings.repeats()
         ids = self._holdings.ids
         return {
@@ -88,7 +93,7 @@ class OpenTask:
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),
             **self._holdings.describe(),
-            "findings": [*self._holdings.findings(), *self._repeat_findings(repeats)],
+            "findings": [*self._holdings.findings(limits), *self._repeat_findings(repeats, limits)],
             "duplicates_across_splits": sum(repeats.values()),
         }
 
@@ -101,9 +106,10 @@ class OpenTask:
         }
         return {"classes": names, "class_counts": {name: dict(zip(names, row, strict=True)) for name, row in counts.items()}}
 
-    def _repeat_findings(self, repeats: Mapping[str, int]) -> list[Finding]:
+    def _repeat_findings(self, repeats: Mapping[str, int], limits: DataLimits) -> list[Finding]:
         total = len(self._holdings.ids["validation"])
-        return validation.duplicate_findings(repeats["validation"], total, repeats["test"], self._holdings.repeats_likely())
+        likely = self._holdings.repeats_likely(limits)
+        return validation.duplicate_findings(repeats["validation"], total, repeats["test"], likely, limits)
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
@@ -176,14 +182,14 @@ class _Holdings(ABC):
         """Return `columns`, `target` and `shape`."""
 
     @abstractmethod
-    def findings(self) -> list[Finding]:
+    def findings(self, limits: DataLimits) -> list[Finding]:
         """Return what there is to say about the training and validation samples."""
 
     @abstractmethod
     def digests(self, split: str) -> list[bytes]:
         """Return a digest of each sample of a split; none where the samples are not in memory."""
 
-    def repeats_likely(self) -> bool:
+    def repeats_likely(self, limits: DataLimits) -> bool:
         """Return whether equal samples are to be expected by chance."""
         return False
 
@@ -210,14 +216,14 @@ class _Builtin(_Holdings):
     def describe(self) -> dict[str, Any]:
         return self.task.describe(self._open_ids())
 
-    def findings(self) -> list[Finding]:
-        return self.task.findings(self._open_ids())
+    def findings(self, limits: DataLimits) -> list[Finding]:
+        return self.task.findings(self._open_ids(), limits)
 
     def digests(self, split: str) -> list[bytes]:
         return validation.row_digests([part.numpy() for part in self.task.rows(self.ids[split])]) if len(self.ids[split]) else []
 
-    def repeats_likely(self) -> bool:
-        return self.task.repeats_likely(self._open_ids())
+    def repeats_likely(self, limits: DataLimits) -> bool:
+        return self.task.repeats_likely(self._open_ids(), limits)
 
     def _open_ids(self) -> dict[str, np.ndarray]:
         return {name: self.ids[name] for name in ("train", "validation")}
@@ -249,17 +255,17 @@ class _Own(_Holdings):
         tensors = self.parts["train"].tensors
         return {"columns": None, "target": None, "shape": list(tensors[0].shape[1:]) if tensors else None}
 
-    def findings(self) -> list[Finding]:
+    def findings(self, limits: DataLimits) -> list[Finding]:
         train, held_out = labels_of(self.parts["train"]), labels_of(self.parts["validation"])
         found = _nonfinite(self.parts)
         if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
             return found
         names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
-        return found + (validation.class_findings(names, train, held_out) if len(names) <= len(train) else [])
+        return found + (validation.class_findings(names, train, held_out, limits) if len(names) <= len(train) else [])
 
-    def repeats_likely(self) -> bool:
+    def repeats_likely(self, limits: DataLimits) -> bool:
         training = self.digests("train")
-        return 2 * len(set(training)) < len(training)
+        return len(set(training)) < limits.chance_distinct * len(training)
 
     def digests(self, split: str) -> list[bytes]:
         tensors = self.parts[split].tensors

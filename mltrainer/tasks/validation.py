@@ -1,7 +1,7 @@
 """Findings about data: pure functions of plain values.
 
 What makes training impossible is an `InputError`; what a person must decide about is a finding with a severity:
-an error closes planning's gate, a warning or an info stands in the report.
+an error closes planning's gate, a warning or an info stands in the report. The numbers that decide stand on planning's page.
 """
 
 from __future__ import annotations
@@ -12,15 +12,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES
-
-IMBALANCE = 10  # times as many samples of one class as of another
-LEAKAGE_SHARE = 0.05  # chosen by us: of the validation rows; below it, repeats may be chance
-LEAKAGE_SCORE = 0.995  # chosen by us: no honest single feature is as good as this
-LARGE_INPUT = 100.0
-FEW_VALUES = 50  # a number with fewer distinct values is looked at value by value
 
 Finding = dict[str, str]
 CLASSIFICATION_METRICS = ("loss", "accuracy", "f1_macro")
@@ -78,13 +73,14 @@ def refuse_one_class(names: Sequence[str], place: str) -> None:
 # --- classes ------------------------------------------------------------------------------------
 
 
-def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarray) -> list[Finding]:
+def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarray, limits: DataLimits) -> list[Finding]:
     """Return warnings of classes that a split lacks and of imbalance.
 
     Args:
         names: The classes.
         train: Class numbers of the training split.
         validation: Class numbers of the validation split.
+        limits: Holds the imbalance.
     """
     counts = np.bincount(train, minlength=len(names))
     seen = np.bincount(validation, minlength=len(names))
@@ -94,7 +90,7 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
     if unseen:
         found.append(finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
     present = counts[counts > 0]
-    if len(present) and present.max() > IMBALANCE * present.min():
+    if len(present) and present.max() > limits.class_imbalance * present.min():
         most, least = int(counts.argmax()), int(np.where(counts > 0, counts, counts.max() + 1).argmin())
         text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
         found.append(finding("warning", text))
@@ -119,7 +115,7 @@ def repeated(digests: Iterable[bytes], training: set[bytes]) -> int:
     return sum(digest in training for digest in digests)
 
 
-def duplicate_findings(validation: int, total: int, test: int, likely_chance: bool) -> list[Finding]:
+def duplicate_findings(validation: int, total: int, test: int, likely_chance: bool, limits: DataLimits) -> list[Finding]:
     """Return what repeated rows mean.
 
     Args:
@@ -127,11 +123,12 @@ def duplicate_findings(validation: int, total: int, test: int, likely_chance: bo
         total: Validation rows.
         test: Test rows that the training split has too.
         likely_chance: The columns can take so few values together that rows must repeat.
+        limits: Holds the share of repeats that is leakage.
     """
     if not validation and not test:
         return []
     text = f"{validation} of {total} validation rows and {test} test rows are in the training split too"
-    if validation < LEAKAGE_SHARE * total:
+    if validation < limits.leak_rows * total:
         return [finding("warning", text)]
     if likely_chance:
         return [finding("warning", f"{text}; the columns can take so few values together that rows must repeat")]
@@ -152,7 +149,7 @@ def equal_finding(name: str) -> Finding:
     return finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
 
 
-def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int) -> Finding | None:
+def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int, limits: DataLimits) -> Finding | None:
     """Return what a feature that tells the target by itself means, or None.
 
     Args:
@@ -160,25 +157,26 @@ def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: in
         feature: Training values, NaN for missing; categories as numbers.
         target: Training class numbers, or values to predict.
         classes: Number of classes; 0 for values to predict.
+        limits: Holds how well a feature tells the target, and which are looked at value by value.
     """
     known = ~np.isnan(feature)
     if known.sum() < 2 or len(np.unique(feature[known])) < 2:
         return None
     values, wanted = feature[known], target[known]
-    score = _class_score(values, wanted, classes) if classes else _value_score(values, wanted)
-    if score * known.mean() >= LEAKAGE_SCORE:
+    score = _class_score(values, wanted, classes, limits) if classes else _value_score(values, wanted)
+    if score * known.mean() >= limits.leak_score:
         return finding(
             "warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?"
         )
     return None
 
 
-def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int) -> float:
+def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: DataLimits) -> float:
     """Return the accuracy of the best rule on one feature: the most frequent class per value, or on each side of a cut."""
     values, places = np.unique(feature, return_inverse=True)
     counts = np.zeros((len(values), classes))
     np.add.at(counts, (places, labels), 1)
-    if len(values) <= FEW_VALUES and len(feature) >= 5 * len(values):
+    if len(values) <= limits.few_values and len(feature) >= limits.rows_per_value * len(values):
         return float(counts.max(axis=1).sum() / len(feature))
     below = counts.cumsum(axis=0)
     return float((below.max(axis=1) + (below[-1] - below).max(axis=1)).max() / len(feature))
@@ -191,7 +189,7 @@ def _value_score(feature: np.ndarray, target: np.ndarray) -> float:
     return float(np.corrcoef(feature, target)[0, 1] ** 2)
 
 
-def scale_finding(largest: float) -> list[Finding]:
+def scale_finding(largest: float, limits: DataLimits) -> list[Finding]:
     """Return an info of inputs far from 1, in the sources' own units."""
     text = f"inputs reach {largest:.4g} in magnitude; the model standardizes them itself"
-    return [finding("info", text)] if largest > LARGE_INPUT else []
+    return [finding("info", text)] if largest > limits.large_input else []

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
@@ -79,8 +80,13 @@ def _identity(session: Session) -> dict[str, Any]:
         "precision": dataclasses.asdict(choose(config.precision, config.device)),
         "libraries": session.libraries,
         "rehearsal": session.rehearsal,
-        "data": session.task.facts() if job["purpose"] == "probe" else None,
+        "data": _facts(session) if job["purpose"] == "probe" else None,
     }
+
+
+def _facts(session: Session) -> dict[str, Any]:
+    """Return what planning records of the data; a probe that looks for a cause judges none, and is handed no limits."""
+    return session.task.facts(DataLimits.model_validate(session.job.get("data_limits", {})))
 
 
 def _progress(session: Session, outcome: Outcome) -> dict[str, Any]:

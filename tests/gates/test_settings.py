@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,12 @@ import pytest
 from pydantic import BaseModel
 
 from mltrainer import handbook
-from mltrainer.configs.items import SETTINGS
-from mltrainer.configs.pages import page_path, phase_page
+from mltrainer.configs.items import PHASE_SETTINGS, SETTINGS
+from mltrainer.configs.pages import page_path, phase_page, policy_changes
 from mltrainer.errors import InputError
 from mltrainer.gates.checks import run_check
 from mltrainer.gates.gate import check_gates
+from mltrainer.gates.released import release
 from mltrainer.records.envelope import parsed
 from mltrainer.records.migrations import migrated
 from mltrainer.workspace import PHASES, Project
@@ -145,12 +147,20 @@ REFUSED = [
     ("planning", "max_share: 0.9", "max_share: 0", "less than or equal|greater than 0"),
     ("planning", "min_steps: 2", "min_steps: 0", "settings of probe_identical, key min_steps"),
     ("planning", "min_steps: 2", "min_stepps: 2", "did you mean 'min_steps'"),
+    ("planning", "probe_steps: 8", "probe_steps: 0", r"phases/01_planning/workflow\.md:7, key settings\.probe_steps: .*found 0"),
+    ("planning", "probe_steps: 8", "probe_stepps: 8", "workflow.md:7, key settings.probe_stepps: .*did you mean 'probe_steps'"),
+    ("planning", "probe_steps: 8", "more: 8", "key settings.probe_steps: Field required"),
+    ("planning", "loader_wait: 0.1", "loader_wait: 1", "workflow.md:9, key settings.loader_wait"),
+    ("planning", "leak_rows: 0.05", "leak_rows: 5", "key settings.leak_rows"),
+    ("planning", "class_imbalance: 10", "class_imbalance: 0", "key settings.class_imbalance"),
+    ("baseline", "items:", "settings: {steps: 8}\nitems:", "workflow.md:6, key settings.steps"),
     ("baseline", "min_percent: 60", "min_percent: -1", "settings of gpu_utilization, key min_percent"),
     ("baseline", "demand: both", "demand: none", "settings of checkpoints_verified, key demand"),
     ("diagnostics", "min_evaluations: 3", "min_evaluations: 0", "settings of curves_analysed, key min_evaluations"),
     ("optimization", "level: 0.05", "level: 1.0", "settings of improvement_validated, key level"),
     ("optimization", "seeds: 5", "seeds: 0", "settings of improvement_validated, key seeds"),
     ("finalization", "tolerance: 1.0e-4", "tolerance: 1.0e+9", "settings of exports_agree, key tolerance"),
+    ("finalization", "interval_level: 0.95", "interval_level: 95", "workflow.md:7, key settings.interval_level"),
     ("finalization", "max_openings: 1", "max_openings: 0", "settings of test_opened_once, key max_openings"),
 ]
 
@@ -168,6 +178,20 @@ def test_a_setting_that_means_nothing_is_refused_by_name(phase: str, old: str, n
     write_page(tmp_path, phase, old, new)
     with pytest.raises(InputError, match=told):
         phase_page(phase, tmp_path)
+
+
+@pytest.mark.parametrize("phase", PHASE_SETTINGS)
+def test_a_page_of_version_0_1_plans_by_the_numbers_of_version_0_1(phase: str, tmp_path: Path) -> None:
+    old = release("0.1.0")
+    assert old is not None
+    text = (handbook.shipped_folder() / page_path(phase)).read_text()
+    declared = "".join(f"  {name}: {value}\n" for name, value in old.policies[phase]["settings"].items())
+    own = tmp_path / page_path(phase)
+    own.parent.mkdir(parents=True)
+    own.write_text(re.sub(r"^settings:\n(  \w.*\n)*", f"settings:\n{declared}" if declared else "", text, flags=re.MULTILINE))
+    page = phase_page(phase, tmp_path)
+    assert page.settings == old.policies[phase]["settings"]
+    assert policy_changes(page) == []
 
 
 def test_a_weaker_number_that_is_legal_is_told_by_the_gate(tmp_path: Path) -> None:

@@ -5,16 +5,28 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
+import mltrainer
 from mltrainer import handbook
-from mltrainer.configs.pages import PhasePage, diagnostic_page, phase_page, tool_page
+from mltrainer.configs.items import GradeSettings, phase_settings_model
+from mltrainer.configs.pages import (
+    PhasePage,
+    diagnostic_page,
+    page_path,
+    phase_page,
+    shipped_page,
+    tool_page,
+    verification_page,
+)
 from mltrainer.gates.checks import CHECKS
 from mltrainer.workspace import PHASES
 
 pytestmark = pytest.mark.wheel
 
+PACKAGE = Path(mltrainer.__file__).parent
 TOOLS = sorted(path.split("/")[1] for path in handbook.page_paths() if path.startswith("tools/") and path.endswith("README.md"))
 DIAGNOSTICS = sorted(
     path.removeprefix("diagnostics/").removesuffix(".md")
@@ -57,6 +69,20 @@ def test_a_check_reads_exactly_the_settings_that_its_item_declares(page: PhasePa
         assert read == set(item.settings), item.id
 
 
+SETTINGS = {
+    **{page_path(phase): (phase_settings_model(phase), shipped_page(phase).settings) for phase in PHASES},
+    "reproducibility/verification.md": (GradeSettings, verification_page(None).settings.model_dump(exclude_unset=True)),
+}
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_every_setting_of_a_page_is_declared_there_and_read(path: str) -> None:
+    model, declared = SETTINGS[path]
+    assert set(declared) == set(model.model_fields)
+    code = "".join(file.read_text("utf-8") for file in PACKAGE.rglob("*.py") if file.parent.name != "configs")
+    assert not [name for name in declared if not re.search(rf"\b(settings|limits|asked|_settings\(ctx\))\.{name}\b", code)]
+
+
 def test_items_about_reproducibility_cannot_be_waived(page: PhasePage) -> None:
     assert not [item.id for item in page.items if item.waivable and item.id in NEVER_WAIVABLE]
 
@@ -69,7 +95,8 @@ def test_each_item_is_explained_on_its_page_and_in_the_checklist(page: PhasePage
 
 def test_a_numeric_setting_stands_in_the_front_matter_only(page: PhasePage) -> None:
     body = handbook.read_page(f"phases/{PHASES.index(page.phase) + 1:02d}_{page.phase}/workflow.md", None).body.partition("\n")[2]
-    values = [value for item in page.items for value in item.settings.values()]
+    settings = [item.settings for item in page.items] + [page.settings]
+    values = [value for part in settings for value in part.values()]
     numbers = [str(value) for value in values if type(value) in (int, float) and value != 1]
     assert not [number for number in numbers if re.search(rf"(?<![\w.]){re.escape(number)}(?![\w.])", body)]
 

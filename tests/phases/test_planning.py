@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mltrainer import handbook
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
@@ -19,7 +20,7 @@ from mltrainer.phases.probing import estimate
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.projects import TASK, write_rings
+from tests.projects import TASK, write_light_template, write_rings
 
 KEY = "AKIA" + "IOSFODNN7QXAMPLE"  # put together here, so that no scanner takes this file for a leak
 
@@ -323,6 +324,25 @@ def test_a_secret_is_taken_out_of_values_and_names_of_a_record() -> None:
     assert KEY not in text
     assert password not in text
     assert cleaned({"a": ["plain", 1, None], "b": 0.5}) == {"a": ["plain", 1, None], "b": 0.5}
+
+
+# --- the data's findings --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("tools_here")
+def test_the_numbers_of_planning_s_page_judge_the_data(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "table.csv").write_text("x,y,answer\n" + "".join(f"{n % 7},{n},{'ab'[n % 3 == 0]}\n" for n in range(90)))
+    assert cli("init", tmp_path, "--data", tmp_path / "table.csv", "--target", "answer").code == 0
+    write_light_template(tmp_path)
+    page = (handbook.shipped_folder() / "phases/01_planning/workflow.md").read_text()
+    own = tmp_path / "phases/01_planning/workflow.md"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(page.replace("class_imbalance: 10 ", "class_imbalance: 1.5 "))
+    said = cli("phase", "run", "planning", "--project", tmp_path, "--set", "batch_size=8")
+    assert said.code == 0, said.out + said.err
+    record = json.loads((own.parent / "record.json").read_bytes())
+    assert "classes are imbalanced: " in record["evidence"]["data"]["findings"][0]["what"]
+    assert "settings.class_imbalance: 10 -> 1.5" in record["policy_changes"]
 
 
 # --- loader processes -----------------------------------------------------------------------------

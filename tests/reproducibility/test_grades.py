@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from mltrainer.configs.items import GradeSettings
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.fingerprint import Head, extend, step_entry, weights_entry
 from mltrainer.reproducibility.grades import Numbers, grade, largest_loss_difference
@@ -29,7 +30,15 @@ def chain(*losses: float) -> list[str]:
     ],
 )
 def test_a_grade_follows_from_the_numbers(numbers: Numbers, expected: str) -> None:
-    assert grade(numbers) == expected
+    assert grade(numbers, GradeSettings()) == expected
+
+
+def test_the_pages_numbers_decide_the_grade() -> None:
+    close = Numbers(1e-4, 0.02, (0.90, 0.91, 0.92))
+    assert grade(close, GradeSettings(loss_bound=1e-4)) == grades.NUMERICAL
+    assert grade(close, GradeSettings(loss_bound=1e-5)) == grades.STATISTICAL
+    assert grade(close, GradeSettings(loss_bound=1e-5, spread=1.5)) == grades.NOT
+    assert grade(close, GradeSettings(loss_bound=1e-5, min_seeds=4)) == grades.NOT
 
 
 def test_losses_are_compared_relative_to_their_size() -> None:

@@ -128,6 +128,24 @@ def test_another_numerics_class_is_judged_by_its_numbers(rings: Project, cli: Cl
     assert said.json["grade"] == "numerically equal"
     assert 0 < said.json["loss_difference"] <= 1e-3
     assert {("environment", "ATEN_CPU_CAPABILITY"), ("environment", "numerics")} <= named(said.json)
+    write_bound(rings, "1.0e-15")
+    strict = cli("reproduce", "baseline", "--project", rings.root).out
+    assert "is not reproduced" in strict
+    assert "numerically equal means at most 1e-15" in strict
+
+
+def write_bound(project: Project, bound: str) -> None:
+    page = project.root / "reproducibility/verification.md"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(f"---\ntitle: Verification\nsettings:\n  loss_bound: {bound}\n---\n")
+
+
+def test_a_bound_that_means_nothing_is_refused_before_anything_is_trained(rings: Project, cli: Cli) -> None:
+    write_bound(rings, "7")
+    said = cli("reproduce", "baseline", "--project", rings.root)
+    assert said.code == 1
+    assert "reproducibility/verification.md:4, key settings.loss_bound: " in said.err
+    assert not (rings.state_dir / "reproductions").exists()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
 from mltrainer.tasks.opening import open_task
 
@@ -26,7 +27,7 @@ def open_table(config, tmp_path):
 
 
 def what(opened):
-    return [f"{f['severity']}: {f['what']}" for f in opened.facts()["findings"]]
+    return [f"{f['severity']}: {f['what']}" for f in opened.facts(DataLimits())["findings"]]
 
 
 def test_digits_come_as_images_over_16(config, tmp_path):
@@ -35,7 +36,7 @@ def test_digits_come_as_images_over_16(config, tmp_path):
     assert images.shape[1:] == (1, 8, 8)
     assert float(images.max()) == 1.0
     assert labels.dtype == torch.int64
-    assert opened.facts()["classes"] == [str(n) for n in range(10)]
+    assert opened.facts(DataLimits())["classes"] == [str(n) for n in range(10)]
 
 
 def test_digits_standardize_by_the_training_split(config, tmp_path):
@@ -70,7 +71,7 @@ def test_labels_of_arrays_must_be_class_numbers(config, tmp_path, kind, labels, 
 
 def test_arrays_of_features_make_a_table(config, tmp_path):
     np.savez(tmp_path / "d.npz", x=np.arange(80.0).reshape(40, 2) * 1000, y=np.arange(40) % 2)
-    facts = open_task(config(data={"source": "d.npz"}), tmp_path).facts()
+    facts = open_task(config(data={"source": "d.npz"}), tmp_path).facts(DataLimits())
     assert [c["name"] for c in facts["columns"]] == ["x0", "x1"]
     assert any("inputs reach" in f["what"] for f in facts["findings"])
 
@@ -150,7 +151,7 @@ def test_a_doubled_file_is_leakage(open_table, tmp_path):
     write(tmp_path, "n,m,t", rows + rows)
     opened = open_table()
     assert any(f.startswith("error: leakage:") for f in what(opened))
-    assert opened.facts()["duplicates_across_splits"] > 5
+    assert opened.facts(DataLimits())["duplicates_across_splits"] > 5
 
 
 def test_rows_that_must_repeat_are_a_warning(open_table, tmp_path):

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import mltrainer
+from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.opening import check_model, open_task
 
 WORKED = """\
@@ -37,7 +38,7 @@ def test_a_task_of_ones_own_fits_in_30_lines(own_config, tmp_path):
     opened = open_task(own_config("moons:TwoMoons", options={"noise": 0.2}), tmp_path)
     check_model(opened, opened.task.model())
     assert len(WORKED.splitlines()) < 30
-    assert opened.facts()["shape"] == [2]
+    assert opened.facts(DataLimits())["shape"] == [2]
 
 
 def test_mltrainer_offers_the_base_class():

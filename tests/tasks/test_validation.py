@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 
+from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
 from mltrainer.tasks import validation
 
+LIMITS = DataLimits()
 RANDOM = np.random.default_rng(0)
 
 
@@ -12,22 +14,22 @@ def severities(findings):
 
 
 def test_balanced_classes_are_not_mentioned():
-    assert validation.class_findings(["a", "b"], np.array([0, 1]), np.array([0, 1])) == []
+    assert validation.class_findings(["a", "b"], np.array([0, 1]), np.array([0, 1]), LIMITS) == []
 
 
 def test_a_class_absent_in_validation_is_a_warning():
-    found = validation.class_findings(["a", "b"], np.array([0, 1]), np.array([0]))
+    found = validation.class_findings(["a", "b"], np.array([0, 1]), np.array([0]), LIMITS)
     assert found == [{"severity": "warning", "what": "classes without a validation sample: 'b'"}]
 
 
 @pytest.mark.parametrize(("many", "warned"), [(10, False), (11, True)])
 def test_imbalance_beyond_ten_to_one_is_a_warning(many, warned):
-    found = validation.class_findings(["a", "b"], np.array([0] * many + [1]), np.array([0, 1]))
+    found = validation.class_findings(["a", "b"], np.array([0] * many + [1]), np.array([0, 1]), LIMITS)
     assert [f["what"] for f in found] == ([f"classes are imbalanced: {many} training samples of 'a', 1 of 'b'"] if warned else [])
 
 
 def test_an_absent_training_class_does_not_hide_imbalance():
-    found = validation.class_findings(["a", "b", "c"], np.array([0] * 30 + [1]), np.array([0, 1, 2]))
+    found = validation.class_findings(["a", "b", "c"], np.array([0] * 30 + [1]), np.array([0, 1, 2]), LIMITS)
     assert len(found) == 2
 
 
@@ -42,49 +44,49 @@ def test_row_digests_tell_rows_apart_by_all_parts():
     ("repeats", "chance", "severity"), [(0, False, []), (4, False, ["warning"]), (5, False, ["error"]), (5, True, ["warning"])]
 )
 def test_repeated_rows_are_leakage_from_5_percent_on(repeats, chance, severity):
-    assert severities(validation.duplicate_findings(repeats, 100, 0, chance)) == severity
+    assert severities(validation.duplicate_findings(repeats, 100, 0, chance, LIMITS)) == severity
 
 
 def test_rows_repeated_in_the_test_split_alone_are_a_warning():
-    assert severities(validation.duplicate_findings(0, 100, 3, False)) == ["warning"]
+    assert severities(validation.duplicate_findings(0, 100, 3, False, LIMITS)) == ["warning"]
 
 
 def test_a_number_that_tells_the_class_is_a_warning():
     feature = RANDOM.normal(size=400)
-    found = validation.leak_finding("f", feature, (feature > 0.3).astype(int), 2)
+    found = validation.leak_finding("f", feature, (feature > 0.3).astype(int), 2, LIMITS)
     assert found is not None
     assert found["what"].startswith("column 'f' tells the target almost by itself (100.00%)")
 
 
 def test_a_code_that_tells_the_class_is_a_warning():
     labels = np.arange(300) % 3
-    assert validation.leak_finding("f", np.array([5.0, 1.0, 3.0])[labels], labels, 3) is not None
+    assert validation.leak_finding("f", np.array([5.0, 1.0, 3.0])[labels], labels, 3, LIMITS) is not None
 
 
 def test_a_line_through_the_target_is_a_warning():
     target = RANDOM.normal(size=300)
-    assert validation.leak_finding("f", -3 * target + 7, target, 0) is not None
+    assert validation.leak_finding("f", -3 * target + 7, target, 0, LIMITS) is not None
 
 
 @pytest.mark.parametrize("classes", [0, 2])
 def test_an_honest_feature_is_not_mentioned(classes):
     target = RANDOM.integers(0, 2, 300)
-    assert validation.leak_finding("f", target + RANDOM.normal(size=300), target, classes) is None
+    assert validation.leak_finding("f", target + RANDOM.normal(size=300), target, classes, LIMITS) is None
 
 
 def test_a_column_with_a_different_value_in_each_row_is_no_leak():
-    assert validation.leak_finding("f", RANDOM.permutation(100).astype(float), np.arange(100) % 2, 2) is None
+    assert validation.leak_finding("f", RANDOM.permutation(100).astype(float), np.arange(100) % 2, 2, LIMITS) is None
 
 
 def test_a_feature_that_is_mostly_missing_is_no_leak():
     target = RANDOM.normal(size=300)
     feature = np.where(np.arange(300) < 100, target, np.nan)
-    assert validation.leak_finding("f", feature, target, 0) is None
+    assert validation.leak_finding("f", feature, target, 0, LIMITS) is None
 
 
 @pytest.mark.parametrize(("largest", "count"), [(100.0, 0), (101.0, 1)])
 def test_large_inputs_are_an_info(largest, count):
-    assert severities(validation.scale_finding(largest)) == ["info"] * count
+    assert severities(validation.scale_finding(largest, LIMITS)) == ["info"] * count
 
 
 def test_an_unknown_metric_names_the_nearest():
