@@ -200,5 +200,5 @@ def _held_mb(rehearsal: dict[str, Any], validation: int) -> float:
 
     Outputs and targets of the whole split are held twice for a moment, batch by batch and joined.
     """
-    per_sample = rehearsal["held_bytes"] / max(1, rehearsal["samples"])
+    per_sample = (rehearsal.get("held_bytes") or 0) / max(1, rehearsal["samples"])
     return float(2 * per_sample * max(0, validation - rehearsal["samples"]) / 2**20)
