@@ -50,25 +50,46 @@ def plain(value: Any) -> Any:
     return value
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
 def canonical(value: Any) -> bytes:
     """Return the one JSON text of a value: sorted keys, no spaces, UTF-8."""
-    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _canonical(plain(value)).encode()
 
 
 def digest(value: Any) -> str:
     """Return the SHA-256 of a value's canonical JSON."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+    return sha256_bytes(canonical(value))
+
+
+def digest_of_plain(value: Any) -> str:
+    """Return the digest of what was read from JSON, which `plain` would only copy: of a whole record, that takes a while.
+
+    Raises:
+        ValueError: It holds a number that is not finite.
+    """
+    return sha256_bytes(_canonical(value).encode())
 
 
 def seal(content: dict[str, Any]) -> dict[str, Any]:
     """Return a mapping with the digest of everything else in it, by which an edit is noticed."""
-    unsealed = {key: value for key, value in content.items() if key != "seal"}
+    unsealed = _without_seal(content)
     return {**unsealed, "seal": digest(unsealed)}
 
 
 def is_sealed(content: Any) -> bool:
-    """Return whether a mapping is what was sealed."""
-    return isinstance(content, dict) and "seal" in content and seal(content)["seal"] == content["seal"]
+    """Return whether a mapping that was read from JSON is what was sealed."""
+    if not isinstance(content, dict) or "seal" not in content:
+        return False
+    try:
+        return bool(digest_of_plain(_without_seal(content)) == content["seal"])
+    except ValueError:
+        return False
+
+
+def _without_seal(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key != "seal"}
 
 
 def sha256_bytes(data: bytes) -> str:

@@ -57,7 +57,7 @@ class _Optimizer(Strict):
     lookahead: Lookahead | None = Field(None, description="slow weights over this optimizer, such as {k: 5, alpha: 0.5}")
     decay_norms_and_biases: bool = Field(True, description="false: no weight decay on parameters of one dimension or none")
     layer_decay: float = Field(1.0, gt=0, le=1, description="each block below the last learns at so much of the rate above it")
-    groups: list[Group] = Field(default_factory=list, description="parameters with a learning rate or decay of their own")
+    groups: list[Group] = Field([], description="parameters with a learning rate or decay of their own")
 
     @model_validator(mode="after")
     def _one_wrapper(self) -> Self:

@@ -38,7 +38,7 @@ class Item(Strict):
     id: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="the item's id, which is also its check's name")
     statement: str = Field(description="what must hold, as a sentence")
     waivable: bool = Field(False, description="whether a person may waive it; reproducibility items never")
-    settings: dict[str, Number | str | bool] = Field(default_factory=dict, description="the numbers its check reads")
+    settings: dict[str, Number | str | bool] = Field({}, description="the numbers its check reads")
     check: str | None = Field(
         None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
@@ -56,7 +56,7 @@ class PhasePage(Strict):
     phase: PhaseName
     tool: str = Field(description="id of the tool that the phase runs")
     artifacts: list[str]
-    settings: dict[str, Number | str | bool] = Field(default_factory=dict, description="numbers the phase itself reads")
+    settings: dict[str, Number | str | bool] = Field({}, description="numbers the phase itself reads")
     items: list[Item] = Field(min_length=1)
 
 
@@ -64,7 +64,7 @@ class Suggestion(Strict):
     """One way to mend a finding."""
 
     why: str
-    set: dict[str, Any] = Field(default_factory=dict, description='config changes by dotted key; "x0.1" scales')
+    set: dict[str, Any] = Field({}, description='config changes by dotted key; "x0.1" scales')
 
 
 class DiagnosticPage(Strict):
@@ -87,14 +87,12 @@ class ToolPage(Strict):
     entry_point: str = Field(
         pattern=r"^[A-Za-z_]\w*(\.\w+)*$", description="the module that is run; of a project's own tool one of the project's"
     )
-    capabilities: list[Capability] = Field(default_factory=list, description="what the results of a tool that trains can show")
+    capabilities: list[Capability] = Field([], description="what the results of a tool that trains can show")
     phases: list[PhaseName]
-    environment: dict[str, str] = Field(
-        default_factory=dict, description="set before the interpreter starts; {threads} is filled in"
-    )
+    environment: dict[str, str] = Field({}, description="set before the interpreter starts; {threads} is filled in")
     inputs: list[str]
     outputs: list[str]
-    settings: dict[str, Number] = Field(default_factory=dict, description="the numbers that the tool decides by")
+    settings: dict[str, Number] = Field({}, description="the numbers that the tool decides by")
 
 
 class VerificationPage(Strict):

@@ -25,7 +25,7 @@ class Task(Strict):
 
     kind: TaskKind | None = Field(None, description="a built-in task")
     use: str | None = Field(None, description='one\'s own task: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
-    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of one's own task")
+    options: dict[str, Any] = Field({}, description="keyword arguments of one's own task")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -41,7 +41,7 @@ class Data(Strict):
 
     source: str = Field(description='"sklearn:digits", or a path to a CSV, Parquet, JSONL or NumPy file, or a folder of images')
     target: str | None = Field(None, description="the column to predict, for tables")
-    ignore: list[str] = Field(default_factory=list, description="columns that are not features, such as an id")
+    ignore: list[str] = Field([], description="columns that are not features, such as an id")
 
 
 class Split(Strict):
@@ -189,7 +189,7 @@ class Callback(Strict):
     """A class of the user's own that watches a run, or takes part in it: see `mltrainer.callbacks`."""
 
     use: str = Field(description='the class: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
-    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the class")
+    options: dict[str, Any] = Field({}, description="keyword arguments of the class")
     watch: Annotated[bool, Later("0.2")] = Field(
         False,
         description="the class only watches, so that a run with it has the name of one without; one that takes part is refused",
@@ -214,7 +214,7 @@ class ProjectConfig(Strict):
     model: ModelConfig | None = Field(None, description="a built-in model; a task of your own brings its own")
     metric: Metric
     acceptance: Annotated[dict[str, str], Decides.NOTHING] = Field(
-        default_factory=dict, description='metric: criterion, such as accuracy: ">= 0.95"'
+        {}, description='metric: criterion, such as accuracy: ">= 0.95"'
     )
     budget: Annotated[Budget, Decides.NOTHING] = Field(default_factory=lambda: Budget())
 
@@ -259,7 +259,7 @@ class TrainingConfig(ProjectConfig):
     compile: bool = Field(False, description="compile the model's forward and backward pass; other bits than uncompiled ones")
     channels_last: bool = Field(False, description="images in memory pixel by pixel, all channels of one together")
     gradient_checkpointing: list[str] = Field(
-        default_factory=list,
+        [],
         description="modules whose activations are computed again in the backward pass, as patterns of their names: less memory",
     )
     early_stopping: EarlyStopping | None = Field(default_factory=lambda: EarlyStopping())
@@ -267,7 +267,7 @@ class TrainingConfig(ProjectConfig):
     checkpoint: Annotated[Checkpoint, Decides.KEPT] = Field(default_factory=lambda: Checkpoint())
     loader: Annotated[Loader, Decides.NOTHING] = Field(default_factory=lambda: Loader())
     callbacks: list[Annotated[Callback, BeforeValidator(_spelled_out, json_schema_input_type=str | Callback)]] = Field(
-        default_factory=list, description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
+        [], description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
     )
 
     @field_validator("gradient_checkpointing")

@@ -10,10 +10,12 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+import traceback
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from mltrainer.records.envelope import adapter
 
 
 def main() -> None:
@@ -24,24 +26,14 @@ def main() -> None:
     sys.path.append(str(Path.cwd()))
     module, _, name = asked["check"].partition(":")
     function = getattr(importlib.import_module(module), name)
-    found = function(frozen(asked["evidence"]), frozen(asked["settings"]))
-    told = json.dumps(thawed(found), allow_nan=False).encode()
+    try:
+        found = function(adapter(asked["phase"]).validate_python(asked["evidence"]), asked["settings"])
+        told = json.dumps(to_jsonable_python(found), allow_nan=False).encode()
+    except Exception as error:
+        traceback.print_exc()
+        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")  # on one line, which is what the gate shows
     with os.fdopen(answer, "wb") as file:
         file.write(told)
-
-
-def frozen(value: Any) -> Any:
-    """Return plain data of which nothing can be changed: mappings that are read-only, tuples for lists."""
-    if isinstance(value, Mapping):
-        return MappingProxyType({key: frozen(item) for key, item in value.items()})
-    return tuple(frozen(item) for item in value) if isinstance(value, list | tuple) else value
-
-
-def thawed(value: Any) -> Any:
-    """Return frozen data as what JSON can be made of."""
-    if isinstance(value, Mapping):
-        return {key: thawed(item) for key, item in value.items()}
-    return [thawed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 if __name__ == "__main__":

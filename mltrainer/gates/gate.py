@@ -12,10 +12,11 @@ import mltrainer
 from mltrainer.configs.pages import Item, PhasePage, shipped_page, trained_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
-from mltrainer.gates.checks import CHECKS, Outcome, run_check
+from mltrainer.gates.check import CHECKS, Outcome
+from mltrainer.gates.checks import run_check
 from mltrainer.gates.digests import FileDigests
-from mltrainer.gates.own import run_own
 from mltrainer.gates.policy import Policy, policy_of
+from mltrainer.records.envelope import Envelope
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.pins import requirements_file
@@ -131,7 +132,8 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
 def _measure(look: _Look, previous: Gate | None) -> Gate:
     record, page = look.record, look.page
     waivers, waiver_faults = read_waivers(look.project, page.phase, record)
-    items = evaluate(record.data, page, waivers, look.project.root)
+    assert record.typed is not None  # a record with faults is not measured
+    items = evaluate(record.typed, page, waivers, look.project.root)
     stale = [*waiver_faults]
     for source in _STALENESS:
         stale.extend(source(look, previous))
@@ -177,7 +179,7 @@ def _mend(gate: Gate) -> str:
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, Any]], root: Path | None = None) -> list[GateItem]:
+def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any]], root: Path | None = None) -> list[GateItem]:
     """Return the verdict of every item of a phase's checklist.
 
     Args:
@@ -197,13 +199,15 @@ def evaluate(record: dict[str, Any], page: PhasePage, waivers: list[dict[str, An
     return items
 
 
-def _outcome(item: Item, record: dict[str, Any], root: Path | None) -> Outcome:
+def _outcome(item: Item, record: Envelope[Any], root: Path | None) -> Outcome:
     if item.check:
+        from mltrainer.gates.own import run_own  # only a team with checks of its own waits for what runs them
+
         return run_own(item, record, root)
-    if item.needs and item.needs not in (tool := trained_by(record["phase"], root)).capabilities:
+    if item.needs and item.needs not in (tool := trained_by(record.phase, root)).capabilities:
         return Outcome("not_applicable", {"rule": f"{tool.tool}, which trained this, cannot show {item.needs}"})
     if item.id not in CHECKS:
-        mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record["phase"]}'
+        mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record.phase}'
         return Outcome("fail", {"missing": f"no check is named {item.id}"}, mend)
     return run_check(item.id, record, item.settings)
 

@@ -20,12 +20,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.pages import Item, PhasePage
-from mltrainer.gates.checks import Outcome
+from mltrainer.gates.check import Outcome
+from mltrainer.records.envelope import Envelope
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import Project, sha256_file
 
@@ -38,7 +38,7 @@ VERDICTS = ("pass", "fail", "not_applicable")
 NOT_RUN = "this project's own checks were not run"
 
 
-def run_own(item: Item, record: Mapping[str, Any], root: Path | None) -> Outcome:
+def run_own(item: Item, record: Envelope[Any], root: Path | None) -> Outcome:
     """Return the outcome of a team's own item; whatever is wrong with its function fails it, with the reason.
 
     Args:
@@ -53,18 +53,20 @@ def run_own(item: Item, record: Mapping[str, Any], root: Path | None) -> Outcome
     file = module_file(item.check, root)
     if file is None:
         return _failed(item, f"there is no module {item.check.partition(':')[0]!r} in the project", record)
-    asked = json.dumps({"check": item.check, "evidence": record["evidence"], "settings": item.settings}, sort_keys=True)
+    evidence = record.evidence.model_dump(by_alias=True, exclude_unset=True)
+    question = {"check": item.check, "phase": record.phase, "evidence": evidence, "settings": item.settings}
+    asked = json.dumps(question, sort_keys=True)
     found = _answered(str(root), asked, float(item.settings.get("seconds", SECONDS)), sha256_file(file))
     fault = found if isinstance(found, str) else fault_of(found)
     if fault is not None:
         return _failed(item, fault, record)
-    again = f"mltrainer phase run {record['phase']}"
+    again = f"mltrainer phase run {record.phase}"
     mend = found.get("mend") or f"mend what it names, then {again}"
     return Outcome(found["verdict"], found.get("evidence", {}), mend if found["verdict"] == "fail" else None)
 
 
-def _failed(item: Item, why: str, record: Mapping[str, Any]) -> Outcome:
-    return Outcome("fail", {"own_check": why}, f"mend {item.check}, then mltrainer phase run {record['phase']}")
+def _failed(item: Item, why: str, record: Envelope[Any]) -> Outcome:
+    return Outcome("fail", {"own_check": why}, f"mend {item.check}, then mltrainer phase run {record.phase}")
 
 
 def fault_of(found: Any) -> str | None:

@@ -213,10 +213,10 @@ def render_phase(project: Project, phase: str) -> None:
     """Render a phase's reports from its record and its waivers, and bind them in the gate record."""
     folder = project.phase_dir(phase)
     record = read_record(project, phase)
-    if record is None or record.faults:
+    if record is None or record.typed is None:
         raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
-    items = evaluate(record.data, policy_of(project, phase, record.data).page, waivers, project.root)
+    items = evaluate(record.typed, policy_of(project, phase, record.data).page, waivers, project.root)
     if "figures" not in record.data:
         record = _with_figures(record, folder)
     rendered = artifacts(project, record.data, waivers, items)

@@ -34,7 +34,7 @@ Metrics = dict[str, Measured]
 class Part(BaseModel):
     """Base of every part of a record: frozen, exact types, unknown fields refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class FileRow(Part):

@@ -120,18 +120,32 @@ class Envelope(Part, Generic[E]):
 
 @functools.cache
 def adapter(phase: str) -> TypeAdapter[Any]:
-    """Return what validates a phase's records, built when a record of the phase is first read."""
-    model: Any = Envelope
-    return TypeAdapter(model[EVIDENCE[phase]])
+    """Return what validates a phase's evidence, built when a record of the phase is first read."""
+    return TypeAdapter(EVIDENCE[phase])
 
 
 def parsed(content: Mapping[str, Any], phase: str) -> tuple[Envelope[Any] | None, list[str]]:
-    """Return a record as a model, or None, and what it lacks or holds in another form, each by its path."""
+    """Return a record as a model, or None, and what it lacks or holds in another form, each by its path.
+
+    The evidence is validated by itself: a model of the whole for each phase would be built anew for each of the five.
+    """
+    faults: list[str] = []
+    evidence: Any = None
+    whole: Envelope[Any] | None = None
     try:
-        return adapter(phase).validate_python(content), []
+        evidence = adapter(phase).validate_python(content.get("evidence"))
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        return None, list(dict.fromkeys(f"{path(fault['loc'])}: {fault['msg']}" for fault in faults))
+        faults.extend(_told(error, "evidence"))
+    try:
+        whole = Envelope.model_validate({**content, "evidence": evidence})
+    except ValidationError as error:
+        faults.extend(_told(error))
+    return (None, faults) if faults else (whole, [])
+
+
+def _told(error: ValidationError, *within: str) -> list[str]:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return list(dict.fromkeys(f"{path((*within, *fault['loc']))}: {fault['msg']}" for fault in found))
 
 
 def path(location: tuple[int | str, ...]) -> str:

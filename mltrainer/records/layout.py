@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mltrainer.workspace import plain
-
 LONGEST = 1000  # characters of a row on one line; a longer one is spread over several
 
 
 def record_json(content: Any) -> bytes:
-    """Return a record's one text; two equal records have the same bytes."""
-    return (_laid_out(plain(content), "", row=False) + "\n").encode()
+    """Return a record's one text; two equal records have the same bytes.
+
+    Raises:
+        ValueError: A number in it is not finite, which `workspace.plain` has a word for.
+    """
+    return (_laid_out(content, "", row=False) + "\n").encode()
 
 
 def _laid_out(value: Any, indent: str, *, row: bool) -> str:

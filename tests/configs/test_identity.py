@@ -23,8 +23,9 @@ from mltrainer.configs.project import (
     is_named_by,
 )
 from mltrainer.configs.templates import TRAINING_KEYS, all_of, baseline_template
-from mltrainer.gates.checks import run_check
+from mltrainer.records.migrations import migrated
 from mltrainer.workspace import digest
+from tests.gates.evidence import judged
 
 KEPT = Path(__file__).parents[1] / "kept/0.1"
 NAMES = ("digits", "houses", "rings")
@@ -52,7 +53,7 @@ def planned(project: str) -> dict[str, Any]:
         member = next(member for member in files if member.name.endswith("01_planning/record.json"))
         found = files.extractfile(member)
         assert found is not None
-        return json.loads(found.read())
+        return migrated(json.loads(found.read()))
 
 
 SAME_RUN: dict[str, dict[str, Any]] = {
@@ -109,9 +110,9 @@ def test_a_key_that_is_added_renames_no_run(project: str) -> None:
 @pytest.mark.parametrize("project", NAMES)
 def test_a_key_that_is_added_stales_no_gate(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = planned(project)
-    before = run_check("config_valid", record, {})
-    monkeypatch.setattr("mltrainer.gates.checks.TrainingConfig", Newer)
-    assert run_check("config_valid", record, {}) == before
+    before = judged("config_valid", record, {})
+    monkeypatch.setattr("mltrainer.gates.checks.planning.TrainingConfig", Newer)
+    assert judged("config_valid", record, {}) == before
     assert before.verdict == "pass"
 
 

@@ -11,16 +11,22 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.pages import phase_page
-from mltrainer.gates.checks import CHECKS, run_check
+from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.statistics import sign_flip_p_value
 from mltrainer.workspace import PHASES, Project
+from tests.gates.evidence import judged, kept
 
 Record = dict[str, Any]
+
+
+def trial(nr: int, value: float) -> Record:
+    return {**kept("optimization")["evidence"]["trials"][0], "nr": nr, "state": "finished", "value": value}
+
+
 TUNED: Record = {
-    "skipped": False,
     "planned_trials": 2,
     "metric": {"name": "accuracy", "mode": "max"},
-    "trials": [{"nr": 1, "state": "finished", "value": 0.9}, {"nr": 2, "state": "finished", "value": 0.95}],
+    "trials": [trial(1, 0.9), trial(2, 0.95)],
     "best": 2,
     "replay": {"identical": True},
     "promoted": "candidate",
@@ -40,14 +46,14 @@ def record_of(project: Path, phase: str) -> Record:
 def record(request: pytest.FixtureRequest, digits_once: Path) -> Record:
     found = record_of(digits_once, request.param)
     if request.param == "optimization":
-        found["evidence"] = copy.deepcopy(TUNED)
+        found["evidence"] = kept("optimization", **copy.deepcopy(TUNED))["evidence"]
     return found
 
 
-def outcome(phase: str, item: str, record: Record) -> Any:
+def outcome(phase: str, item: str, record: Record) -> Outcome:
     page = phase_page(phase, None)
     settings = next(i.settings for i in page.items if i.id == item)
-    return run_check(item, record, settings)
+    return judged(item, record, settings)
 
 
 def put(path: str, value: Any) -> Callable[[Record], None]:
@@ -74,6 +80,7 @@ def unverify(role: str) -> Callable[[Record], None]:
 
 
 FUTURE = 10**9
+NON_FINITE = {"step": 3, "epoch": 1, "what": "loss", "samples": []}
 BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
     "planning": {
         "config_valid": [put("config.epochs", "many"), put("config.epochs", 999), put("config.extra", 1)],
@@ -111,7 +118,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
     },
     "baseline": {
         "finished": [put("run.state", "interrupted"), put("run.history", []), put("run.chain.entries", 3), put("run.steps", 1)],
-        "losses_finite": [put("run.history.0.train_loss", "nan"), put("run.nonfinite", {"step": 3}), put("run.history", [])],
+        "losses_finite": [put("run.history.0.train_loss", "nan"), put("run.nonfinite", NON_FINITE), put("run.history", [])],
         "checkpoints_verified": [unverify("best"), unverify("last"), put("run.checkpoints", [])],
         "within_time_budget": [put("run.wall_s", FUTURE)],
         "gpu_utilization": [put("run.gpu", {"name": "x", "utilization_p95": 10, "samples": 5}), put("run.device", "cuda")],
@@ -151,7 +158,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         "test_opened_once": [
             put("test.openings", []),
             put("test.openings.0.weights_sha256", "0"),
-            put("test.openings", [{"run": "x"}, {"run": "y"}, {"run": "z"}]),
+            put("test.openings", [{"nr": nr, "run": str(nr), "purpose": "test"} for nr in (1, 2, 3)]),
             put("test.samples", 0),  # sealed, though validation meets the criterion
         ],
         "acceptance_met": [
@@ -193,9 +200,11 @@ def test_an_item_fails_when_its_evidence_is_broken(record: Record, phase: str, i
     assert found.mend
 
 
-@pytest.mark.parametrize(("record", "phase", "item"), ITEMS, indirect=["record"])
-def test_an_item_fails_without_evidence(record: Record, phase: str, item: str) -> None:
-    assert outcome(phase, item, {**record, "evidence": {}, "source": {}}).verdict == "fail"
+@pytest.mark.parametrize(("phase", "item"), [(phase, item) for phase, items in BREAKS.items() for item in items])
+def test_an_item_fails_on_the_evidence_of_another_phase(phase: str, item: str) -> None:
+    other = kept("diagnostics" if phase != "diagnostics" else "baseline")
+    found = outcome(phase, item, other)
+    assert (found.verdict, found.evidence) == ("fail", {"missing": "not measured here"})
 
 
 def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once: Path) -> None:

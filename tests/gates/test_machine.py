@@ -11,6 +11,7 @@ from mltrainer.gates.gate import Gate, GateItem, evaluate
 from mltrainer.gates.machine import PhaseState, advice
 from mltrainer.records.reading import Record
 from mltrainer.workspace import PHASES
+from tests.gates.evidence import kept, typed
 from tests.handbook.reading import unknown_part
 
 CRITERION = {"accuracy": ">= 0.9"}
@@ -28,8 +29,7 @@ def passed(phase: str, **evidence: Any) -> PhaseState:
 
 def failed(phase: str, item: str, **evidence: Any) -> PhaseState:
     """Return the state of a phase in which one item fails, as its check and its page tell it."""
-    record = {"phase": phase, "evidence": evidence, "source": {}}
-    rows = tuple(row for row in evaluate(record, phase_page(phase, None), []) if row.id == item)
+    rows = tuple(row for row in evaluate(typed(kept(phase, **evidence)), phase_page(phase, None), []) if row.id == item)
     assert [row.verdict for row in rows] == ["fail"]
     assert "missing" not in rows[0].evidence, rows
     return PhaseState(phase, "failed", (), gate(phase, evidence, rows))
@@ -54,12 +54,13 @@ def final(way_back: dict[str, Any], accuracy: float, test: dict[str, Any]) -> Ph
         config={"acceptance": CRITERION},
         run={**RUN, "metrics": {"accuracy": accuracy}},
         delivered_sha256="w",
-        test={"openings": [], "sealed": None, "intervals": {"bounds": {}}, **test},
+        test={"openings": [], "sealed": None, "intervals": NO_BOUNDS, **test},
         data={"splits": {"test": {"samples": 20}}},
         way_back=way_back,
     )
 
 
+NO_BOUNDS = {"level": 0.95, "resamples": 1000, "bounds": {}, "reason": "of a test"}
 SEALED = {"samples": 0, "metrics": {}, "sealed": "accuracy on validation is 0.5"}
 TUNED = {"set": {}, "trials": 20}
 BEFORE_FINAL = [passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEPTED), passed("optimization")]
@@ -123,9 +124,15 @@ NAN_RUN = {
     "epochs": 1,
     "history": [],
     "chain": {"entries": 3},
-    "nonfinite": {"step": 3},
+    "nonfinite": {"step": 3, "epoch": 1, "what": "loss", "samples": []},
 }
-NAN = {"id": "nan_loss", "state": "fired", "reason": "The loss was not finite at step 3.", "page": "diagnostics/nan_loss.md"}
+NAN = {
+    **kept("diagnostics")["evidence"]["diagnostics"][0],
+    "id": "nan_loss",
+    "state": "fired",
+    "reason": "The loss was not finite at step 3.",
+    "page": "diagnostics/nan_loss.md",
+}
 
 
 def nan_baseline(lr: float) -> PhaseState:

@@ -11,22 +11,22 @@ import pytest
 
 from mltrainer.configs.pages import Item, PhasePage, phase_page, policy_changes
 from mltrainer.errors import InputError
-from mltrainer.gates.checks import CHECKS
+from mltrainer.gates.check import CHECKS
 from mltrainer.gates.gate import check_gates, evaluate
 from mltrainer.gates.own import NOT_RUN
 from mltrainer.handbook import shipped_folder
 from mltrainer.workspace import Project
 from tests.conftest import Cli
+from tests.gates.evidence import kept, typed
 
-RECORD: dict[str, Any] = {"phase": "baseline", "evidence": {"run": {"metrics": {"accuracy": 0.9}, "history": [1, 2]}}}
+RECORD = kept("baseline", run={"metrics": {"accuracy": 0.9}})
 CODE = """
 def good_enough(evidence, settings):
-    run = evidence.get("run", evidence)
-    value = run["metrics"]["accuracy"]
+    value = (evidence.run or evidence).metrics["accuracy"]
     print("looking at", value)
     if value < settings["at_least"]:
         return {"verdict": "fail", "evidence": {"accuracy": value}, "mend": "bring more data"}
-    return {"verdict": "pass", "evidence": {"accuracy": value, "points": run.get("history")}}
+    return {"verdict": "pass", "evidence": {"accuracy": value, "kind": type(evidence).__name__}}
 """
 RINGS = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
 OWN = """items:
@@ -48,12 +48,12 @@ def judged(root: Path | None, code: str = CODE, **changes: Any) -> Any:
     if root is not None:
         (root / "our_gates.py").write_text(code)
     page = PhasePage(title="", phase="baseline", tool="training_orchestrator", artifacts=[], items=[item(**changes)])
-    return evaluate(RECORD, page, [], root)[0]
+    return evaluate(typed(RECORD), page, [], root)[0]
 
 
 def test_what_the_function_says_counts(tmp_path: Path) -> None:
     held = judged(tmp_path)
-    assert (held.verdict, held.evidence, held.mend) == ("pass", {"accuracy": 0.9, "points": [1, 2]}, None)
+    assert (held.verdict, held.evidence, held.mend) == ("pass", {"accuracy": 0.9, "kind": "Baseline"}, None)
     assert held.statement == "It is. (this project's own check: our_gates:good_enough)"
     failed = judged(tmp_path, settings={"at_least": 0.95})
     assert (failed.verdict, failed.evidence, failed.mend) == ("fail", {"accuracy": 0.9}, "bring more data")
@@ -73,12 +73,12 @@ FAULTS = {
         "at most 20000",
     ),
     "changes the evidence": (
-        DEF + "e['run']['metrics']['accuracy'] = 1.0",
-        "does not support item assignment",
+        DEF + "e.run.metrics = {'accuracy': 1.0}",
+        "ValidationError",
     ),
     "returns what is no JSON": (
         DEF + "return {'verdict': 'pass', 'evidence': {'a': object()}}",
-        "TypeError",
+        "PydanticSerializationError",
     ),
 }
 

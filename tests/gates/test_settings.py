@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tarfile
@@ -17,24 +16,13 @@ from mltrainer import handbook
 from mltrainer.configs.items import PHASE_SETTINGS, SETTINGS
 from mltrainer.configs.pages import page_path, phase_page, policy_changes
 from mltrainer.errors import InputError
-from mltrainer.gates.checks import run_check
 from mltrainer.gates.gate import check_gates
 from mltrainer.gates.released import release
 from mltrainer.records.envelope import parsed
-from mltrainer.records.migrations import migrated
 from mltrainer.workspace import PHASES, Project
+from tests.gates.evidence import TUNED, judged, kept, typed
 
 Record = dict[str, Any]
-KEPT = Path(__file__).parents[1] / "kept/0.1/houses.tar.gz"
-
-
-@pytest.fixture(scope="module")
-def kept() -> dict[str, str]:
-    """The records of a finished project whose improvement was waived, by phase."""
-    with tarfile.open(KEPT) as files:
-        found = [files.extractfile(member) for member in files if member.name.endswith("/record.json")]
-        records = [migrated(json.loads(member.read())) for member in found if member]
-    return {record["phase"]: json.dumps(record) for record in records}
 
 
 def estimate(**values: Any) -> Callable[[Record], None]:
@@ -120,12 +108,12 @@ BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Calla
 
 
 @pytest.mark.parametrize("case", range(len(BOUNDARIES)), ids=lambda nr: f"{BOUNDARIES[nr][1]}-{nr}")
-def test_a_threshold_decides_at_its_boundary(case: int, kept: dict[str, str]) -> None:
+def test_a_threshold_decides_at_its_boundary(case: int) -> None:
     phase, item, settings, holds, misses = BOUNDARIES[case]
     for change, verdict in ((holds, "pass"), (misses, "fail")):
-        record = json.loads(kept[phase])
+        record = kept(phase)
         change(record["evidence"])
-        assert run_check(item, record, settings).verdict == verdict, change
+        assert judged(item, record, settings).verdict == verdict, change
 
 
 def test_every_number_of_a_shipped_page_has_a_boundary_here() -> None:
@@ -134,10 +122,10 @@ def test_every_number_of_a_shipped_page_has_a_boundary_here() -> None:
     assert numbers <= asked
 
 
-def test_what_the_config_did_not_keep_is_not_asked_for_by_pages_that_did_not_say_so(kept: dict[str, str]) -> None:
-    record = json.loads(kept["baseline"])
+def test_what_the_config_did_not_keep_is_not_asked_for_by_pages_that_did_not_say_so() -> None:
+    record = kept("baseline")
     kept_only("last")(record["evidence"])
-    assert run_check("checkpoints_verified", record, {}).verdict == "pass"
+    assert judged("checkpoints_verified", record, {}).verdict == "pass"
 
 
 # --- bounds -----------------------------------------------------------------------------------------
@@ -195,7 +183,7 @@ def test_a_page_of_version_0_1_plans_by_the_numbers_of_version_0_1(phase: str, t
 
 
 def test_a_weaker_number_that_is_legal_is_told_by_the_gate(tmp_path: Path) -> None:
-    with tarfile.open(KEPT.with_name("rings.tar.gz")) as archive:
+    with tarfile.open(TUNED.with_name("rings.tar.gz")) as archive:
         archive.extractall(tmp_path, filter="data")
     baseline = check_gates(Project(tmp_path))[1]
     assert baseline.holds
@@ -220,13 +208,11 @@ def removals(model: BaseModel, path: tuple[Any, ...] = ()) -> list[tuple[Any, ..
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_every_field_that_is_taken_out_of_a_record_is_named(phase: str, kept: dict[str, str]) -> None:
-    typed, holes = parsed(json.loads(kept[phase]), phase)
-    assert typed is not None, holes
-    paths = removals(typed)
+def test_every_field_that_is_taken_out_of_a_record_is_named(phase: str) -> None:
+    paths = removals(typed(kept(phase)))
     assert len(paths) > 20
     for path in paths:
-        record = json.loads(kept[phase])
+        record = kept(phase)
         place = record
         for part in path[:-1]:
             place = place[part]

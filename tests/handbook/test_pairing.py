@@ -11,7 +11,7 @@ import pytest
 
 import mltrainer
 from mltrainer import handbook
-from mltrainer.configs.items import GradeSettings, phase_settings_model
+from mltrainer.configs.items import SETTINGS, GradeSettings, phase_settings_model
 from mltrainer.configs.pages import (
     PhasePage,
     diagnostic_page,
@@ -21,7 +21,7 @@ from mltrainer.configs.pages import (
     tool_page,
     verification_page,
 )
-from mltrainer.gates.checks import CHECKS
+from mltrainer.gates.check import CHECKS
 from mltrainer.workspace import PHASES
 
 pytestmark = pytest.mark.wheel
@@ -64,20 +64,21 @@ def test_no_item_stands_twice_on_a_page(page: PhasePage) -> None:
 
 def test_a_check_reads_exactly_the_settings_that_its_item_declares(page: PhasePage) -> None:
     for item in page.items:
-        source = inspect.getsource(CHECKS[item.id])
-        read = set(re.findall(r"(?<!_)settings\.(\w+)", source)) if "(record: Evidence, settings" in source else set()
-        assert read == set(item.settings), item.id
+        function = CHECKS[item.id].function
+        assert set(re.findall(r"\bsettings\.(\w+)", inspect.getsource(function))) == set(item.settings), item.id
+        asked = [SETTINGS[item.id].__name__] if item.id in SETTINGS else []
+        assert [found.annotation for found in list(inspect.signature(function).parameters.values())[1:]] == asked, item.id
 
 
-SETTINGS = {
+DECLARED = {
     **{page_path(phase): (phase_settings_model(phase), shipped_page(phase).settings) for phase in PHASES},
     "reproducibility/verification.md": (GradeSettings, verification_page(None).settings.model_dump(exclude_unset=True)),
 }
 
 
-@pytest.mark.parametrize("path", SETTINGS)
+@pytest.mark.parametrize("path", DECLARED)
 def test_every_setting_of_a_page_is_declared_there_and_read(path: str) -> None:
-    model, declared = SETTINGS[path]
+    model, declared = DECLARED[path]
     assert set(declared) == set(model.model_fields)
     code = "".join(file.read_text("utf-8") for file in PACKAGE.rglob("*.py") if file.parent.name != "configs")
     assert not [name for name in declared if not re.search(rf"\b(settings|limits|asked|_settings\(ctx\))\.{name}\b", code)]

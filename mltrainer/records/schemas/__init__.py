@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from mltrainer.records.envelope import EVIDENCE, adapter
+from pydantic import TypeAdapter
+
+from mltrainer.records.envelope import EVIDENCE, Envelope
 from mltrainer.workspace import pretty_json, write_atomic
 
 FOLDER = Path(__file__).parent
@@ -11,7 +13,8 @@ FOLDER = Path(__file__).parent
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the schema of each phase's records, by file name."""
-    return {f"{phase}.json": adapter(phase).json_schema(by_alias=True) for phase in EVIDENCE}
+    record: Any = Envelope
+    return {f"{phase}.json": TypeAdapter(record[kind]).json_schema(by_alias=True) for phase, kind in EVIDENCE.items()}
 
 
 def write() -> None:

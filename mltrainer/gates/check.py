@@ -1,0 +1,66 @@
+"""What a check of a gate's item is: a pure function from a validated record to a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from mltrainer.records.common import Part
+
+RUN_PLANNING = "mltrainer phase run planning"
+RUN_DIAGNOSTICS = "mltrainer phase run diagnostics"
+RUN_OPTIMIZATION = "mltrainer phase run optimization"
+RUN_FINALIZATION = "mltrainer phase run finalization"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict with what it was computed from.
+
+    Attributes:
+        verdict: "pass", "fail" or "not_applicable".
+        evidence: The measured values beside the verdict.
+        mend: The command or change that mends a failure.
+    """
+
+    verdict: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    mend: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check, and the kinds of evidence that it can judge: `function(record)`, or `function(record, settings)` of the item."""
+
+    function: Callable[..., Outcome]
+    evidence: tuple[type[Part], ...]
+
+
+CHECKS: dict[str, Check] = {}  # by the item's id
+Function = TypeVar("Function", bound=Callable[..., Outcome])
+
+
+def check(*evidence: type[Part], item: str | None = None) -> Callable[[Function], Function]:
+    """Make a function the check of the item of its name, or of the one that is named.
+
+    Args:
+        evidence: What a record's evidence must be, to be judged by it.
+        item: The item's id, where it is not the function's name.
+    """
+
+    def register(function: Function) -> Function:
+        CHECKS[item or function.__name__] = Check(function, evidence)
+        return function
+
+    return register
+
+
+def when(holds: bool, evidence: dict[str, Any], mend: str) -> Outcome:
+    """Return "pass", or "fail" with what mends it."""
+    return Outcome("pass", evidence) if holds else Outcome("fail", evidence, mend)
+
+
+def told(part: Part | None) -> dict[str, Any] | None:
+    """Return a part of a record as the record's file has it."""
+    return None if part is None else part.model_dump(by_alias=True, exclude_unset=True)

@@ -1,0 +1,33 @@
+"""The checks behind the gates' items, one module for each phase.
+
+A check reads what the program measured; the numbers it compares with stand in the item's settings in the handbook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.configs.items import SETTINGS
+from mltrainer.gates.check import CHECKS, Outcome
+from mltrainer.gates.checks import diagnostics, finalization, optimization, planning, training
+from mltrainer.records.envelope import Envelope
+
+MODULES = (planning, training, diagnostics, optimization, finalization)  # whose functions are in CHECKS by being imported
+
+
+def run_check(name: str, record: Envelope[Any], settings: Mapping[str, Any]) -> Outcome:
+    """Return a check's outcome; evidence of another kind, or that contradicts itself, fails the item."""
+    again = f"mltrainer phase run {record.phase}"
+    check = CHECKS[name]
+    if not isinstance(record.evidence, check.evidence):
+        return Outcome("fail", {"missing": _why_missing(record)}, again)
+    try:
+        asked = [SETTINGS[name].model_validate(dict(settings))] if name in SETTINGS else []
+        return check.function(record, *asked)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as hole:
+        return Outcome("fail", {"missing": f"{type(hole).__name__}: {hole}"[:300]}, again)
+
+
+def _why_missing(record: Envelope[Any]) -> str:
+    return f"{record.phase} stopped before it was measured" if hasattr(record.evidence, "stopped") else "not measured here"

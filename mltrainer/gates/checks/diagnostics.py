@@ -1,0 +1,72 @@
+"""The items of diagnostics: everything was judged, with a reason, and a recommendation follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mltrainer.configs.items import CurvesSettings
+from mltrainer.gates.check import RUN_DIAGNOSTICS, RUN_PLANNING, Outcome, check, when
+from mltrainer.gates.checks.training import change_to_try
+from mltrainer.records.diagnostics import Diagnosis, Diagnostics
+from mltrainer.records.envelope import Envelope
+
+TRAIN_LONGER = f"evaluate more often or train longer, then {RUN_PLANNING}"
+
+
+@check(Diagnostics)
+def curves_analysed(record: Envelope[Diagnostics], settings: CurvesSettings) -> Outcome:
+    """The learning curves have enough points to be judged, and were."""
+    rows = record.evidence.evaluation_count
+    judged = rows >= settings.min_evaluations and bool(record.evidence.assessment.curves)
+    return when(judged, {"evaluations": rows}, TRAIN_LONGER)
+
+
+@check(Diagnostics)
+def fit_assessed(record: Envelope[Diagnostics]) -> Outcome:
+    """Over- and underfitting were judged from the measured curves."""
+    fit = record.evidence.assessment.fit
+    return when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, TRAIN_LONGER)
+
+
+@check(Diagnostics)
+def gradients_checked(record: Envelope[Diagnostics]) -> Outcome:
+    """Gradient norms of every layer were recorded and judged."""
+    health = record.evidence.assessment.gradients
+    found = {"gradients": health, "layers": record.evidence.layer_count}
+    mend = f"give the model a weight that is trained, then {RUN_PLANNING}"
+    return when(health in ("healthy", "exploding", "vanishing"), found, mend)
+
+
+@check(Diagnostics)
+def triggers_evaluated(record: Envelope[Diagnostics]) -> Outcome:
+    """Every diagnostic of the handbook was evaluated on the record, with a reason."""
+    rows = record.evidence.diagnostics
+    missing = not_evaluated(rows, record.evidence.expected_diagnostics)
+    found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing}
+    mend = f"mend your own page of the diagnostic that is missing, then {RUN_DIAGNOSTICS}"
+    return when(bool(rows) and not missing, found, mend)
+
+
+def with_reason(rows: Sequence[Diagnosis]) -> dict[str, str]:
+    """Return the state of each diagnostic that says why it is in it."""
+    return {row.id: row.state for row in rows if row.reason}
+
+
+def not_evaluated(rows: Sequence[Diagnosis], expected: Sequence[str]) -> list[str]:
+    """Return the diagnostics of the handbook that did not say anything."""
+    return [name for name in expected if name not in with_reason(rows)]
+
+
+def fired(rows: Sequence[Diagnosis]) -> list[str]:
+    """Return the diagnostics that fired, by name."""
+    return sorted(name for name, state in with_reason(rows).items() if state == "fired")
+
+
+@check(Diagnostics)
+def recommendation_given(record: Envelope[Diagnostics]) -> Outcome:
+    """The recommendation is to deploy or to optimize; `debug` sends the project back to planning."""
+    recommendation = record.evidence.recommendation
+    found = {"recommendation": recommendation, "reasons": record.evidence.reasons}
+    named = f"mend what the report names (mltrainer diagnose), then {RUN_PLANNING}"
+    mend = change_to_try(record.phase, record.evidence.changes) or named
+    return when(recommendation in ("deploy", "optimize"), found, mend)

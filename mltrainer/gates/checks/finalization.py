@@ -1,0 +1,148 @@
+"""The items of finalization: the final model is what was trained, repeats, is documented, and meets its criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.configs.items import AcceptanceSettings, CommitSettings, DocumentSettings, ExportSettings, OpeningSettings
+from mltrainer.configs.loading import as_typed
+from mltrainer.configs.project import meets
+from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, Outcome, check, told, when
+from mltrainer.gates.checks.diagnostics import fired, not_evaluated, with_reason
+from mltrainer.gates.checks.training import change_to_try
+from mltrainer.records.common import Export
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.finalization import Finalization
+
+NEW_TEST_SPLIT = "bring new data for a test split, then mltrainer run"
+
+
+@check(Finalization)
+def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> Outcome:
+    """Every exported format, read back from the disk, gives the trained model's outputs on real inputs."""
+    rows = record.evidence.exports
+    written = [row for row in rows if row.state == "written"]
+    bad = [row.format for row in written if not _agrees(row, settings.tolerance)]
+    failed = [row.format for row in rows if row.state == "failed"]
+    found = {
+        "agree": [row.format for row in written if row.format not in bad],
+        "disagree": bad + failed,
+        "not_available": [row.format for row in rows if row.state == "not_available"],
+    }
+    mend = f"mend the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
+    return when(bool(written) and not bad and not failed, found, mend)
+
+
+def _agrees(row: Export, limit: float) -> bool:
+    relative = row.relative_difference
+    finite = not isinstance(row.max_difference, str)
+    return row.agrees is True and finite and isinstance(relative, int | float) and relative <= limit
+
+
+@check(Finalization)
+def documentation_written(record: Envelope[Finalization], settings: DocumentSettings) -> Outcome:
+    """The model card and the files that a deployment needs are there, none of them empty."""
+    sizes = {row.path.rsplit("/", 1)[-1]: row.size for row in record.evidence.model_files}
+    missing = [name for name in settings.files.split() if sizes.get(name, 0) == 0]
+    return when(not missing, {"files": len(sizes), "missing": missing}, RUN_FINALIZATION)
+
+
+@check(Finalization)
+def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
+    """The final training, repeated in a fresh process, gave the same bits in every step."""
+    run, again = record.evidence.run, record.evidence.reproduction
+    same = again.weights_sha256 == run.weights_sha256 and again.chain_head == run.chain.head
+    holds = same and again.identical and again.steps_compared == run.steps
+    found = {
+        "steps_compared": again.steps_compared,
+        "identical": again.identical,
+        "first_divergence": told(again.first_divergence),
+    }
+    return when(holds, found, f"mltrainer reproduce {run.id}")
+
+
+@check(Finalization)
+def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
+    """Every diagnostic was evaluated on the final run, and none that says that it is faulty fired."""
+    evidence = record.evidence
+    rows, assessment = evidence.diagnostics or [], evidence.assessment
+    missing = not_evaluated(rows, evidence.expected_diagnostics or [])
+    critical = [row.id for row in rows if row.state == "fired" and row.severity == "critical"]
+    fit = assessment.fit if assessment else None
+    found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, "fit": fit}
+    mend = change_to_try(record.phase, evidence.changes) or "mltrainer diagnose finalization"
+    return when(bool(rows) and bool(evidence.expected_diagnostics) and not missing and not critical, found, mend)
+
+
+@check(Finalization)
+def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) -> Outcome:
+    """The sealed test split was opened for this model alone; the same weights measured again are no second opening."""
+    evidence = record.evidence
+    test, run = evidence.test, evidence.run
+    if evidence.data.splits.test.samples == 0:
+        return Outcome("not_applicable", {"rule": "split.test is 0: there is no test split"})
+    models = {row.weights_sha256 or row.run for row in test.openings if row.data_sha256 in (None, run.data_sha256)}
+    few = len(models) <= settings.max_openings
+    found = {"openings": len(test.openings), "models": len(models), "metrics": test.metrics}
+    if test.samples == 0:
+        found["sealed"] = test.sealed
+        if few and _missed(evidence.config["acceptance"], run.metrics):
+            rule = "a model that misses its criterion on validation leaves the test split sealed"
+            return Outcome("not_applicable", {"rule": rule, **found})
+        return Outcome("fail", found, f"mend what keeps the test split sealed, then {RUN_FINALIZATION}")
+    ours = bool(models & {run.id, evidence.delivered_sha256})
+    return when(ours and few, found, f"{NEW_TEST_SPLIT}, or say why it was opened again")
+
+
+def _missed(criteria: Mapping[str, str], metrics: Mapping[str, Any]) -> list[str]:
+    """Return the metrics that do not meet their criterion; one that was not measured meets none."""
+    values = {name: metrics.get(name) for name in criteria}
+    return [name for name, v in values.items() if not (isinstance(v, int | float) and meets(v, criteria[name]))]
+
+
+@check(Finalization)
+def acceptance_met(record: Envelope[Finalization], settings: AcceptanceSettings) -> Outcome:
+    """The final model meets the acceptance criterion, on the test split where there is one, else on validation."""
+    evidence = record.evidence
+    criteria, test, metrics = evidence.config["acceptance"], evidence.test, evidence.run.metrics
+    if not criteria:
+        return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
+    on_test = settings.split == "test" and evidence.data.splits.test.samples > 0
+    opened = on_test and test.samples > 0
+    of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
+    judged = {**of_training, **test.metrics} if opened else metrics
+    missed = _missed(criteria, judged)
+    found: dict[str, Any] = {"values": {name: judged.get(name) for name in criteria}, "criteria": criteria}
+    if settings.split is not None:
+        found = {"split": "test" if opened else "validation", **found}
+    if opened:
+        if test.intervals is None:
+            return Outcome("fail", {"missing": "the intervals of the test split's metrics", **found}, RUN_FINALIZATION)
+        found["interval"] = {name: ends for name, ends in test.intervals.bounds.items() if name in criteria}
+        return when(not missed, found, f"{NEW_TEST_SPLIT}: this one has been seen, so no search may be judged by it again")
+    if on_test:
+        found["sealed"] = test.sealed
+        return Outcome("fail", found, _way_on(evidence) if missed else f"mend what failed beside it, then {RUN_FINALIZATION}")
+    return when(not missed, found, _way_on(evidence))
+
+
+def _way_on(evidence: Finalization) -> str:
+    """Return what to try with a final model that misses on validation; never what was just done."""
+    back = evidence.way_back
+    if back and back.set:
+        return f"{RUN_FINALIZATION} {as_typed(back.set)}"
+    if back and back.trials:
+        return f"{RUN_OPTIMIZATION} --set trials={2 * back.trials}"
+    return "plan anew with another model or more data: mltrainer phase run planning --set KEY=VALUE"
+
+
+@check(Finalization)
+def source_committed(record: Envelope[Finalization], settings: CommitSettings) -> Outcome:
+    """The code that trained the final model is a commit; without git its files' digests must do."""
+    source = record.source
+    found = {"commit": source.commit, "dirty": source.dirty}
+    if source.commit is None and source.dirty is None and settings.allow_no_git:
+        return Outcome("not_applicable", {**found, "rule": source.note})
+    mend = "commit your changes, then mltrainer run (it begins with planning, where the code is recorded)"
+    return when(source.commit is not None and source.dirty is False, found, mend)

@@ -1,0 +1,75 @@
+"""The items of optimization: the search is whole, its winner repeats, and it wins on seeds that it was not chosen by."""
+
+from __future__ import annotations
+
+import math
+
+from mltrainer.configs.items import ImprovementSettings
+from mltrainer.configs.project import meets
+from mltrainer.gates.check import RUN_OPTIMIZATION, Outcome, check, told, when
+from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.optimization import Searched, Skipped, Trial
+
+SEARCH_MORE = f"widen the space or raise the trials in configs/tuning_template.yaml, then {RUN_OPTIMIZATION}"
+Search = Envelope[Searched] | Envelope[Skipped]
+
+
+def _skipped(evidence: Skipped) -> Outcome:
+    """Return the outcome of a phase that was skipped because the acceptance criterion is met, as recomputed here."""
+    rows = evidence.acceptance
+    if rows and all(meets(float(row.value if row.value is not None else "nan"), row.criterion) for row in rows):
+        return Outcome("not_applicable", {"rule": evidence.rule})
+    return Outcome("fail", {"rule": evidence.rule, "acceptance": [told(row) for row in rows]}, RUN_OPTIMIZATION)
+
+
+@check(Searched, Skipped)
+def tuning_finished(record: Search) -> Outcome:
+    """Every planned trial ran, and none is missing from the count."""
+    evidence = record.evidence
+    if isinstance(evidence, Skipped):
+        return _skipped(evidence)
+    done = sum(trial.state == "finished" for trial in evidence.trials)
+    counted = [trial.nr for trial in evidence.trials] == list(range(1, evidence.planned_trials + 1))
+    found = {"trials": len(evidence.trials), "finished": done, "planned": evidence.planned_trials}
+    return when(done > 0 and counted, found, RUN_OPTIMIZATION)
+
+
+@check(Searched, Skipped)
+def best_config_identified(record: Search) -> Outcome:
+    """The best trial is the best of the recorded values, and trained again it gave the same bits."""
+    evidence = record.evidence
+    if isinstance(evidence, Skipped):
+        return _skipped(evidence)
+    best = _best(evidence)
+    holds = best is not None and best.nr == evidence.best and evidence.replay.identical
+    found = {"best": evidence.best, "value": best.value if best else None, "replayed": evidence.replay.identical}
+    run = evidence.replay.run
+    return when(holds, found, f"mltrainer reproduce {run}" if run else SEARCH_MORE)
+
+
+def _best(evidence: Searched) -> Trial | None:
+    """Return the trial with the best finite value; of several, the first."""
+    sign = 1 if evidence.metric.mode == "max" else -1
+    ranked = [(sign * trial.value, -trial.nr, trial) for trial in evidence.trials if _is_ranked(trial)]
+    return max(ranked, key=lambda entry: entry[:2])[2] if ranked else None
+
+
+def _is_ranked(trial: Trial) -> bool:
+    return trial.state == "finished" and not isinstance(trial.value, str)
+
+
+@check(Searched, Skipped)
+def improvement_validated(record: Search, settings: ImprovementSettings) -> Outcome:
+    """Over fresh seeds at equal budget the candidate beats the baseline by an exact sign-flip test."""
+    evidence = record.evidence
+    if isinstance(evidence, Skipped):
+        return _skipped(evidence)
+    comparison = evidence.comparison
+    differences = improvements(comparison.candidate, comparison.baseline, evidence.metric.mode)
+    fresh = len(set(comparison.seeds)) == len(comparison.candidate)
+    mean = round(math.fsum(differences) / len(differences), 6) + 0.0 if differences else None  # 0.0, not -0.0
+    p_value = sign_flip_p_value(differences) if differences else None
+    found = {"mean_improvement": mean, "p_value": p_value, "seeds": len(differences), "promoted": evidence.promoted}
+    more = f"{RUN_OPTIMIZATION} --set trials={2 * evidence.planned_trials}"
+    return when(fresh and is_better(differences, settings.seeds, settings.level), found, more)

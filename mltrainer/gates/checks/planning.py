@@ -1,0 +1,155 @@
+"""The items of planning: config, seeds, environment, data, a probe that repeats, and what the whole run will take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSettings
+from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by
+from mltrainer.gates.check import RUN_PLANNING, Outcome, check, told, when
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.planning import Planned, Planning
+from mltrainer.reproducibility.causes import HASH_SEEDS
+from mltrainer.workspace import digest
+
+SWITCHES = {
+    "deterministic_algorithms": True,
+    "warn_only": False,
+    "cudnn_benchmark": False,
+    "cudnn_deterministic": True,
+    "tf32": False,
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
+
+
+@check(Planned)
+def config_valid(record: Envelope[Planned]) -> Outcome:
+    """The recorded config is complete, valid and the one whose digest names the probe's runs."""
+    config, sha256 = record.evidence.config, record.evidence.config_sha256
+    model = TrainingConfig.model_validate(config)
+    complete = is_complete(config, model)
+    found = {"keys": len(config), "complete": complete, "sha256": sha256}
+    mend = f"mend phases/01_planning/training_config.yaml, then {RUN_PLANNING}"
+    return when(complete and is_named_by(model, sha256), found, mend)
+
+
+@check(Planning)
+def seeds_fixed(record: Envelope[Planning]) -> Outcome:
+    """Both fresh processes drew the same first numbers from every generator and built the same initial weights."""
+    first, second = record.evidence.probe.runs
+    drawn = {name for name in first.draws if first.draws[name] == second.draws.get(name)}
+    same_weights = first.init_sha256 == second.init_sha256
+    hash_seeds = [run.determinism.PYTHONHASHSEED for run in (first, second)]
+    every = {"python", "numpy", "torch"} <= drawn and len(drawn) == len(first.draws)
+    found = {"seed": record.evidence.config["seed"], "equal_draws": sorted(drawn), "equal_initial_weights": same_weights}
+    mend = f"look for randomness in your task that is not drawn from Python, NumPy or torch; then {RUN_PLANNING}"
+    return when(every and same_weights and hash_seeds == list(HASH_SEEDS), found, mend)
+
+
+@check(Planning)
+def determinism_on(record: Envelope[Planning]) -> Outcome:
+    """The switches, read back after the user's code ran, still ask for deterministic operations."""
+    read = [run.determinism for run in record.evidence.probe.runs]
+    with_tensorflow = any(switches.tensorflow is not None for switches in read)
+    wanted = {**SWITCHES, "tensorflow_op_determinism": True} if with_tensorflow else SWITCHES
+    wrong = {
+        name: getattr(switches, name) for switches in read for name, value in wanted.items() if getattr(switches, name) != value
+    }
+    found = {"switches": len(wanted), "threads": read[0].threads, **({"changed": wrong} if wrong else {})}
+    return when(not wrong, found, f"remove what changes these switches in your code; then {RUN_PLANNING}")
+
+
+@check(Planned)
+def environment_captured(record: Envelope[Planned]) -> Outcome:
+    """Every installed distribution is pinned, and interpreter, platform and CPU are named."""
+    environment = record.evidence.environment
+    installed, python = environment.distributions, environment.python.version
+    pinned = [row for row in installed if row.name and row.version]
+    has_torch = any(row.name.lower() == "torch" for row in installed)
+    found = {"distributions": len(pinned), "python": python, "gpus": len(environment.gpu)}
+    return when(len(pinned) == len(installed) and has_torch and bool(python), found, RUN_PLANNING)
+
+
+@check(Planned)
+def source_recorded(record: Envelope[Planned], settings: SourceSettings) -> Outcome:
+    """The code that ran is known by commit or by digest; whether a dirty tree may pass is the item's setting."""
+    source = record.source
+    known = digest([told(row) for row in source.files]) == source.sha256
+    found: dict[str, Any] = {"commit": source.commit, "dirty": source.dirty, "files": len(source.files)}
+    if source.note:
+        found["note"] = source.note
+    return when(known and (not source.dirty or settings.allow_dirty), found, f"commit your changes, then {RUN_PLANNING}")
+
+
+@check(Planning)
+def data_valid(record: Envelope[Planning]) -> Outcome:
+    """The data has no error-level finding, is fingerprinted, and its splits do not overlap."""
+    data = record.evidence.data
+    errors = [finding.what for finding in data.findings if finding.severity == "error"]
+    samples = {name: split.samples for name, split in data.splits}
+    holds = not errors and bool(data.sha256) and samples["train"] > 0 and samples["validation"] > 0
+    found = {"samples": samples, "sha256": data.sha256, **({"errors": errors} if errors else {})}
+    return when(holds, found, f"mend the data, then {RUN_PLANNING}")
+
+
+@check(Planning)
+def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outcome:
+    """Two fresh processes trained a few real steps and ended in the same bits."""
+    probe = record.evidence.probe
+    first, second = probe.runs
+    steps = min(first.steps, second.steps)
+    same = first.chain_head == second.chain_head and first.weights_sha256 == second.weights_sha256
+    holds = same and steps >= settings.min_steps
+    weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]
+    found = {"steps": steps, "weights": weights, "first_difference": told(probe.first_difference)}
+    if probe.resumed_at == 0:
+        found["not_interrupted"] = "the tool that trained cannot go on with an interrupted training"
+    named = "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
+    return when(holds, found, f"{named}; then {RUN_PLANNING}")
+
+
+@check(Planning)
+def export_rehearsed(record: Envelope[Planning]) -> Outcome:
+    """All that finalization needs of the task works on the untrained model: each format, inference, metrics, evaluation."""
+    rehearsal = record.evidence.rehearsal
+    if rehearsal is None:
+        return Outcome("fail", {"missing": "no export was rehearsed"}, RUN_PLANNING)
+    if (fault := rehearsal.fault) is not None:
+        where = f"{fault.where}: " if fault.where else ""
+        return Outcome("fail", {"fault": f"{where}{fault.what}"}, f"{where}{fault.mend or 'mend the task'}; then {RUN_PLANNING}")
+    bad = [row for row in rehearsal.exports if row.state == "failed" or row.agrees is False]
+    found: dict[str, Any] = {"fault": "; ".join(f"{row.format}: {row.reason}" for row in bad)} if bad else {}
+    found["agree"] = [row.format for row in rehearsal.exports if row.agrees is True]
+    found["not_available"] = [row.format for row in rehearsal.exports if row.state == "not_available"]
+    mend = f"mend the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
+    return when(bool(found["agree"]) and not bad, found, mend)
+
+
+@check(Planning)
+def memory_fits(record: Envelope[Planning], settings: MemorySettings) -> Outcome:
+    """The measured peak memory fits in what the machine has free, and that of the GPU in the GPU's."""
+    estimate = record.evidence.estimate
+    found = {"peak_mb": estimate.peak_mb, "available_mb": estimate.available_mb}
+    shares = [estimate.peak_mb / estimate.available_mb]
+    if estimate.device_peak_mb is not None:
+        total = estimate.device_total_mb or 0  # a GPU whose memory nobody knows holds nothing for sure
+        found |= {"device_peak_mb": estimate.device_peak_mb, "device_total_mb": total}
+        shares.append(estimate.device_peak_mb / total)
+    return when(max(shares) <= settings.max_share, found, f"lower batch_size or the model's size, then {RUN_PLANNING}")
+
+
+@check(Planning)
+def time_within_budget(record: Envelope[Planning]) -> Outcome:
+    """The estimated time of the whole run is within the budget."""
+    minutes, budget = record.evidence.estimate.minutes, record.evidence.config["budget"]["minutes"]
+    mend = f"lower epochs or raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
+    return when(minutes <= budget, {"minutes": minutes, "budget_minutes": budget}, mend)
+
+
+@check(Planned)
+def no_secrets(record: Envelope[Planned]) -> Outcome:
+    """No file that was written holds anything that looks like a key, a token or a password."""
+    secrets = record.evidence.secrets
+    found = {"files": len(secrets.scanned), "found": [told(place) for place in secrets.found]}
+    mend = f"remove the secret from the file that it stands in (use an environment variable), then {RUN_PLANNING}"
+    return when(bool(secrets.scanned) and not secrets.found, found, mend)

@@ -1,0 +1,90 @@
+"""The items of a run, the baseline's and the final one's: it ended by itself, in numbers, with its checkpoints, in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
+from mltrainer.configs.loading import as_typed
+from mltrainer.gates.check import RUN_PLANNING, Outcome, check, told, when
+from mltrainer.records.baseline import Baseline
+from mltrainer.records.diagnostics import Change
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.finalization import Finalization
+
+
+@check(Finalization, item="training_finished")
+@check(Baseline)
+def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
+    """Training ended by itself: all epochs, or early stopping; its history and its chain are complete."""
+    run = record.evidence.run
+    complete = bool(run.history) and run.history[-1].step == run.steps
+    recorded = run.chain.entries >= run.steps > 0
+    holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and recorded
+    found = {"state": run.state, "stop_reason": run.stop_reason, "steps": run.steps, "epochs": run.epochs}
+    log = f"read the log in .mltrainer/runs/{run.id}/, mend the cause, then mltrainer phase run {record.phase}"
+    return when(holds, {**found, **_finding(record)}, change_to_try(record.phase, record.evidence.changes) or log)
+
+
+def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, Any]:
+    """Return the page and the reason of each diagnostic that fired on a run that did not end well."""
+    if record.evidence.run.state != "failed":
+        return {}
+    fired = [row for row in record.evidence.diagnostics or [] if row.state == "fired"]
+    return {row.id: f"{row.reason} (mltrainer guide {row.page.removesuffix('.md')})" for row in fired}
+
+
+def change_to_try(phase: str, changes: Sequence[Change] | None) -> str | None:
+    """Return the command that makes the change which a fired diagnostic suggests first; None where none does."""
+    rerun = "finalization" if phase == "finalization" else "planning"
+    return f"mltrainer phase run {rerun} {as_typed(changes[0].set)}" if changes else None
+
+
+@check(Baseline)
+def losses_finite(record: Envelope[Baseline]) -> Outcome:
+    """No loss, metric or gradient norm was NaN or infinite in any step; those that fp16 skipped, and never took, are told."""
+    run = record.evidence.run
+    recorded = (
+        value
+        for row in run.history
+        for value in (row.train_loss, row.grad_norm.max, *row.train.values(), *row.validation.values())
+    )
+    values = [value for value in recorded if value is not None]  # where all steps of an interval were skipped, no norm is
+    bad = sum(isinstance(value, str) for value in values)
+    skipped = sum(not isinstance(row.skipped, str) and row.skipped > 0 for row in run.history)
+    found = {"values": len(values), "not_finite": bad, "first": told(run.nonfinite)}
+    if skipped:
+        found["evaluations_after_skipped_steps"] = skipped
+    mend = change_to_try(record.phase, record.evidence.changes) or "mltrainer guide diagnostics/nan_loss"
+    return when(bool(values) and bad == 0 and run.nonfinite is None, found, mend)
+
+
+@check(Baseline)
+def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSettings) -> Outcome:
+    """The best and the last checkpoint were read back from the disk and gave the recorded metric again."""
+    run = record.evidence.run
+    roles = {role for row in run.checkpoints if row.verified and row.files for role in row.roles}
+    saved = {"best": run.saved.save_best, "last": run.saved.save_last}
+    wanted = {name for name, on in saved.items() if on or settings.demand == "both"}
+    found = {"verified": sorted(roles), "wanted": sorted(wanted), "checkpoints": len(run.checkpoints)}
+    return when(bool(wanted) and wanted <= roles, found, f"mltrainer phase run {record.phase}")
+
+
+@check(Baseline)
+def within_time_budget(record: Envelope[Baseline]) -> Outcome:
+    """Training took no longer than the budget."""
+    minutes, budget = record.evidence.run.wall_s / 60, record.evidence.budget_minutes
+    found = {"minutes": round(minutes, 3), "budget_minutes": budget}
+    return when(minutes <= budget, found, f"lower epochs or raise budget.minutes, then {RUN_PLANNING}")
+
+
+@check(Baseline)
+def gpu_utilization(record: Envelope[Baseline], settings: UtilizationSettings) -> Outcome:
+    """The GPU was busy; on a CPU the item does not apply."""
+    run = record.evidence.run
+    if run.gpu is None and run.device == "cpu":
+        return Outcome("not_applicable", {"rule": "no GPU: trained on the CPU"})
+    busy = run.gpu.utilization_p95 if run.gpu else None
+    found = {"utilization_p95": busy, "samples": run.gpu.samples if run.gpu else 0}
+    return when(busy is not None and busy > settings.min_percent, found, "mltrainer guide diagnostics/resource_inefficiency")
