@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.errors import InputError
-from mltrainer.workspace import sha256_bytes, write_atomic
+from mltrainer.workspace import write_atomic
 
 FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
 FIXED = ("phases/frame.md.j2", "phases/card_frame.md.j2", "phases/parts.md.j2")  # of the reports; no project replaces them
@@ -28,7 +28,6 @@ class Page:
         name: The file's name, for messages.
         body: The Markdown below it.
         overridden: Whether the project's own file was read.
-        sha256: Digest of the file.
     """
 
     path: str
@@ -36,7 +35,6 @@ class Page:
     name: str
     body: str
     overridden: bool
-    sha256: str
 
 
 @functools.cache
@@ -117,11 +115,10 @@ def read_page(path: str, project: Path | None) -> Page:
         InputError: There is no such page, or its front matter has no end.
     """
     file, overridden = locate(path, project)
-    raw = file.read_bytes()
-    text = raw.decode("utf-8")
+    text = file.read_text("utf-8")
     name = path if overridden else f"handbook {path}"
     meta, body = _split(text, name)
-    return Page(path, meta, name, body, overridden, sha256_bytes(raw))
+    return Page(path, meta, name, body, overridden)
 
 
 def _split(text: str, name: str) -> tuple[str, str]:

@@ -28,6 +28,7 @@ PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "fina
 PHASES: tuple[str, ...] = get_args(PhaseName)
 PROJECT_FILE = "mltrainer.yaml"
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
+READ_AT_ONCE = 1 << 18  # bytes; larger files are digested piece by piece
 TEMPORARY = ".tmp-"  # begins the name of what is being written
 MACHINE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
@@ -100,6 +101,8 @@ def sha256_bytes(data: bytes) -> str:
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's content, in hex."""
     with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size < READ_AT_ONCE:
+            return sha256_bytes(file.read())
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -27,7 +27,9 @@ def main() -> None:
         from mltrainer.cli.app import cli
 
         cli(prog_name=PROGRAM)
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # what is left ends with the process; the interpreter would go through all of it once more
+    sys.exit(code)
 
 
 def _answer_quickly() -> None:

@@ -13,7 +13,7 @@ from mltrainer.configs import yaml
 from mltrainer.configs.items import GradeSettings, phase_settings_model, settings_model
 from mltrainer.configs.loading import Strict, flatten, validate, validate_values
 from mltrainer.errors import InputError
-from mltrainer.workspace import PhaseName, digest, phase_folder, sha256_file
+from mltrainer.workspace import PhaseName, phase_folder, sha256_file
 
 Number = float | int
 Capability = Literal[
@@ -137,7 +137,7 @@ def policy_digest(path: str, project: Path | None) -> str:
     """
     if path.endswith(".j2"):
         return sha256_file(handbook.locate(path, project)[0])
-    return digest(declared(path, project).value)
+    return declared(path, project).sha256
 
 
 def _read(model: type[Any_Page], path: str, project: Path | None) -> Any_Page:

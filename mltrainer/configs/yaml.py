@@ -6,6 +6,7 @@ the first as a number, the second as text and the third as twelve.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import yaml
 
 from mltrainer.errors import InputError
+from mltrainer.workspace import digest
 
 MAX_BYTES = 1_000_000  # a file that a person writes is far smaller; larger ones are refused unparsed
 MAX_DIGITS = 300  # no number in a config is longer; Python refuses to convert very long ones
 AGAIN = "mend it, then type the same command again"
 MAX_DEPTH = 40  # deeper nesting overflows the parser's stack
 
+_BRACKETS = re.compile(r"[\[\]{}]")
 _SCALARS: list[tuple[str, str, str]] = [
     ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", "~nN\0"),
     ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
@@ -83,6 +86,11 @@ class Document:
     lines: dict[Path, int]
     name: str
 
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Digest of the value."""
+        return digest(self.value)
+
     def where(self, path: Path) -> str:
         """Return `file:line, key a.b` for a path; the nearest known parent gives the line, where there are lines at all."""
         known = path
@@ -125,8 +133,8 @@ def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:
 def _check_depth(text: str, name: str) -> None:
     """Refuse nesting that would overflow the parser; brackets and indents bound it from above."""
     depth = deepest = 0
-    for character in text:
-        depth += (character in "[{") - (character in "]}")
+    for bracket in _BRACKETS.findall(text):
+        depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     indents = max((len(line) - len(line.lstrip(" -")) for line in text.splitlines()), default=0)
     if deepest > MAX_DEPTH or indents > 4 * MAX_DEPTH:

@@ -10,7 +10,7 @@ from typing import Any
 from mltrainer.errors import MltrainerError
 from mltrainer.workspace import Project, sha256_file, write_atomic
 
-CACHE_FROM_BYTES = 1 << 20  # smaller files are quicker to hash than to look up
+CACHE_FROM_BYTES = 1 << 16  # smaller files are quicker to hash than to look up
 
 
 class FileDigests:

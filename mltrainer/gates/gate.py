@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mltrainer
-from mltrainer.configs.pages import Item, PhasePage, shipped_page, trained_by
+from mltrainer.configs.pages import Item, PhasePage, ToolPage, shipped_page, trained_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
 from mltrainer.gates.check import CHECKS, Outcome
@@ -189,9 +189,10 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
         root: The project's folder, from which a team's own checks are run; without it they do not hold.
     """
     waived = {waiver["item"] for waiver in waivers}
+    trained = trained_by(record.phase, root)
     items = []
     for item in page.items:
-        outcome = _outcome(item, record, root)
+        outcome = _outcome(item, record, root, trained)
         verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
         waive = f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."' if item.waivable else ""
         mend = f"{outcome.mend}{waive}" if verdict == "fail" else None
@@ -199,13 +200,13 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
     return items
 
 
-def _outcome(item: Item, record: Envelope[Any], root: Path | None) -> Outcome:
+def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: ToolPage) -> Outcome:
     if item.check:
         from mltrainer.gates.own import run_own  # only a team with checks of its own waits for what runs them
 
         return run_own(item, record, root)
-    if item.needs and item.needs not in (tool := trained_by(record.phase, root)).capabilities:
-        return Outcome("not_applicable", {"rule": f"{tool.tool}, which trained this, cannot show {item.needs}"})
+    if item.needs and item.needs not in trained.capabilities:
+        return Outcome("not_applicable", {"rule": f"{trained.tool}, which trained this, cannot show {item.needs}"})
     if item.id not in CHECKS:
         mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record.phase}'
         return Outcome("fail", {"missing": f"no check is named {item.id}"}, mend)
@@ -340,11 +341,11 @@ def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]
         return
     for name, content in sorted(expected.items()):
         yield from _compare(folder / name, content, look)
-    found = digests_of(expected)
-    look.digests.keep_rendered(look.page.phase, key, found)
+    expected_gate = statement(look.project, look.record, digests_of(expected))
+    look.digests.keep_rendered(look.page.phase, key, digests_of({**expected, GATE_FILE: expected_gate}))
     gate_file = folder / GATE_FILE
     if gate_file.exists():
-        yield from _compare(gate_file, statement(look.project, look.record, found), look)
+        yield from _compare(gate_file, expected_gate, look)
 
 
 def digests_of(rendered: dict[str, bytes]) -> dict[str, str]:
@@ -355,9 +356,8 @@ def digests_of(rendered: dict[str, bytes]) -> dict[str, str]:
 def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
     """Return whether the files are those that the same record, templates and program gave before; if not, they are rendered."""
     folder = look.project.phase_dir(look.page.phase)
-    gate_file = folder / GATE_FILE
-    whole = not gate_file.exists() or gate_file.read_bytes() == statement(look.project, look.record, known)
-    return whole and all(look.digests.of(folder / name) == sha256 for name, sha256 in known.items())
+    found = {name: look.digests.of(folder / name) for name in known}
+    return all(found[name] == sha256 or (name == GATE_FILE and found[name] is None) for name, sha256 in known.items())
 
 
 def _figures(look: _Look) -> Iterator[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict
 
 import mltrainer
 from mltrainer import handbook
@@ -18,7 +17,8 @@ from mltrainer.workspace import PHASES, pretty_json, write_atomic
 FOLDER = Path(__file__).parent / "released"  # one file for each version; a file that a release wrote never changes
 
 
-class Release(BaseModel):
+@dataclass(frozen=True)
+class Release:
     """The policy of one released version.
 
     Attributes:
@@ -26,8 +26,6 @@ class Release(BaseModel):
         pages: For each page and template, the digest of what it declared.
         policies: For each phase, its checklist as records hold it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
     pages: dict[str, str]
@@ -38,7 +36,7 @@ class Release(BaseModel):
 def release(version: str) -> Release | None:
     """Return what a version shipped, or None where it was never released."""
     known = {path.stem: path for path in FOLDER.glob("*.json")}
-    return Release.model_validate(json.loads(known[version].read_bytes())) if version in known else None
+    return Release(**json.loads(known[version].read_bytes())) if version in known else None
 
 
 def keep() -> Path:

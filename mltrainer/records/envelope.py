@@ -124,7 +124,7 @@ def adapter(phase: str) -> TypeAdapter[Any]:
     return TypeAdapter(EVIDENCE[phase])
 
 
-def parsed(content: Mapping[str, Any], phase: str) -> tuple[Envelope[Any] | None, list[str]]:
+def parsed(content: Mapping[str, Any], phase: str) -> "tuple[Envelope[Any] | None, list[str]]":
     """Return a record as a model, or None, and what it lacks or holds in another form, each by its path.
 
     The evidence is validated by itself: a model of the whole for each phase would be built anew for each of the five.

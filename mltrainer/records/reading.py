@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import MIGRATIONS, SCHEMA, migrated
-from mltrainer.workspace import PHASES, Project, is_sealed, pretty_json, sha256_bytes
+from mltrainer.workspace import PHASES, Project, is_sealed, sha256_bytes
 
 RECORD_FILE = "record.json"
 GATE_FILE = "gate.json"
@@ -51,17 +51,27 @@ def read_record(project: Project, phase: str) -> Record | None:
     sha256 = sha256_bytes(raw)
     name = project.relative(path)
     try:
-        data = json.loads(raw)
+        data = json.loads(raw, object_pairs_hook=_unique)
+    except _TwiceError as error:
+        return Record({}, sha256, (f"{name} was edited: the key {error} stands in it twice",))
     except (ValueError, RecursionError):
         return Record({}, sha256, (f"{name} is not readable as JSON: blank, truncated or edited",))
     if not isinstance(data, dict):
         return Record({}, sha256, (f"{name} holds no record",))
-    faults = _faults(data, phase, name)
-    if not faults and raw != record_json(data) and raw != pretty_json(data):  # the second is how version 0.1 laid them out
-        faults = [f"{name} was edited: a key stands in it twice, or its layout changed"]
-    if faults:
+    if faults := _faults(data, phase, name):
         return Record(data, sha256, tuple(faults))
     return _validated(migrated(data), phase, sha256, name)
+
+
+class _TwiceError(ValueError):
+    """A key stands twice in a mapping: programs would read the last, people the first."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _TwiceError(Counter(key for key, _ in pairs).most_common(1)[0][0])
+    return found
 
 
 def _validated(content: dict[str, Any], phase: str, sha256: str, name: str) -> Record:

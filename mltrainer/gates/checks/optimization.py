@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.project import meets
 from mltrainer.gates.check import RUN_OPTIMIZATION, Outcome, check, told, when
 from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
-from mltrainer.records.envelope import Envelope
 from mltrainer.records.optimization import Searched, Skipped, Trial
 
+if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
+    from mltrainer.records.envelope import Envelope
+
+    Search = Envelope[Searched] | Envelope[Skipped]
+
 SEARCH_MORE = f"widen the space or raise the trials in configs/tuning_template.yaml, then {RUN_OPTIMIZATION}"
-Search = Envelope[Searched] | Envelope[Skipped]
 
 
 def _skipped(evidence: Skipped) -> Outcome:
