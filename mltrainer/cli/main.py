@@ -37,7 +37,7 @@ def _answer_quickly() -> None:
 
     The search reads the metadata of every installed package; a plugin could change what a record is validated by.
     """
-    gc.set_threshold(50_000)
+    gc.set_threshold(500_000)
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
 
 
