@@ -8,6 +8,7 @@ those is tested with real starts, by the fixture `real_tools`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import json
 import os
@@ -42,6 +43,7 @@ def serve(path: str) -> None:
     """Fork a tool for each connection, until whoever started this is gone."""
     for name in PRELOADED:
         __import__(name)
+    _read_operators()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nannies are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -53,6 +55,14 @@ def serve(path: str) -> None:
                 listener.close()
                 _nanny(connection)
             connection.close()
+
+
+def _read_operators() -> None:
+    """Read ONNX's operators once: each export to it reads all of them, for two seconds."""
+    with contextlib.suppress(ImportError, AttributeError):
+        registry = __import__("torch.onnx._internal.exporter._registration", fromlist=["x"]).ONNXRegistry
+        operators = registry.from_torchlib()
+        registry.from_torchlib = classmethod(lambda cls, *_args, **_kwargs: operators)
 
 
 def _nanny(connection: socket.socket) -> None:

@@ -6,12 +6,13 @@ nothing. A project's own pages of the handbook are policy, and count.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ MAX_FILE_BYTES = 10 * 2**20  # chosen by us: no source file is larger, and data 
 MAX_UNTRACKED = 5000  # chosen by us: hashing this many small files takes about a second
 SNAPSHOTS = "refs/mltrainer"
 _FOREIGN = {".venv", "venv", ".tox", ".nox", "site-packages", "dist-packages", ".mltrainer"}
-_ENGINE = Path(__file__).resolve().parents[1]
+_ENGINE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _PHASE_FOLDERS = {f"{number:02d}_{phase}" for number, phase in enumerate(PHASES, 1)}
 _PRIVATE_FILE = re.compile(r"\.env(?!\.example$).*|\.netrc|\.pgpass|\.git-credentials|id_(?:rsa|dsa|ecdsa|ed25519)")
 _IDENTITY = {
@@ -51,11 +52,14 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
         environment inside the project, and mltrainer itself, are left out.
     """
     loaded = sys.modules if modules is None else modules
-    found = {inside for module in list(loaded.values()) if (file := _file_of(module)) and (inside := _inside(root, file))}
+    bases = (os.path.abspath(root), os.path.realpath(root))
+    resolved = functools.cache(os.path.realpath)  # of a few hundred folders, which hold thousands of modules
+    files = {file for module in list(loaded.values()) if (file := _file_of(module))}
+    found = {inside for file in files if (inside := _inside(bases, file, resolved))}
     return [_row(root, path) for path in sorted(found)]
 
 
-def _file_of(module: Any) -> Path | None:
+def _file_of(module: Any) -> str | None:
     """Return the file that a module came from; looks at its plain attributes only, because asking may import."""
     try:
         name = vars(module).get("__file__")
@@ -63,19 +67,24 @@ def _file_of(module: Any) -> Path | None:
         return None
     if not isinstance(name, str):
         return None
-    path = Path(os.path.abspath(name))  # not resolved: a link in the project is the project's
-    return next((candidate for candidate in (path, *path.parents) if candidate.is_file()), None)  # a module in a zip file
+    path = os.path.abspath(name)  # not resolved: a link in the project is the project's
+    while not os.path.isfile(path):  # a module in a zip file
+        if path == (path := os.path.dirname(path)):
+            return None
+    return path
 
 
-def _inside(root: Path, file: Path) -> str | None:
+def _inside(bases: Sequence[str], file: str, resolved: Callable[[str], str]) -> str | None:
     """Return a file's path in the project, or None where it is not the project's code."""
-    if file.is_relative_to(_ENGINE) or file.resolve().is_relative_to(_ENGINE):
+    folder, name = os.path.split(file)
+    places = (file, os.path.realpath(file) if os.path.islink(file) else os.path.join(resolved(folder), name))
+    if any(place.startswith(_ENGINE) for place in places):
         return None
-    for base in (Path(os.path.abspath(root)), root.resolve()):
-        for candidate in (file, file.resolve()):
-            if candidate.is_relative_to(base):
-                relative = candidate.relative_to(base)
-                return None if _is_foreign(base, relative) else relative.as_posix()
+    for base in bases:
+        for place in places:
+            if place.startswith(f"{base.rstrip(os.sep)}{os.sep}"):
+                relative = Path(os.path.relpath(place, base))
+                return None if _is_foreign(Path(base), relative) else relative.as_posix()
     return None
 
 

@@ -1,6 +1,7 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -52,7 +53,7 @@ def test_installed_packages_inside_the_project_are_not_its_code(tmp_path):
 
 
 def test_mltrainer_itself_is_not_the_projects_code():
-    checkout = code._ENGINE.parent
+    checkout = Path(code.__file__).parents[2]
     assert imported_files(checkout, {"code": code}) == []
 
 
