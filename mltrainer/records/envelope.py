@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.common import InputRow, KeyChange, Part, Source
 from mltrainer.records.diagnostics import Diagnostics
+from mltrainer.records.faults import told
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.planning import Planning, Stopped
@@ -135,19 +136,9 @@ def parsed(content: Mapping[str, Any], phase: str) -> "tuple[Envelope[Any] | Non
     try:
         evidence = adapter(phase).validate_python(content.get("evidence"))
     except ValidationError as error:
-        faults.extend(_told(error, "evidence"))
+        faults.extend(told(error, "evidence"))
     try:
         whole = Envelope.model_validate({**content, "evidence": evidence})
     except ValidationError as error:
-        faults.extend(_told(error))
+        faults.extend(told(error))
     return (None, faults) if faults else (whole, [])
-
-
-def _told(error: ValidationError, *within: str) -> list[str]:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return list(dict.fromkeys(f"{path((*within, *fault['loc']))}: {fault['msg']}" for fault in found))
-
-
-def path(location: tuple[int | str, ...]) -> str:
-    """Return a fault's place in a record, without the names of alternatives, which pydantic adds to it."""
-    return ".".join(str(part) for part in location if not str(part).startswith("("))

@@ -1,10 +1,15 @@
 """One run's result: how far it came, what it learned, what it kept, and what its bits are a function of."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
+from mltrainer.records.faults import told
+from mltrainer.reproducibility.witnesses import TRAIN
+from mltrainer.workspace import plain, seal
 
 
 class Determinism(Part):
@@ -230,7 +235,24 @@ class Run(Part):
 
 
 class RunResult(Run):
-    """What a run itself writes, in its own folder; sealed."""
+    """What a run itself writes, in its own folder; sealed. `parent_sha256` is that of what a fork began with."""
 
     seal: str
+    parent_sha256: str | None = None
     loader: dict[str, Any] | None = None
+
+
+def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a training's result as its file holds it; that of a run, which a phase may take for evidence, is validated.
+
+    Raises:
+        MltrainerError: It is no run's, which is a fault of the tool that measured it.
+    """
+    found = seal(plain(result))
+    if found["purpose"] != TRAIN:
+        return found
+    try:
+        RunResult.model_validate(found)
+    except ValidationError as error:
+        raise MltrainerError(f"a fault of mltrainer's own: no result of a run: {'; '.join(told(error)[:5])}") from error
+    return found

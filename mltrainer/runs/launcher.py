@@ -7,7 +7,6 @@ lines through a pipe; it may die at any moment without harming the workflow.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -21,6 +20,8 @@ from typing import IO, Any, Protocol, Self
 
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, error_for_exit
+from mltrainer.records.event import read
+from mltrainer.records.job import faults_of
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.reproducibility.witnesses import RESULT_FILE
 from mltrainer.tools.mark import marked
@@ -100,6 +101,8 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, var
     """
     folder = project.root / job["folder"]
     job, mark = marked(job)
+    if faults := faults_of(job):
+        raise MltrainerError(f"a fault of mltrainer's own: a job that {tool} cannot be given: {'; '.join(faults[:5])}")
     write_json(folder / "job.json", job)
     page = tool_page(tool, project.root)
     read_end, write_end = os.pipe()
@@ -183,7 +186,7 @@ def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Tell, sig
             if not line and signals.asked and not told:
                 on_event({"event": "note", "text": "stopping as soon as this step is done; Ctrl-C again ends it at once"})
                 told = True
-            event = _event(line)
+            event = read(line)
             if event is not None and event["event"] in ("done", "error"):
                 end = event
             elif event is not None:
@@ -214,14 +217,6 @@ def _lines(process: subprocess.Popen[bytes], read_end: int) -> Iterator[bytes]:
         else:
             yield b""
         ended = process.poll() is not None
-
-
-def _event(line: bytes) -> Event | None:
-    """Return what a line says, or None for one that a tool's death cut short."""
-    try:
-        return dict(json.loads(line))
-    except ValueError:
-        return None
 
 
 def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MachineError, MltrainerError, interrupted, is_out_of_memory, raise_terminated
+from mltrainer.records.job import faults_of
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, plain, read_json, write_atomic
@@ -89,7 +90,10 @@ def attempt(
 ) -> MltrainerError | None:
     """Do a tool's work; return what went wrong, as the workflow shows it, or None."""
     try:
-        work(read_json(job_file), events)
+        job = read_json(job_file)
+        if faults := faults_of(job):
+            raise InputError(f"it is no job: {'; '.join(faults[:5])}", where=str(job_file))
+        work(job, events)
     except MltrainerError as error:
         return error
     except KeyboardInterrupt as error:

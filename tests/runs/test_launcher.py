@@ -24,6 +24,7 @@ from mltrainer.workspace import Project, read_json, write_json
 
 Event = dict[str, Any]
 Launch = Callable[..., list[Event]]
+JOB = {"schema": 1, "run": "x", "purpose": "probe", "folder": "job", "config": {}, "contract": {}, "threads": 1}
 START = """
 import json, os, signal, sys, time
 def send(event, **values):
@@ -41,7 +42,7 @@ def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     def call(code: str, events: list[Event] | None = None) -> list[Event]:
         (tmp_path / "fake_tool.py").write_text(START + code)
         events = [] if events is None else events
-        launch(Project(tmp_path), "fake", {"folder": "job", "threads": 1}, events.append)
+        launch(Project(tmp_path), "fake", JOB, events.append)
         return events
 
     return call
@@ -61,10 +62,22 @@ def ask(*numbers: int, on: Path) -> None:
 
 
 def test_events_are_handed_on_in_order(run_tool: Launch) -> None:
-    assert run_tool("send('note', text='a'); send('row', step=1); send('done')") == [
+    assert run_tool("send('note', text='a'); send('trial', nr=1, trials=2, values={}); send('done')") == [
         {"event": "note", "text": "a"},
-        {"event": "row", "step": 1},
+        {"event": "trial", "nr": 1, "trials": 2, "values": {}},
     ]
+
+
+def test_what_is_no_event_is_not_handed_on(run_tool: Launch) -> None:
+    assert run_tool("send('note'); send('progress', step='many'); send('note', text='a'); send('done')") == [
+        {"event": "note", "text": "a"}
+    ]
+
+
+def test_a_job_that_no_tool_could_read_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(MltrainerError, match=r"cannot be given: folder|purpose: Input should be"):
+        launch(Project(tmp_path), "training_orchestrator", {**JOB, "purpose": "play"}, print)
+    assert not (tmp_path / "job").exists()
 
 
 def test_a_tools_error_is_raised_as_what_it_is(run_tool: Launch) -> None:

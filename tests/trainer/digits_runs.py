@@ -147,8 +147,9 @@ def config(changes: dict[str, Any]) -> TrainingConfig:
 def job(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the job of a run; the loader is not part of its contract."""
     values = config(changes).model_dump()
-    contract = {"config_sha256": digest({key: value for key, value in values.items() if key != "loader"})}
-    base = {"run": "run", "phase": "test", "purpose": "train", "folder": ".mltrainer/runs/run", "threads": 1}
+    named = digest({key: value for key, value in values.items() if key != "loader"})
+    contract = {"config_sha256": named, "code_sha256": "0", "environment_sha256": "0"}
+    base = {"schema": 1, "run": "run", "phase": "test", "purpose": "train", "folder": ".mltrainer/runs/run", "threads": 1}
     return {**base, "config": values, "contract": contract}
 
 

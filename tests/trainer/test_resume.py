@@ -31,12 +31,13 @@ BASE = {
 def job(root: Path, name: str = "run", **changes: Any) -> dict[str, Any]:
     config = TrainingConfig.model_validate({**BASE, **changes}).model_dump()
     return {
+        "schema": 1,
         "run": name,
         "phase": "test",
         "purpose": "train",
         "folder": f".mltrainer/runs/{name}",
         "config": config,
-        "contract": {"config_sha256": digest(config)},
+        "contract": {"config_sha256": digest(config), "code_sha256": "0", "environment_sha256": "0"},
         "threads": 1,
     }
 
@@ -128,7 +129,7 @@ def test_a_changed_contract_is_refused_field_by_field(tmp_path: Path) -> None:
     work = job(root)
     finish(root, work)
     (root / work["folder"] / "result.json").unlink()
-    process = start(root, {**work, "contract": {"config_sha256": "other"}})
+    process = start(root, {**work, "contract": {**work["contract"], "config_sha256": "other"}})
     process.communicate()
     assert process.returncode == 4
 

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 import mltrainer
 from mltrainer.configs.project import Metric
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.run import sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.reproducibility.environment import capture, environment_digest
@@ -28,7 +29,7 @@ from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.tools.own.result import Data, Trained
 from mltrainer.tools.program import Events
 from mltrainer.trainer.stopping import best_row
-from mltrainer.workspace import locked, plain, seal, sha256_file, write_json
+from mltrainer.workspace import locked, sha256_file, write_json
 
 NO_IDS = "0" * 16  # the samples of a step, which such a tool does not tell one by one
 RESULT_FILE = "result.json"
@@ -110,7 +111,7 @@ def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -
         **_costs(found, seconds),
         **found.more,
     }
-    return seal(plain(result))
+    return sealed(result)
 
 
 def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError, StoppedError
+from mltrainer.records.run import sealed
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.trainer.data.workers import Limits
 from mltrainer.trainer.result import build_result
 from mltrainer.trainer.session import Session
-from mltrainer.workspace import clear_temporary, locked, seal, write_json
+from mltrainer.workspace import clear_temporary, locked, write_json
 
 ERROR_FILE = "error.json"
 EXPLORE = "explore"
@@ -60,7 +61,7 @@ def run_job(
         result = build_result(session, outcome, started)
         if "measure_loader" in job:
             result["loader"] = session.measure_loader(Limits(**job["measure_loader"]))
-        result = seal(result if is_launched else {**result, "purpose": EXPLORE})
+        result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / "result.json", result)
         session.task.close()
     return result

@@ -1,0 +1,101 @@
+"""What a tool tells while it works, one JSON object on a line, through the pipe that its launcher gave it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from mltrainer.records.common import Measured, Part
+
+
+class Note(Part):
+    """A sentence for the person at the keyboard."""
+
+    event: Literal["note"]
+    text: str
+
+
+class Start(Part):
+    """Training begins, at a step of so many."""
+
+    event: Literal["start"]
+    run: str
+    step: int
+    steps: int
+    epochs: int
+
+
+class Progress(Part):
+    """How far it has come; `steps_per_s` is the rate of late."""
+
+    event: Literal["progress"]
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int
+    steps: int
+    loss: Measured | None
+    steps_per_s: Measured | None
+
+
+class Row(Part):
+    """An evaluation; beside these, each validation metric as `validation_NAME`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    event: Literal["row"]
+    epoch: Measured
+    epochs: int
+    step: int
+    steps: int
+    train_loss: Measured
+    metric: str
+
+
+class Trial(Part):
+    """A trial of a search begins."""
+
+    event: Literal["trial"]
+    nr: int
+    trials: int
+    values: dict[str, Any]
+
+
+class Size(Part):
+    """A batch size was tried; beside this, what it took."""
+
+    model_config = ConfigDict(extra="allow")
+
+    event: Literal["size"]
+
+
+class Done(Part):
+    """The work is done, the result written: a tool's last word."""
+
+    event: Literal["done"]
+
+
+class Error(Part):
+    """Why the work ended: a tool's last word. `where` names file, line or key, `mend` what to do next."""
+
+    event: Literal["error"]
+    exit_code: int
+    message: str
+    where: str | None
+    mend: str | None
+
+
+@functools.cache
+def adapter() -> TypeAdapter[Any]:
+    """Return what validates an event."""
+    return TypeAdapter(Annotated[Note | Start | Progress | Row | Trial | Size | Done | Error, Field(discriminator="event")])
+
+
+def read(line: bytes) -> dict[str, Any] | None:
+    """Return what a line says, or None for one that a tool's death cut short, or that says nothing known."""
+    try:
+        found: dict[str, Any] = adapter().validate_json(line).model_dump(exclude_unset=True)
+    except ValidationError:
+        return None
+    return found

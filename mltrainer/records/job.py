@@ -1,0 +1,154 @@
+"""What the workflow asks of a tool, as it lies in `job.json`: checked where it is written and where it is read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+
+from mltrainer.records.common import FileRow, Number, Part
+from mltrainer.records.faults import told
+
+Job = dict[str, Any]
+
+
+class Asked(Part):
+    """What every job has.
+
+    Attributes:
+        schema_number: Of this form.
+        run: The name of what is made: a run, a study, a probe.
+        phase: Who asks; None where no phase does.
+        folder: Where the result goes, relative to the project.
+        threads: CPU threads of one operation, set before the interpreter starts.
+        launch: Digest of the launcher's mark, without which a tool does not start.
+    """
+
+    schema_number: Literal[1] = Field(alias="schema")
+    run: str
+    phase: str | None = None
+    folder: str
+    threads: int
+    launch: str | None = None
+
+
+class Contracted(Asked):
+    """A job whose result is named by what it is a function of.
+
+    Attributes:
+        config: The training config.
+        contract: Digests of config, data, code and environment; empty for what is no run.
+        gate: Digest of the record by which the phase was allowed to begin.
+        code_files: The files that planning saw imported.
+        parent: The run that this one descends from.
+    """
+
+    config: dict[str, Any]
+    contract: dict[str, str]
+    gate: str | None = None
+    code_files: list[FileRow] | None = None
+    parent: str | None = None
+
+
+class Training(Contracted):
+    """Train a config.
+
+    Attributes:
+        purpose: A probe ends after `max_steps`; a reproduction begins like a run and is compared with it.
+        tool: The tool that trains, which a run's result is told to be of.
+        max_steps: Where it ends; None: at the config's own end.
+        data_limits: By what the data is judged.
+        measure_loader: How long, and how few loader processes are enough.
+        resumable: Whether its state is saved though it is no run.
+        fill_memory: Whether new memory holds NaN, which nothing must depend on.
+        trace_from: The step from which each module's output is noted.
+        compare: The folder of the run whose chain it is compared with.
+        start_of: The folder of the run that it begins like.
+        expected_numerics: The numerics class of that run.
+        to_the_end: Whether it goes on after the first difference.
+    """
+
+    purpose: Literal["probe", "train", "reproduction", "explore"]
+    tool: str | None = None
+    max_steps: int | None = None
+    data_limits: dict[str, Number] | None = None
+    measure_loader: dict[str, Number] | None = None
+    resumable: bool = False
+    fill_memory: bool = False
+    trace_from: int | None = None
+    compare: str | None = None
+    start_of: str | None = None
+    expected_numerics: str | None = None
+    to_the_end: bool = False
+
+
+class Exploring(Contracted):
+    """Answer a question about a config without training a run: `asked` is about what, `settings` are the tool's numbers."""
+
+    purpose: Literal["explore"]
+    question: str
+    settings: dict[str, Number]
+    asked: dict[str, Any]
+
+
+class Exporting(Asked):
+    """Export a checkpoint of a run, or the untrained model.
+
+    Attributes:
+        run_folder: The run's folder.
+        checkpoint: Its checkpoint; None for the untrained model.
+        config: The training config.
+        out: Where the files go.
+        formats: Which are made.
+        samples: On how many real inputs they are compared.
+        tolerance: The largest difference, relative to the largest output; None: the default of the config's arithmetic.
+        trained: Whether the weights are the trained ones, where averaged ones are delivered.
+        test: How the test split is measured; None: it stays sealed.
+    """
+
+    run_folder: str
+    checkpoint: str | None
+    config: dict[str, Any]
+    out: str
+    formats: list[str]
+    samples: int
+    tolerance: Number | None
+    trained: bool = False
+    test: dict[str, Any] | None
+
+
+class Searching(Contracted):
+    """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline."""
+
+    space: dict[str, Any]
+    trials: int
+    strategy: str
+    seeds: int
+
+
+def _kind(job: Any) -> str:
+    marks = {"question": "exploring", "formats": "exporting", "trials": "searching"}
+    return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
+
+
+@functools.cache
+def adapter() -> TypeAdapter[Any]:
+    """Return what validates a job of any tool."""
+    kinds = (
+        Annotated[Training, Tag("training")]
+        | Annotated[Exploring, Tag("exploring")]
+        | Annotated[Exporting, Tag("exporting")]
+        | Annotated[Searching, Tag("searching")]
+    )
+    return TypeAdapter(Annotated[kinds, Discriminator(_kind)])
+
+
+def faults_of(job: Any) -> list[str]:
+    """Return what a job lacks or holds in another form, each by its path."""
+    try:
+        adapter().validate_python(job)
+    except ValidationError as error:
+        return told(error)
+    return []
