@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite bench bench-peers scorecard wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite slow bench bench-peers scorecard wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -34,7 +34,7 @@ demo: $(STAMP)  ## the digits example through all five phases, in a scratch fold
 	echo; echo "Reports:"; find "$$dir/phases" -name '*.md' | sort | sed 's/^/  /'; \
 	echo; $(BIN)/mltrainer status --project "$$dir"
 
-test: lint types suite wheel-test  ## everything that CI runs
+test: lint types suite slow wheel-test  ## everything that CI runs
 
 lint: $(STAMP)  ## style
 	$(BIN)/ruff check .
@@ -43,11 +43,14 @@ lint: $(STAMP)  ## style
 types: $(STAMP)  ## static types
 	$(BIN)/mypy
 
-suite: $(STAMP)  ## the tests, with coverage
+suite: $(STAMP)  ## the tests but the slow ones, with coverage
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -n 2
+	$(BIN)/coverage run -m pytest -n 2 -m "not slow"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many moments, full disks, compilers
+	$(BIN)/python -m pytest -n 2 -m slow
 
 bench: $(STAMP)  ## the benchmarks, one program each
 	@set -e; for program in tests/benchmarks/bench_*.py; do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done

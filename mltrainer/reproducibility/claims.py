@@ -61,7 +61,7 @@ def _final(evidence: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def _nothing(_evidence: Mapping[str, Any]) -> tuple[bool, str]:
-    return False, "this run was not trained again; `mltrainer reproduce` does it"
+    return False, "this run was not trained again: mltrainer reproduce does it"
 
 
 _TESTS = {"planning": _probe, "optimization": _winner, "finalization": _final}

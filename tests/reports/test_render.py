@@ -104,6 +104,14 @@ def test_identical_records_give_identical_bytes(name: str) -> None:
     assert set(render(again, [], [])) == set(render(found, [], []))
 
 
+@pytest.mark.parametrize("name", records.ALL)
+def test_every_table_has_its_head_and_none_is_broken_in_two(name: str) -> None:
+    for report in render(records.ALL[name](), [], []).values():
+        lines = ["", *report.splitlines()]
+        begins = [nr for nr, line in enumerate(lines) if line.startswith("|") and not lines[nr - 1].startswith("|")]
+        assert [lines[nr] for nr in begins if not lines[nr + 1].startswith(("| --- |", "| ---", "| :--"))] == []
+
+
 def in_a_fresh_process(program: str, **environment: str) -> str:
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1", **environment}
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=variables).stdout
