@@ -108,8 +108,8 @@ def _measured(state: Event) -> list[str]:
     """Return the loss and the metric, each with the split that it is of: the metric may be a loss, too."""
     parts = [f"train loss {_short(state['loss'])}"] if "loss" in state else []
     if "metric" in state:
-        name = f"validation_{state['metric']}"
-        parts.append(f"{name.replace('_', ' ')} {_short(state[name])}")
+        name = state["metric"]
+        parts.append(f"validation {name.replace('_', ' ')} {_short(state['validation'][name])}")
     return parts
 
 
@@ -126,8 +126,8 @@ def progress_text(state: Event) -> str:
 def row_text(state: Event) -> str:
     """Return what an evaluation measured, for a log."""
     place = f"epoch {state['epoch']}/{state['epochs']}  step {state['step']}/{state['steps']}"
-    measured = [f"{k.replace('_', ' ')} {_short(v)}" for k, v in state.items() if k.startswith(("train_", "validation_"))]
-    return "  ".join([place, *measured])
+    measured = {"train loss": state["train_loss"], **{f"validation {name}": v for name, v in state["validation"].items()}}
+    return "  ".join([place, *(f"{name.replace('_', ' ')} {_short(value)}" for name, value in measured.items())])
 
 
 def trial_text(event: Event) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from mltrainer.records.common import Measured, Part
+from mltrainer.records.common import Measured, Metrics, Number, Part
 
 
 class Note(Part):
@@ -40,9 +40,7 @@ class Progress(Part):
 
 
 class Row(Part):
-    """An evaluation; beside these, each validation metric as `validation_NAME`."""
-
-    model_config = ConfigDict(extra="allow")
+    """An evaluation; `metric` names the one of the validation metrics that chooses the best checkpoint."""
 
     event: Literal["row"]
     epoch: Measured
@@ -51,6 +49,7 @@ class Row(Part):
     steps: int
     train_loss: Measured
     metric: str
+    validation: Metrics
 
 
 class Trial(Part):
@@ -63,11 +62,13 @@ class Trial(Part):
 
 
 class Size(Part):
-    """A batch size was tried; beside this, what it took."""
-
-    model_config = ConfigDict(extra="allow")
+    """A batch size was tried: the time of a step, and the peak of memory in MiB."""
 
     event: Literal["size"]
+    batch_size: int
+    step_us: Number
+    samples_per_s: Number
+    peak_mb: Number
 
 
 class Done(Part):

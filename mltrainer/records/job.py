@@ -43,6 +43,7 @@ class Contracted(Asked):
         gate: Digest of the record by which the phase was allowed to begin.
         code_files: The files that planning saw imported.
         parent: The run that this one descends from.
+        tool: The tool that trains, which a result is told to be of.
     """
 
     config: dict[str, Any]
@@ -50,6 +51,7 @@ class Contracted(Asked):
     gate: str | None = None
     code_files: list[FileRow] | None = None
     parent: str | None = None
+    tool: str | None = None
 
 
 class Training(Contracted):
@@ -57,7 +59,6 @@ class Training(Contracted):
 
     Attributes:
         purpose: A probe ends after `max_steps`; a reproduction begins like a run and is compared with it.
-        tool: The tool that trains, which a run's result is told to be of.
         max_steps: Where it ends; None: at the config's own end.
         data_limits: By what the data is judged.
         measure_loader: How long, and how few loader processes are enough.
@@ -71,7 +72,6 @@ class Training(Contracted):
     """
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
-    tool: str | None = None
     max_steps: int | None = None
     data_limits: dict[str, Number] | None = None
     measure_loader: dict[str, Number] | None = None

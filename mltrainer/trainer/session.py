@@ -259,7 +259,6 @@ class Session:
         self._log("row", **row)
         self._log_time()
         self.callbacks.evaluation(row)
-        shown = {f"validation_{name}": value for name, value in row["validation"].items()}
         self.events.send(
             "row",
             epoch=row["epoch"],
@@ -268,7 +267,7 @@ class Session:
             steps=self.plan.steps,
             train_loss=row["train_loss"],
             metric=self.config.metric.name,
-            **shown,
+            validation=row["validation"],
         )
 
     def _progress(self, step: int, loss: float) -> None:

@@ -246,6 +246,7 @@ def test_a_run_that_was_cut_off_has_them_too(digits: Project, cli: Cli) -> None:
     assert {row["state"] for row in found} == {"interrupted"}
 
 
+@pytest.mark.slow
 def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(digits: Project, cli: Cli) -> None:
     said = cli("reproduce", "--steps", "10", "--json", "--project", digits.root)
     assert said.code == 0

@@ -102,6 +102,7 @@ def test_commands_that_only_look_work_on_a_read_only_disk(rings: Path, disk: Pat
     assert cli(*line.split(), "--project", project.root).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a tool's own process would have ended
 def test_however_little_space_is_left_planning_again_damages_nothing(rings: Path, disk: Path, cli: Cli) -> None:

@@ -25,7 +25,7 @@ EVENTS: list[dict[str, Any]] = [
     {"event": "start", "step": 0, "steps": 400, "epochs": 4},
     {"event": "progress", "epoch": 1, "epochs": 4, "step": 64, "steps": 400, "loss": 0.51234, "steps_per_s": 28.0},
     {"event": "row", "epoch": 1, "epochs": 4, "step": 100, "steps": 400, "train_loss": 0.4, "metric": "accuracy",
-     "validation_loss": 0.3, "validation_accuracy": 0.875},
+     "validation": {"loss": 0.3, "accuracy": 0.875}},
     {"event": "note", "text": "passed over a [damaged] checkpoint"},
     {"event": "trial", "nr": 1, "trials": 2, "values": {"optimizer.lr": 0.1}},
 ]  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_terminal_with_too_few_columns_keeps_place_and_bar_and_leaves_out_the_
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     state = {"epoch": 12, "epochs": 20, "step": 240, "steps": 400, "loss": 0.01234, "metric": "accuracy", "steps_per_s": 393.0}
-    line = plain(terminal.tell({"event": "progress", **state, "validation_accuracy": 0.9654}, close=False)).split("\r")[-1]
+    line = plain(terminal.tell({"event": "progress", **state, "validation": {"accuracy": 0.9654}}, close=False)).split("\r")[-1]
     assert re.fullmatch(rf"  epoch 12/20 [━╸╺]+ *{re.escape(shown)} *", line), line
 
 
@@ -146,7 +146,7 @@ def test_what_is_not_known_yet_is_left_out() -> None:
 
 
 def test_the_loss_of_each_split_is_named() -> None:
-    row = {"step": 3, "steps": 8, "loss": 2.709, "metric": "loss", "validation_loss": 3.033}
+    row = {"step": 3, "steps": 8, "loss": 2.709, "metric": "loss", "validation": {"loss": 3.033}}
     assert progress_parts(row) == ["step 3/8", "train loss 2.709", "validation loss 3.033"]
 
 

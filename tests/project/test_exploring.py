@@ -182,6 +182,7 @@ def test_a_killed_process_leaves_what_it_had_measured(new: Project, cli: Cli, mo
     assert found["stopped"].startswith("16 does not fit: the system killed the process")
 
 
+@pytest.mark.slow
 def test_throughput_is_not_more_than_the_loader_processes_can_read(
     new: Project, cli: Cli, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_throughput_is_not_more_than_the_loader_processes_can_read(
 # --- a step's time --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
     slow = TASK.replace("time.sleep(self.pause)", "time.sleep(0.01)")
     (new.root / "my_task.py").write_text(slow)

@@ -17,6 +17,7 @@ from mltrainer.tools.mark import marked
 from mltrainer.workspace import digest, read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
 
+pytestmark = pytest.mark.slow  # each training is a process of its own, which imports torch
 BASE = {
     **PROJECT,
     "epochs": 4,

@@ -207,6 +207,7 @@ def trained(root: Path) -> dict[str, float]:
     return {path.parent.name: path.stat().st_mtime for path in (root / ".mltrainer/runs").glob("*/result.json")}
 
 
+@pytest.mark.slow
 def test_a_study_shows_failures_compares_on_the_same_splits_and_trains_nothing_twice(tmp_path: Path) -> None:
     root = write_rings(tmp_path, TUNED).root
     space = {"task.options.poison": {"choice": [0.0, 1.0]}, "task.options.wrong": {"choice": [False, True]}}
@@ -228,6 +229,7 @@ def test_a_study_shows_failures_compares_on_the_same_splits_and_trains_nothing_t
     assert trained(root) == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
     task = {"use": "my_task:Rings", "options": {"n": 100, "pause": 0.02}}
     job = {**study({"optimizer.lr": SPACE["optimizer.lr"]}, 3, task=task), "seeds": 1}
