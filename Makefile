@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite slow bench bench-peers scorecard wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow bench bench-peers scorecard wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -34,7 +34,7 @@ demo: $(STAMP)  ## the digits example through all five phases, in a scratch fold
 	echo; echo "Reports:"; find "$$dir/phases" -name '*.md' | sort | sed 's/^/  /'; \
 	echo; $(BIN)/mltrainer status --project "$$dir"
 
-test: lint types suite slow wheel-test  ## everything that CI runs
+test: lint types coverage slow wheel-test  ## everything that CI runs
 
 lint: $(STAMP)  ## style
 	$(BIN)/ruff check .
@@ -43,7 +43,10 @@ lint: $(STAMP)  ## style
 types: $(STAMP)  ## static types
 	$(BIN)/mypy
 
-suite: $(STAMP)  ## the tests but the slow ones, with coverage
+suite: $(STAMP)  ## the tests but the slow ones
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+coverage: $(STAMP)  ## the same with coverage, which takes twice as long
 	rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -n 2 -m "not slow"
 	$(BIN)/coverage combine --quiet

@@ -69,6 +69,39 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     assert opened["run"]["id"] == evidence(project, "baseline")["run"]["id"]
 
 
+# Splits of its own, of which the test split has the labels the wrong way round.
+TURNED = (
+    TASK.replace("def __init__(self, n):", "def __init__(self, n, seed):")
+    .replace("default_rng(7)", "default_rng(seed)")
+    .replace(
+        "    def samples(self):\n        return Noisy(self.n)\n",
+        "    def dataset(self, split):\n"
+        "        found = Noisy(self.n if split == 'train' else self.n // 4, len(split))\n"
+        "        found.y = 1 - found.y if split == 'test' else found.y\n"
+        "        return found\n",
+    )
+)
+
+
+def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched(tmp_path: Path, cli: Cli) -> None:
+    project = quick(tmp_path, TURNED)
+    plan(cli, project)
+    said = cli("run", "--project", tmp_path)
+    assert said.code == 4, said.out + said.err
+    final = evidence(project, "finalization")
+    assert final["run"]["metrics"]["accuracy"] >= 0.75 > final["test"]["metrics"]["accuracy"]
+    assert "acceptance_met fails" in said.out
+    assert "❌" in (project.phase_dir("finalization") / "final_report.md").read_text()
+    again = cli("run", "--project", tmp_path)
+    assert again.code == 4
+    assert "bring new data for a test split" in again.out
+    assert not (project.state_dir / "studies").exists()
+    assert evidence(project, "finalization")["test"]["openings"] == final["test"]["openings"]
+    waived = cli("gate", "waive", "finalization", "acceptance_met", "--reason", "The labels are known.", "--project", tmp_path)
+    assert waived.code == 0, waived.out + waived.err
+    assert cli("gate", "check", "--project", tmp_path).code == 0
+
+
 def test_without_a_criterion_run_asks_in_place_of_searching(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, acceptance={})
     plan(cli, project)
