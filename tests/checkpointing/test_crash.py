@@ -96,6 +96,7 @@ def run(script: str, folder: Path, *arguments: str) -> list[int]:
     return [int(word) for word in result.stdout.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["new", "same"])
 def test_whatever_the_moment_of_the_kill_the_last_saved_state_is_there(mode: str, tmp_path: Path) -> None:
     kills, steps = run(KILLED, tmp_path, mode)

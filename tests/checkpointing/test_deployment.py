@@ -117,6 +117,7 @@ def test_requirements_name_what_the_script_needs(formats: list[str], wanted: set
 # --- predictions --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_table_is_predicted_from_raw_rows(deployed: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("extra;colour;age\nx;red;-3\nx;green;0\nx; blue ;NA\n")
     found = predict(deployed, tmp_path / "rows.csv")
@@ -125,6 +126,7 @@ def test_a_table_is_predicted_from_raw_rows(deployed: Path, tmp_path: Path) -> N
     assert found[2]["probabilities"] == {"no": 0.5, "{{7*7}}": 0.5}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_ONNX, reason="needs the extra mltrainer[onnx]")
 def test_onnx_needs_no_torch(tmp_path: Path) -> None:
     folder = deploy(tmp_path / "model", ["onnx"])

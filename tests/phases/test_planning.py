@@ -348,6 +348,7 @@ def test_the_numbers_of_planning_s_page_judge_the_data(tmp_path: Path, cli: Cli)
 # --- loader processes -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_path: Path, cli: Cli) -> None:
     source = TASK.replace("        noise =", "        __import__('time').sleep(0.002)\n        noise =")

@@ -55,6 +55,7 @@ def class_under(**variables: str) -> str:
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_the_numerics_class_ignores_the_hash_seed_and_the_generators_state() -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()

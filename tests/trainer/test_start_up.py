@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 TRAINING = """
 import sys, tempfile
 from pathlib import Path
@@ -16,6 +18,7 @@ print(session.trainer.step, *(name for name in ("torch._dynamo", "torch._inducto
 """
 
 
+@pytest.mark.slow
 def test_a_training_that_compiles_nothing_does_not_import_the_compiler() -> None:
     said = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["45"]
