@@ -167,6 +167,20 @@ def test_an_edit_makes_the_right_gates_stale(digits: Project, edit: str) -> None
     assert f"mltrainer phase run {phase}" in stale_reasons(digits)
 
 
+@pytest.mark.parametrize(("phase", "roles"), [("planning", {"config"}), ("finalization", {"document", "ledger"})])
+def test_an_input_that_a_clone_has_is_missed_where_it_was_removed(digits: Project, phase: str, roles: set[str]) -> None:
+    record = json.loads((digits.phase_dir(phase) / "record.json").read_bytes())
+    rows = [row for row in record["inputs"] if row["role"] in roles]
+    assert {row["role"] for row in rows} == roles
+    for row in rows:
+        path = digits.root / row["path"]
+        kept = path.read_bytes()
+        path.unlink()
+        assert f"{row['path']} ({row['role']}) is missing" in stale_reasons(digits)
+        path.write_bytes(kept)
+    assert holding(digits) == list(PHASES)
+
+
 def test_an_edited_config_key_is_named_with_both_values(digits: Project) -> None:
     path = digits.phase_dir("planning") / "training_config.yaml"
     path.write_text(path.read_text().replace("epochs: 12", "epochs: 13"))
