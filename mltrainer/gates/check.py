@@ -61,6 +61,6 @@ def when(holds: bool, evidence: dict[str, Any], mend: str) -> Outcome:
     return Outcome("pass", evidence) if holds else Outcome("fail", evidence, mend)
 
 
-def told(part: Part | None) -> dict[str, Any] | None:
+def recorded(part: Part | None) -> dict[str, Any] | None:
     """Return a part of a record as the record's file has it."""
     return None if part is None else part.model_dump(by_alias=True, exclude_unset=True)

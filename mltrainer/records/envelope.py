@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.common import InputRow, KeyChange, Part, Source
 from mltrainer.records.diagnostics import Diagnostics
-from mltrainer.records.faults import told
+from mltrainer.records.faults import fault_lines
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.planning import Planning, Stopped
@@ -136,9 +136,9 @@ def parsed(content: Mapping[str, Any], phase: str) -> "tuple[Envelope[Any] | Non
     try:
         evidence = adapter(phase).validate_python(content.get("evidence"))
     except ValidationError as error:
-        faults.extend(told(error, "evidence"))
+        faults.extend(fault_lines(error, "evidence"))
     try:
         whole = Envelope.model_validate({**content, "evidence": evidence})
     except ValidationError as error:
-        faults.extend(told(error))
+        faults.extend(fault_lines(error))
     return (None, faults) if faults else (whole, [])

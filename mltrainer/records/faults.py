@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 
-def told(error: ValidationError, *within: str) -> list[str]:
+def fault_lines(error: ValidationError, *within: str) -> list[str]:
     """Return each fault as `place: what is wrong`; `within` goes before each place."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return list(dict.fromkeys(f"{path((*within, *fault['loc']))}: {fault['msg']}" for fault in found))

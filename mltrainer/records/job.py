@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from mltrainer.records.common import FileRow, Number, Part
-from mltrainer.records.faults import told
-
-Job = dict[str, Any]
+from mltrainer.records.faults import fault_lines
 
 
 class Asked(Part):
@@ -103,7 +101,7 @@ class Exporting(Asked):
         out: Where the files go.
         formats: Which are made.
         samples: On how many real inputs they are compared.
-        tolerance: The largest difference, relative to the largest output; None: the default of the config's arithmetic.
+        tolerance: The largest difference, relative to the largest output.
         trained: Whether the weights are the trained ones, where averaged ones are delivered.
         test: How the test split is measured; None: it stays sealed.
     """
@@ -114,7 +112,7 @@ class Exporting(Asked):
     out: str
     formats: list[str]
     samples: int
-    tolerance: Number | None
+    tolerance: Number
     trained: bool = False
     test: dict[str, Any] | None
 
@@ -150,5 +148,5 @@ def faults_of(job: Any) -> list[str]:
     try:
         adapter().validate_python(job)
     except ValidationError as error:
-        return told(error)
+        return fault_lines(error)
     return []

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 
 from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
-from mltrainer.records.faults import told
+from mltrainer.records.faults import fault_lines
 from mltrainer.reproducibility.witnesses import TRAIN
 from mltrainer.workspace import plain, seal
 
@@ -246,7 +246,7 @@ def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a training's result as its file holds it; that of a run, which a phase may take for evidence, is validated.
 
     Raises:
-        MltrainerError: It is no run's, which is a fault of the tool that measured it.
+        MltrainerError: It is no run's.
     """
     found = seal(plain(result))
     if found["purpose"] != TRAIN:
@@ -254,5 +254,5 @@ def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
     try:
         RunResult.model_validate(found)
     except ValidationError as error:
-        raise MltrainerError(f"a fault of mltrainer's own: no result of a run: {'; '.join(told(error)[:5])}") from error
+        raise MltrainerError(f"no result of a run: {'; '.join(fault_lines(error)[:5])}") from error
     return found

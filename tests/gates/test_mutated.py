@@ -21,7 +21,7 @@ from mltrainer.records.envelope import parsed
 from mltrainer.workspace import PHASES, Project
 from tests.gates.evidence import kept, typed
 
-Path_ = tuple[str | int, ...]
+Place = tuple[str | int, ...]
 Record = dict[str, Any]
 
 
@@ -32,7 +32,7 @@ def record_of(phase: str, finished: Path) -> Record:
     return found
 
 
-def named(part: Any, path: Path_ = ()) -> Iterator[tuple[int, Path_]]:
+def named(part: Any, path: Place = ()) -> Iterator[tuple[int, Place]]:
     """Yield each model in a record by its identity, with its path."""
     if isinstance(part, Part):
         yield id(part), path
@@ -46,7 +46,7 @@ def named(part: Any, path: Path_ = ()) -> Iterator[tuple[int, Path_]]:
             yield from named(item, (*path, key))
 
 
-def read_by(item: Item, record: Record, monkeypatch: pytest.MonkeyPatch) -> set[Path_]:
+def read_by(item: Item, record: Record, monkeypatch: pytest.MonkeyPatch) -> set[Place]:
     """Return the path of each value that an item's check reads; of a list's rows, the first and the last."""
     whole = typed(record)
     places, read = dict(named(whole)), set()
@@ -63,7 +63,7 @@ def read_by(item: Item, record: Record, monkeypatch: pytest.MonkeyPatch) -> set[
     return {path for path in read - set(places.values()) if is_at_an_end(path, record)}
 
 
-def is_at_an_end(path: Path_, place: Any) -> bool:
+def is_at_an_end(path: Place, place: Any) -> bool:
     for part in path:
         if isinstance(part, int) and part not in (0, len(place) - 1):
             return False
@@ -71,13 +71,13 @@ def is_at_an_end(path: Path_, place: Any) -> bool:
     return True
 
 
-def at(record: Any, path: Path_) -> Any:
+def at(record: Any, path: Place) -> Any:
     for part in path[:-1]:
         record = record[part]
     return record.get(path[-1]) if isinstance(record, dict) else record[path[-1]]
 
 
-def put(place: Any, path: Path_, value: Any) -> Any:
+def put(place: Any, path: Place, value: Any) -> Any:
     """Return a copy of plain data with a value at a path."""
     if not path:
         return value
@@ -154,7 +154,7 @@ def broken(value: Any) -> list[Any]:
     return [not value, None] if isinstance(value, bool) else list(OTHERS)
 
 
-def decides(item: Item, record: Record, path: Path_) -> bool:
+def decides(item: Item, record: Record, path: Place) -> bool:
     """Return whether some other value there makes the item fail."""
     for value in broken(at(record, path)):
         whole, _ = parsed(put(record, path, value), record["phase"])
@@ -163,7 +163,7 @@ def decides(item: Item, record: Record, path: Path_) -> bool:
     return False
 
 
-def shown(path: Path_) -> str:
+def shown(path: Place) -> str:
     return ".".join("*" if isinstance(part, int) else part for part in path if part != "evidence")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.configs.items import AcceptanceSettings, CommitSettings, DocumentSettings, ExportSettings, OpeningSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.project import meets
-from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, Outcome, check, told, when
+from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, Outcome, check, recorded, when
 from mltrainer.gates.checks.diagnostics import fired, not_evaluated, with_reason
 from mltrainer.gates.checks.training import change_to_try
 from mltrainer.records.common import Export
@@ -57,7 +57,7 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
     found = {
         "steps_compared": again.steps_compared,
         "identical": again.identical,
-        "first_divergence": told(again.first_divergence),
+        "first_divergence": recorded(again.first_divergence),
     }
     return when(holds, found, f"mltrainer reproduce {run.id}")
 

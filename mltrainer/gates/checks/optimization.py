@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.project import meets
-from mltrainer.gates.check import RUN_OPTIMIZATION, Outcome, check, told, when
+from mltrainer.gates.check import RUN_OPTIMIZATION, Outcome, check, recorded, when
 from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
 from mltrainer.records.optimization import Searched, Skipped, Trial
 
@@ -24,7 +24,7 @@ def _skipped(evidence: Skipped) -> Outcome:
     rows = evidence.acceptance
     if rows and all(meets(float(row.value if row.value is not None else "nan"), row.criterion) for row in rows):
         return Outcome("not_applicable", {"rule": evidence.rule})
-    return Outcome("fail", {"rule": evidence.rule, "acceptance": [told(row) for row in rows]}, RUN_OPTIMIZATION)
+    return Outcome("fail", {"rule": evidence.rule, "acceptance": [recorded(row) for row in rows]}, RUN_OPTIMIZATION)
 
 
 @check(Searched, Skipped)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSettings
 from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by
-from mltrainer.gates.check import RUN_PLANNING, Outcome, check, told, when
+from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.planning import Planned, Planning
 from mltrainer.reproducibility.causes import HASH_SEEDS
@@ -74,7 +74,7 @@ def environment_captured(record: Envelope[Planned]) -> Outcome:
 def source_recorded(record: Envelope[Planned], settings: SourceSettings) -> Outcome:
     """The code that ran is known by commit or by digest; whether a dirty tree may pass is the item's setting."""
     source = record.source
-    known = digest([told(row) for row in source.files]) == source.sha256
+    known = digest([recorded(row) for row in source.files]) == source.sha256
     found: dict[str, Any] = {"commit": source.commit, "dirty": source.dirty, "files": len(source.files)}
     if source.note:
         found["note"] = source.note
@@ -101,7 +101,7 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
     same = first.chain_head == second.chain_head and first.weights_sha256 == second.weights_sha256
     holds = same and steps >= settings.min_steps
     weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]
-    found = {"steps": steps, "weights": weights, "first_difference": told(probe.first_difference)}
+    found = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference)}
     if probe.resumed_at == 0:
         found["not_interrupted"] = "the tool that trained cannot go on with an interrupted training"
     named = "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
@@ -150,6 +150,6 @@ def time_within_budget(record: Envelope[Planning]) -> Outcome:
 def no_secrets(record: Envelope[Planned]) -> Outcome:
     """No file that was written holds anything that looks like a key, a token or a password."""
     secrets = record.evidence.secrets
-    found = {"files": len(secrets.scanned), "found": [told(place) for place in secrets.found]}
+    found = {"files": len(secrets.scanned), "found": [recorded(place) for place in secrets.found]}
     mend = f"remove the secret from the file that it stands in (use an environment variable), then {RUN_PLANNING}"
     return when(bool(secrets.scanned) and not secrets.found, found, mend)

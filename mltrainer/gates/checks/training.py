@@ -7,7 +7,7 @@ from typing import Any
 
 from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
 from mltrainer.configs.loading import as_typed
-from mltrainer.gates.check import RUN_PLANNING, Outcome, check, told, when
+from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.diagnostics import Change
 from mltrainer.records.envelope import Envelope
@@ -20,8 +20,8 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     """Training ended by itself: all epochs, or early stopping; its history and its chain are complete."""
     run = record.evidence.run
     complete = bool(run.history) and run.history[-1].step == run.steps
-    recorded = run.chain.entries >= run.steps > 0
-    holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and recorded
+    chained = run.chain.entries >= run.steps > 0
+    holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
     found = {"state": run.state, "stop_reason": run.stop_reason, "steps": run.steps, "epochs": run.epochs}
     log = f"read the log in .mltrainer/runs/{run.id}/, mend the cause, then mltrainer phase run {record.phase}"
     return when(holds, {**found, **_finding(record)}, change_to_try(record.phase, record.evidence.changes) or log)
@@ -45,15 +45,15 @@ def change_to_try(phase: str, changes: Sequence[Change] | None) -> str | None:
 def losses_finite(record: Envelope[Baseline]) -> Outcome:
     """No loss, metric or gradient norm was NaN or infinite in any step; those that fp16 skipped, and never took, are told."""
     run = record.evidence.run
-    recorded = (
+    measured = (
         value
         for row in run.history
         for value in (row.train_loss, row.grad_norm.max, *row.train.values(), *row.validation.values())
     )
-    values = [value for value in recorded if value is not None]  # where all steps of an interval were skipped, no norm is
+    values = [value for value in measured if value is not None]  # where all steps of an interval were skipped, no norm is
     bad = sum(isinstance(value, str) for value in values)
     skipped = sum(not isinstance(row.skipped, str) and row.skipped > 0 for row in run.history)
-    found = {"values": len(values), "not_finite": bad, "first": told(run.nonfinite)}
+    found = {"values": len(values), "not_finite": bad, "first": recorded(run.nonfinite)}
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
     mend = change_to_try(record.phase, record.evidence.changes) or "mltrainer guide diagnostics/nan_loss"

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 import mltrainer
 from mltrainer.configs.project import Metric
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
@@ -87,6 +87,9 @@ def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -
         found: The tool's answer.
         root: The project's folder.
         seconds: What the training took.
+
+    Raises:
+        InputError: The tool told more than a run's result can hold.
     """
     nonfinite = _nonfinite(found)
     cut_short = len(found.losses) < found.planned_steps
@@ -111,7 +114,11 @@ def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -
         **_costs(found, seconds),
         **found.more,
     }
-    return sealed(result)
+    try:
+        return sealed(result)
+    except MltrainerError as error:
+        mend = "give `more` keys of a run's result, as mltrainer.records.run.Run declares them"
+        raise InputError(f"it returned {error.message}", where=f"tool {job.get('tool')}, more", mend=mend) from error
 
 
 def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]:
