@@ -143,7 +143,7 @@ def _values(folder: Path, example: str | None, data: Path | None, target: str | 
 
 
 def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]]:
-    from mltrainer.tasks.tables import infer_project
+    from mltrainer.tasks.tables.inferring import infer_project
 
     if target is None:
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,96 +15,6 @@ from torch import Tensor, nn
 
 from mltrainer.configs.project import Cnn, Mlp, ModelConfig
 from mltrainer.errors import InputError
-
-NEVER = -2.0  # a code that no cell has: the slot of unknown values that training has not seen stays 0
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """What was fitted on the training split's matrix; one entry per number column where nothing else is said.
-
-    Attributes:
-        numbers: Places of the number columns in the matrix.
-        median: What takes the place of a missing number.
-        mean: After that.
-        std: After that; 1 for a constant column.
-        indicated: Places, among the number columns, of those with missing values.
-        categories: Place in the matrix, number of categories, and whether training has missing ones, per category column.
-    """
-
-    numbers: list[int]
-    median: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray
-    indicated: list[int]
-    categories: list[tuple[int, int, bool]]
-
-
-def fit_statistics(matrix: np.ndarray, categories: dict[int, int]) -> Statistics:
-    """Return the statistics of a training matrix, computed in float64.
-
-    Args:
-        matrix: float32 [rows, columns], as `tables.encode` makes it.
-        categories: Place of each category column to its number of categories.
-    """
-    numbers = [place for place in range(matrix.shape[1]) if place not in categories]
-    values = matrix[:, numbers].astype(np.float64)
-    missing = np.isnan(values)
-    median = np.array([np.median(v[~gone]) if not gone.all() else 0.0 for v, gone in zip(values.T, missing.T, strict=True)])
-    filled = np.where(missing, median, values)
-    std = filled.std(axis=0)
-    slots = [(place, count, bool((matrix[:, place] < 0).any())) for place, count in categories.items()]
-    return Statistics(
-        numbers, median, filled.mean(axis=0), np.where(std > 0, std, 1.0), np.flatnonzero(missing.any(axis=0)).tolist(), slots
-    )
-
-
-class TabularEncoder(nn.Module):
-    """Turns a table's matrix into features: numbers imputed and standardized, categories one-hot.
-
-    In: float32 [rows, columns], NaN for a missing number, -1 for a missing or unseen category.
-    Out: float32 [rows, `features`]: the numbers, a 0/1 indicator for each number column that training has missing
-    values in, and for each category column a slot per category and one for unknown.
-    """
-
-    numbers: Tensor
-    median: Tensor
-    mean: Tensor
-    std: Tensor
-    indicated: Tensor
-    slot_columns: Tensor
-    slot_codes: Tensor
-
-    def __init__(self, statistics: Statistics) -> None:
-        super().__init__()
-        self.register_buffer("numbers", torch.tensor(statistics.numbers, dtype=torch.int64))
-        for name in ("median", "mean", "std"):
-            self.register_buffer(name, torch.tensor(np.asarray(getattr(statistics, name)), dtype=torch.float32))
-        self.register_buffer("indicated", torch.tensor(statistics.indicated, dtype=torch.int64))
-        slots = [
-            (place, code) for place, count, seen in statistics.categories for code in [-1.0 if seen else NEVER, *range(count)]
-        ]
-        self.register_buffer("slot_columns", torch.tensor([place for place, _ in slots], dtype=torch.int64))
-        self.register_buffer("slot_codes", torch.tensor([code for _, code in slots], dtype=torch.float32))
-        self.features = len(statistics.numbers) + len(statistics.indicated) + len(slots)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the features of some rows."""
-        parts = []
-        if len(self.numbers):
-            parts.extend(self._numbers(x.index_select(1, self.numbers)))
-        if len(self.slot_columns):
-            codes = x.index_select(1, self.slot_columns)
-            codes = torch.where(codes.isnan(), -1.0, codes)
-            parts.append(torch.eq(codes, self.slot_codes).to(x.dtype))
-        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-
-    def _numbers(self, values: Tensor) -> list[Tensor]:
-        missing = values.isnan()
-        standard = (torch.where(missing, self.median, values) - self.mean) / self.std
-        if not len(self.indicated):
-            return [standard]
-        return [standard, missing.index_select(1, self.indicated).to(values.dtype)]
 
 
 class Standardize(nn.Module):
@@ -123,23 +32,6 @@ class Standardize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return images [samples, channels, height, width] with mean 0 and deviation 1 over the training split."""
         return torch.addcmul(self.shift, x, self.scale)
-
-
-class Destandardize(nn.Module):
-    """Turns a standardized prediction [rows, 1] into the target's own units [rows]."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, mean: float, std: float) -> None:
-        super().__init__()
-        # one element, not none: a tensor without axes would not lift bfloat16 to float32
-        self.register_buffer("mean", torch.tensor([mean], dtype=torch.float32))
-        self.register_buffer("std", torch.tensor([std], dtype=torch.float32))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the prediction in the target's units."""
-        return x.squeeze(1) * self.std + self.mean
 
 
 def build(

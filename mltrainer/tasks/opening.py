@@ -16,7 +16,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
 from mltrainer.tasks._samples import Samples, fingerprint, labels_of, pick, samples_of
-from mltrainer.tasks.builtin import BUILTIN, BuiltinTask
+from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.content import Source, content_sha256
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, ids_digest, split_ids
@@ -133,7 +133,7 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
         assert config.task.kind is not None
         assert config.data is not None
         source = read_source(config.data, root)
-        holdings = _Builtin(BUILTIN[config.task.kind](config, source), source, config, seed)
+        holdings = _Builtin(builtin_task(config, source), source, config, seed)
     validation.refuse_too_few(config, len(holdings.ids["train"]), len(holdings.classes or []))
     return OpenTask(holdings, config, root)
 

@@ -16,10 +16,10 @@ import numpy as np
 from mltrainer.configs.project import Data
 from mltrainer.errors import InputError
 from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
-from mltrainer.tasks._images import read_images
-from mltrainer.tasks._parquet import read_parquet
-from mltrainer.tasks._text import read_csv, read_jsonl, text_array
 from mltrainer.tasks.content import WHOLE_FILE, Arrays, Source, Table
+from mltrainer.tasks.images.reading import read_images
+from mltrainer.tasks.tables.parquet import read_parquet
+from mltrainer.tasks.tables.text_files import read_csv, read_jsonl, text_array
 from mltrainer.workspace import machine_faults
 
 SKLEARN = "sklearn:"

@@ -8,7 +8,8 @@ from torch import nn
 
 from mltrainer.configs.project import ModelConfig
 from mltrainer.errors import InputError
-from mltrainer.tasks.models import Destandardize, Standardize, TabularEncoder, build, fit_statistics
+from mltrainer.tasks.models import Standardize, build
+from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 
 NAN = float("nan")
 MATRIX = np.array([[1, 0, 10], [2, 1, NAN], [6, -1, 30]], dtype=np.float32)  # number, category of 2, number with a gap

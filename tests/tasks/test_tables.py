@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.tasks import tables
-from mltrainer.tasks._text import read_csv, text_array
+from mltrainer.tasks.tables import inferring
+from mltrainer.tasks.tables import schema as tables
+from mltrainer.tasks.tables.text_files import read_csv, text_array
 
 
 def table(text):
@@ -109,7 +110,7 @@ def test_unseen_and_missing_categories_are_minus_one():
 
 
 def test_text_targets_ask_for_classification():
-    found = tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{'ab'[i % 2]}"), "t")
+    found = inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{'ab'[i % 2]}"), "t")
     assert (found.kind, found.metric) == ("tabular_classification", "accuracy")
     assert "'t' holds text with 2 distinct values" in found.explanation[1]
 
@@ -123,46 +124,46 @@ def test_text_targets_ask_for_classification():
     ],
 )
 def test_numeric_targets_are_told_apart_by_fractions_and_distinct_values(value, kind):
-    assert tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{value(i)}", 42), "t").kind == kind
+    assert inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{value(i)}", 42), "t").kind == kind
 
 
 def test_regression_is_measured_by_r2():
-    assert tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{i / 8}"), "t").metric == "r2"
+    assert inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{i / 8}"), "t").metric == "r2"
 
 
 def test_imbalance_is_warned_of_and_measured_by_f1_macro():
-    found = tables.infer_table(repeated("n,t", lambda i: f"{i % 7},{int(i > 36)}"), "t")
+    found = inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{int(i > 36)}"), "t")
     assert found.metric == "f1_macro"
     assert found.warnings[0].startswith("classes are imbalanced: 0 has 37 rows, 1 3")
 
 
 @pytest.mark.parametrize("row", [lambda i: f"{i + 100}", lambda i: f"u{i}x"])
 def test_columns_that_number_the_rows_are_ignored(row):
-    found = tables.infer_table(repeated("key,n,t", lambda i: f"{row(i)},{i % 7},{'ab'[i % 2]}"), "t")
+    found = inferring.infer_table(repeated("key,n,t", lambda i: f"{row(i)},{i % 7},{'ab'[i % 2]}"), "t")
     assert found.ignored == ["key"]
     assert "column 'key' is ignored" in found.explanation[-1]
 
 
 def test_whole_numbers_that_only_happen_to_differ_are_kept():
-    assert tables.infer_table(repeated("area,t", lambda i: f"{i * i + 50},{'ab'[i % 2]}"), "t").ignored == []
-    assert tables.infer_table(repeated("user_id,n,t", lambda i: f"{i * i},1,{'ab'[i % 2]}"), "t").ignored == ["user_id"]
+    assert inferring.infer_table(repeated("area,t", lambda i: f"{i * i + 50},{'ab'[i % 2]}"), "t").ignored == []
+    assert inferring.infer_table(repeated("user_id,n,t", lambda i: f"{i * i},1,{'ab'[i % 2]}"), "t").ignored == ["user_id"]
 
 
 def test_constant_and_mostly_empty_columns_are_warned_of():
-    found = tables.infer_table(repeated("same,gaps,t", lambda i: f"1,{i if i % 3 == 0 else ''},{'ab'[i % 2]}"), "t")
+    found = inferring.infer_table(repeated("same,gaps,t", lambda i: f"1,{i if i % 3 == 0 else ''},{'ab'[i % 2]}"), "t")
     assert found.warnings == ["column 'same' has one value only", "column 'gaps' is missing in 65% of the rows"]
 
 
 def test_a_project_is_inferred_from_a_file(project):
-    found = tables.infer_project(project / "data.csv", "sold")
+    found = inferring.infer_project(project / "data.csv", "sold")
     assert (found.kind, found.ignored) == ("tabular_classification", ["size"])
 
 
 def test_an_unknown_target_is_refused(project):
     with pytest.raises(InputError, match="did you mean 'sold'"):
-        tables.infer_project(project / "data.csv", "solt")
+        inferring.infer_project(project / "data.csv", "solt")
 
 
 def test_image_arrays_ask_for_image_classification(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 5, 5), dtype=np.uint8), y=np.array([0, 1, 0, 1]))
-    assert tables.infer_project(tmp_path / "d.npz", None).kind == "image_classification"
+    assert inferring.infer_project(tmp_path / "d.npz", None).kind == "image_classification"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mltrainer.errors import InputError
-from mltrainer.tasks._text import text_array
 from mltrainer.tasks.content import Table
+from mltrainer.tasks.tables.text_files import text_array
 
 
 def read_parquet(data: bytes, place: str) -> Table:

@@ -1,0 +1,194 @@
+"""Classification and regression of tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.tasks import metrics, validation
+from mltrainer.tasks._arrays import class_numbers
+from mltrainer.tasks.builtin import BuiltinTask, Classification, Ids
+from mltrainer.tasks.content import Arrays, Source
+from mltrainer.tasks.models import build
+from mltrainer.tasks.sources import table_of
+from mltrainer.tasks.tables import schema
+from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
+from mltrainer.tasks.validation import Finding
+
+
+class _Tabular(BuiltinTask):
+    """What classification and regression of tables share."""
+
+    outputs: int
+
+    def __init__(self, config: TrainingConfig, source: Source) -> None:
+        assert config.data is not None
+        self._config, self._notes = config, source.notes
+        self._raw_scale = isinstance(source.content, Arrays)
+        table, target = table_of(source.content, config.data.target)
+        self._schema = schema.schema_of(table, target, config.data.ignore)
+        self.size = len(table)
+        self._vocabulary: dict[str, list[str]] = {}
+
+    def fit(self, train: np.ndarray) -> None:
+        """Fit vocabularies, medians, means and deviations."""
+        self._vocabulary = schema.vocabularies(self._schema, train)
+        columns = self._schema.features
+        _refuse_empty_in_training(columns, train)
+        categories = {nr: len(self._vocabulary[c.name]) for nr, c in enumerate(columns) if c.kind == "category"}
+        self._statistics = fit_statistics(schema.encode(self._schema, self._vocabulary, train), categories)
+
+    def _inputs(self, ids: np.ndarray) -> Tensor:
+        return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
+
+    def _build(self, exit_module: nn.Module | None) -> nn.Module:
+        assert self._config.model is not None
+        encoder = TabularEncoder(self._statistics)
+        return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
+
+    def repeats_likely(self, ids: Ids, limits: DataLimits) -> bool:
+        """Return whether the columns can take fewer values together than a number of times the training rows."""
+        train = ids["train"]
+        distinct = [max(1, c.distinct(train) + int(c.missing[train].any())) for c in self._schema.features]
+        return float(np.log(distinct).sum()) < float(np.log(limits.chance_values * len(train)))
+
+    def inference(self) -> dict[str, Any]:
+        """Return the columns in the matrix's order, their categories, and what the output means."""
+        columns = [
+            {"name": c.name, "kind": c.kind, **({"categories": self._vocabulary[c.name]} if c.kind == "category" else {})}
+            for c in self._schema.features
+        ]
+        return {
+            "kind": self._config.task.kind,
+            "input": {"name": "table", "dtype": "float32", "shape": [len(columns)]},
+            "preparation": self._notes,
+            "columns": columns,
+            "missing": sorted(schema.MISSING),
+            "target": self._schema.target.name,
+            "output": "logits" if self.classes else "value",
+            "classes": self.classes,
+        }
+
+    def describe(self, ids: Ids) -> dict[str, Any]:
+        """Return the columns as the training and validation rows show them, and the matrix's width."""
+        open_rows = np.concatenate([ids["train"], ids["validation"]])
+        columns = [
+            {"name": c.name, "kind": c.kind, "missing": int(c.missing[open_rows].sum()), "distinct": c.distinct(open_rows)}
+            for c in self._schema.features
+        ]
+        return {"columns": columns, "target": None, "shape": [len(columns)]}
+
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+        """Return constant and leaking columns, large inputs, and conversions."""
+        train, columns = ids["train"], self._schema.features
+        found = validation.constant_findings(
+            [c.name for c in columns], [c.distinct(train) + int(c.missing[train].any()) for c in columns]
+        )
+        found += [leak for column in columns if (leak := self._leak(column, train, limits)) is not None]
+        if self._raw_scale:
+            largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
+            found += validation.scale_finding(largest, limits)
+        return found + [validation.finding("info", note) for note in self._notes]
+
+    def _leak(self, column: schema.Column, train: np.ndarray, limits: DataLimits) -> Finding | None:
+        """Return what it means if one column tells the target."""
+        target, values = self._schema.target, column.values[train]
+        if column.kind == target.kind and np.array_equal(values, target.values[train]):
+            return validation.equal_finding(column.name)
+        if column.kind == "category":
+            if self.labels is None:
+                return None  # categories have no order that a value could follow
+            codes = {text: float(code) for code, text in enumerate(self._vocabulary[column.name])}
+            values = np.array([codes.get(text, np.nan) for text in values])
+        wanted = target.values[train] if self.labels is None else self.labels[train]
+        return validation.leak_finding(column.name, values, wanted, len(self.classes or []), limits)
+
+
+def _refuse_empty_in_training(columns: list[schema.Column], train: np.ndarray) -> None:
+    for column in columns:
+        if column.missing[train].all():
+            raise InputError(
+                f"column {column.name!r} has no value in any of {len(train)} training rows", mend="name it in data.ignore"
+            )
+
+
+class TabularClassification(_Tabular, Classification):
+    """Tells the classes of a table's rows apart."""
+
+    def __init__(self, config: TrainingConfig, source: Source) -> None:
+        super().__init__(config, source)
+        if isinstance(source.content, Arrays):
+            class_numbers(source.content.y, source.content.place)
+        self.labels, self.classes = schema.labels_of(self._schema)
+        validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
+        self.outputs = len(self.classes)
+
+    def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return the matrix float32 [rows, columns] and class numbers."""
+        return self._inputs(ids), torch.from_numpy(self.labels[ids])
+
+    def model(self) -> nn.Module:
+        """Return the config's model behind the encoder."""
+        return self._build(None)
+
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+        """Return imbalance and missing classes, and what there is to say about the columns."""
+        return [*self._class_findings(ids, limits), *super().findings(ids, limits)]
+
+
+class TabularRegression(_Tabular):
+    """Predicts a quantity from a table's row; outputs are in its units, the loss counts deviations of the training split."""
+
+    outputs = 1
+
+    def __init__(self, config: TrainingConfig, source: Source) -> None:
+        super().__init__(config, source)
+        self._target = schema.quantities_of(self._schema)
+        validation.refuse_unknown_metric(config.metric.name, validation.REGRESSION_METRICS)
+
+    def fit(self, train: np.ndarray) -> None:
+        """Fit the preprocessing, and mean and deviation of the target, in float64.
+
+        Raises:
+            InputError: All training rows have the same target.
+        """
+        super().fit(train)
+        self._mean, self._std = float(self._target[train].mean()), float(self._target[train].std())
+        if self._std == 0:
+            raise InputError(
+                f"the target {self._schema.target.name!r} is {self._mean:g} in all {len(train)} training rows",
+                where=self._schema.table.place,
+                mend="predict another column, or bring data in which it varies",
+            )
+
+    def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return the matrix float32 [rows, columns] and targets float32 [rows]."""
+        return self._inputs(ids), torch.from_numpy(self._target[ids].astype(np.float32))
+
+    def model(self) -> nn.Module:
+        """Return the config's model between the encoder and the target's units."""
+        return self._build(Destandardize(self._mean, self._std))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean squared error in deviations of the training targets, so that no unit needs its own lr."""
+        return ((outputs - targets) / self._std).square().mean()
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Return `r2`, `rmse` and `mae`, in the target's units."""
+        return metrics.regression(outputs, targets)
+
+    def evaluation(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return pairs of target and prediction, and quantiles of the residuals."""
+        return metrics.regression_evaluation(outputs, targets)
+
+    def describe(self, ids: Ids) -> dict[str, Any]:
+        """Return the columns, and the training targets' range."""
+        values = self._target[ids["train"]]
+        stats = {"min": float(values.min()), "max": float(values.max()), "mean": self._mean, "std": self._std}
+        return {**super().describe(ids), "target": {"name": self._schema.target.name, **stats}}
