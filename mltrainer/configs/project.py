@@ -83,7 +83,43 @@ class Linear(Strict):
     name: Literal["linear"] = "linear"
 
 
-ModelConfig = Annotated[Mlp | Cnn | Linear, Field(discriminator="name")]
+class TableModel(Strict):
+    """What the networks for tables share: each column becomes a vector."""
+
+    numbers: Literal["piecewise", "periodic", "plain"] = Field(
+        "piecewise", description="how numbers become vectors: linear, and piecewise linear or periodic beside it"
+    )
+    bins: int = Field(16, ge=2, le=256, description="pieces of a number column, with equal shares of the training rows")
+    embedding: int = Field(8, ge=1, description="length of a column's vector")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of hidden units dropped in training")
+
+
+class TabularMlp(TableModel):
+    """An ensemble of multi-layer perceptrons for tables, whose members share most of their weights."""
+
+    name: Literal["tabular_mlp"] = "tabular_mlp"
+    hidden: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=lambda: [128, 128], min_length=1, description="units of each hidden layer"
+    )
+    members: int = Field(8, ge=1, le=256, description="members of the ensemble")
+
+
+class FtTransformer(TableModel):
+    """A transformer over the columns of a table."""
+
+    name: Literal["ft_transformer"] = "ft_transformer"
+    embedding: int = Field(32, ge=1, description="length of a column's vector")
+    blocks: int = Field(2, ge=1, description="blocks of attention and a perceptron")
+    heads: int = Field(4, ge=1, description="heads of the attention, which share a column's vector")
+
+    @model_validator(mode="after")
+    def _heads_share(self) -> Self:
+        if self.embedding % self.heads:
+            raise ValueError(f"embedding {self.embedding} cannot be shared evenly by {self.heads} heads")
+        return self
+
+
+ModelConfig = Annotated[Mlp | Cnn | Linear | TabularMlp | FtTransformer, Field(discriminator="name")]
 
 
 class Metric(Strict):

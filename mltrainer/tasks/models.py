@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mltrainer.configs.project import Cnn, Mlp, ModelConfig
+from mltrainer.configs.project import Cnn, Mlp, ModelConfig, TableModel
 from mltrainer.errors import InputError
 
 
@@ -49,6 +49,8 @@ def build(
     Raises:
         InputError: The model does not fit the data's shape.
     """
+    if isinstance(config, TableModel):
+        raise InputError(f"{config.name} is a model for tables", where="model.name", mend="model: {name: cnn} (or mlp, linear)")
     layers: OrderedDict[str, nn.Module] = OrderedDict(encoder=entry)
     width = _convolutions(layers, config, shape) if isinstance(config, Cnn) else prod(shape)
     if len(shape) > 1:

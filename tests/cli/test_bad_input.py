@@ -57,7 +57,7 @@ PROJECT_FAULTS = {
     "a wrong kind": (DIGITS.replace("image_c", "imag_c"), "did you mean 'image_classification'?"),
     "a wrong model": (
         DIGITS.replace("name: mlp", "name: mpl"),
-        "key model: 'mpl' is none of 'mlp', 'cnn', 'linear'; did you mean 'mlp'?",
+        "key model: 'mpl' is none of 'mlp', 'cnn', 'linear', 'tabular_mlp', 'ft_transformer'; did you mean 'mlp'?",
     ),
     "a wrong key of a model": (DIGITS.replace("hidden", "hiden"), "key model.hiden: unknown key 'hiden'; did you mean 'hidden'?"),
     "a criterion that is none": (DIGITS.replace(">= 0.95", "95%"), "'95%' is not a criterion such as \">= 0.95\""),

@@ -100,7 +100,7 @@ class TabularEncoder(nn.Module):
 
 
 class Destandardize(nn.Module):
-    """Turns a standardized prediction [rows, 1] into the target's own units [rows]."""
+    """Turns standardized predictions [rows, 1] into the target's own units [rows]; those of members likewise."""
 
     mean: Tensor
     std: Tensor
@@ -113,4 +113,4 @@ class Destandardize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the prediction in the target's units."""
-        return x.squeeze(1) * self.std + self.mean
+        return x.squeeze(-1) * self.std + self.mean

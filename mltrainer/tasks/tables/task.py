@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import TableModel, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import metrics, validation
 from mltrainer.tasks._arrays import class_numbers
@@ -18,7 +18,9 @@ from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.models import build
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.tables import schema
+from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
+from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.validation import Finding
 
 
@@ -37,18 +39,24 @@ class _Tabular(BuiltinTask):
         self._vocabulary: dict[str, list[str]] = {}
 
     def fit(self, train: np.ndarray) -> None:
-        """Fit vocabularies, medians, means and deviations."""
+        """Fit vocabularies, medians, means and deviations, and the bins of numbers where the model has them."""
         self._vocabulary = schema.vocabularies(self._schema, train)
         columns = self._schema.features
         _refuse_empty_in_training(columns, train)
         categories = {nr: len(self._vocabulary[c.name]) for nr, c in enumerate(columns) if c.kind == "category"}
-        self._statistics = fit_statistics(schema.encode(self._schema, self._vocabulary, train), categories)
+        matrix = schema.encode(self._schema, self._vocabulary, train)
+        self._statistics = fit_statistics(matrix, categories)
+        model = self._config.model
+        self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
 
     def _build(self, exit_module: nn.Module | None) -> nn.Module:
         assert self._config.model is not None
+        if isinstance(self._config.model, TableModel):
+            classes = len(self.classes) if self.classes else None
+            return build_for_table(self._config.model, self._statistics, self._edges, classes, exit_module)
         encoder = TabularEncoder(self._statistics)
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
 
@@ -137,6 +145,10 @@ class TabularClassification(_Tabular, Classification):
         """Return the config's model behind the encoder."""
         return self._build(None)
 
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of all rows, and of all members where the model has some."""
+        return super().loss(*each_member(outputs, targets, axes=2))
+
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return imbalance and missing classes, and what there is to say about the columns."""
         return [*self._class_findings(ids, limits), *super().findings(ids, limits)]
@@ -177,6 +189,7 @@ class TabularRegression(_Tabular):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean squared error in deviations of the training targets, so that no unit needs its own lr."""
+        outputs, targets = each_member(outputs, targets, axes=1)
         return ((outputs - targets) / self._std).square().mean()
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:

@@ -1,0 +1,163 @@
+"""A table's columns as vectors, which a network learns with its other weights; the bins of numbers are fitted before."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mltrainer.configs.project import TableModel
+from mltrainer.tasks.tables.encoder import Statistics
+
+CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
+NARROWEST = 1e-6  # deviations: a narrower bin would not change what float32 can tell apart, and its inverse could overflow
+FREQUENCIES = 16  # sines and cosines of one number, each: the small end of what arXiv 2203.05556 searches
+FREQUENCY = 0.1  # deviation of the first frequencies: likewise
+
+
+def fit_edges(matrix: np.ndarray, statistics: Statistics, bins: int) -> list[np.ndarray]:
+    """Return the edges of each number column's bins, which hold about as many training rows each, in standardized units.
+
+    Args:
+        matrix: The training matrix, float32 [rows, columns].
+        statistics: Of it.
+        bins: The most for one column; ties leave fewer, and a column with one value has none.
+    """
+    shares = np.linspace(0, 1, bins + 1)
+    edges = [np.quantile(_present(matrix[:, place]), shares, method="lower") for place in statistics.numbers]
+    rows = zip(edges, statistics.mean, statistics.std, strict=True)
+    return [np.unique(((values - mean) / std).astype(np.float32)) for values, mean, std in rows]
+
+
+def _present(column: np.ndarray) -> np.ndarray:
+    """Return a column's numbers in float64; a 0 for a column without any."""
+    values: np.ndarray = column[~np.isnan(column)].astype(np.float64)
+    return values if len(values) else np.zeros(1)
+
+
+class PiecewiseLinear(nn.Module):
+    """Adds to each number's vector what is linear between the edges of its bins, and constant outside of them.
+
+    It begins at 0, so that a network begins as one over plain numbers (Gorishniy et al., 2022, arXiv 2203.05556, and its
+    authors' later form in arXiv 2410.24210). In: float32 [rows, numbers]. Out: float32 [rows, numbers, size].
+    """
+
+    low: Tensor
+    per_width: Tensor
+
+    def __init__(self, edges: list[np.ndarray], size: int) -> None:
+        super().__init__()
+        bins = max(1, *(len(one) - 1 for one in edges))
+        low, per_width = (np.zeros((len(edges), bins), dtype=np.float32) for _ in range(2))
+        for row, one in enumerate(edges):
+            widths = np.diff(one)
+            low[row, : len(widths)], per_width[row, : len(widths)] = one[:-1], 1 / np.maximum(widths, NARROWEST)
+        self.register_buffer("low", torch.from_numpy(low))
+        self.register_buffer("per_width", torch.from_numpy(per_width))
+        self.weight = nn.Parameter(torch.zeros(len(edges), bins, size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what is added to the vectors of some rows."""
+        shares = ((x.unsqueeze(2) - self.low) * self.per_width).clamp(0, 1)
+        return by_column(shares, self.weight)
+
+
+class Periodic(nn.Module):
+    """Adds to each number's vector sines and cosines of it, whose frequencies are learned (arXiv 2203.05556).
+
+    In: float32 [rows, numbers]. Out: float32 [rows, numbers, size].
+    """
+
+    def __init__(self, numbers: int, size: int) -> None:
+        super().__init__()
+        self.frequency = nn.Parameter(torch.empty(numbers, FREQUENCIES).normal_(0, FREQUENCY))
+        self.weight = nn.Parameter(uniform((numbers, 2 * FREQUENCIES, size), 2 * FREQUENCIES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what is added to the vectors of some rows."""
+        angle = 2 * math.pi * x.unsqueeze(2) * self.frequency
+        return by_column(torch.cat([angle.cos(), angle.sin()], dim=2), self.weight)
+
+
+def by_column(x: Tensor, weight: Tensor) -> Tensor:
+    """Return [rows, columns, out] of [rows, columns, in], each column by its own matrix of weight [columns, in, out]."""
+    return torch.matmul(x.transpose(0, 1), weight).transpose(0, 1)
+
+
+def uniform(shape: tuple[int, ...], inputs: int) -> Tensor:
+    """Return first weights of a layer with so many inputs, drawn as PyTorch's own layers draw them."""
+    bound = inputs**-0.5
+    return torch.empty(shape).uniform_(-bound, bound)
+
+
+class Tokens(nn.Module):
+    """Turns a table's matrix into one vector for each column.
+
+    In: float32 [rows, columns], NaN for a missing number, -1 for a missing or unseen category.
+    Out: float32 [rows, columns, `size`], the number columns first. A number's vector is linear in it, to which the kind of
+    embedding adds; where training has missing ones, a vector of its own says so. Each category has a vector; that of unknown
+    ones begins at 0 and stays so where training has none.
+    """
+
+    numbers: Tensor
+    median: Tensor
+    mean: Tensor
+    std: Tensor
+    columns: Tensor
+    first: Tensor
+
+    def __init__(self, config: TableModel, statistics: Statistics, edges: list[np.ndarray]) -> None:
+        super().__init__()
+        self.size, self.count = config.embedding, len(statistics.numbers)
+        self.has_gaps, self.has_categories = bool(statistics.indicated), bool(statistics.categories)
+        self.columns_out = self.count + len(statistics.categories)
+        if self.count:
+            self._numbers(config, statistics, edges)
+        if self.has_categories:
+            self._categories(statistics)
+
+    def _numbers(self, config: TableModel, statistics: Statistics, edges: list[np.ndarray]) -> None:
+        self.register_buffer("numbers", torch.tensor(statistics.numbers, dtype=torch.int64))
+        for name in ("median", "mean", "std"):
+            self.register_buffer(name, torch.tensor(np.asarray(getattr(statistics, name)), dtype=torch.float32))
+        shape = (self.count, self.size)
+        self.weight, self.bias = (nn.Parameter(uniform(shape, self.size)) for _ in range(2))
+        if self.has_gaps:
+            self.gap = nn.Parameter(torch.zeros(shape))
+        self.more: nn.Module | None = None
+        if config.numbers == "piecewise":
+            self.more = PiecewiseLinear(edges, self.size)
+        elif config.numbers == "periodic":
+            self.more = Periodic(*shape)
+
+    def _categories(self, statistics: Statistics) -> None:
+        sizes = [count + 1 for _, count, _ in statistics.categories]
+        first = np.cumsum([0, *sizes[:-1]])
+        self.register_buffer("columns", torch.tensor([place for place, _, _ in statistics.categories], dtype=torch.int64))
+        self.register_buffer("first", torch.from_numpy(first))
+        vectors = uniform((sum(sizes), self.size), self.size)
+        vectors[torch.from_numpy(first)] = 0
+        self.category = nn.Parameter(vectors)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the vectors of some rows."""
+        parts = [self._of_numbers(x.index_select(1, self.numbers))] if self.count else []
+        if self.has_categories:
+            parts.append(self._of_categories(x.index_select(1, self.columns)))
+        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+
+    def _of_numbers(self, values: Tensor) -> Tensor:
+        missing = values.isnan()
+        standard = (torch.where(missing, self.median, values) - self.mean) / self.std
+        clipped = standard * torch.rsqrt(1 + (standard / CLIP).square())
+        found = torch.addcmul(self.bias, clipped.unsqueeze(2), self.weight)
+        if self.more is not None:
+            found = found + self.more(standard)
+        return found + missing.unsqueeze(2) * self.gap if self.has_gaps else found
+
+    def _of_categories(self, codes: Tensor) -> Tensor:
+        codes = torch.where(codes.isnan(), -1.0, codes)
+        return functional.embedding(codes.long() + 1 + self.first, self.category)

@@ -1,0 +1,185 @@
+"""Networks for tables: an ensemble of MLPs that share most of their weights, and a transformer over the columns.
+
+Each takes the matrix that `schema.encode` makes and can be exported with a batch of any size. Where a model has members, it
+gives what each of them says in training, [rows, members, outputs], so that each has a loss of its own; in evaluation it gives
+what they say together, [rows, outputs].
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mltrainer.configs.project import FtTransformer, TableModel, TabularMlp
+from mltrainer.tasks.tables.embeddings import Tokens, by_column, uniform
+from mltrainer.tasks.tables.encoder import Statistics
+
+
+def build_for_table(
+    config: TableModel, statistics: Statistics, edges: list[np.ndarray], classes: int | None, exit_module: nn.Module | None
+) -> nn.Sequential:
+    """Return a network for tables, its preprocessing in front.
+
+    Args:
+        config: The `model` part of a config.
+        statistics: Of the training matrix.
+        edges: Of the bins of its number columns.
+        classes: How many there are to tell apart; None for one value to predict.
+        exit_module: What follows the network.
+    """
+    tokens = Tokens(config, statistics, edges)
+    layers: OrderedDict[str, nn.Module] = OrderedDict(tokens=tokens)
+    if isinstance(config, TabularMlp):
+        layers.update(_members(config, tokens.columns_out * tokens.size, classes))
+    elif isinstance(config, FtTransformer):
+        layers.update(_transformer(config, classes))
+    if exit_module is not None:
+        layers["units"] = exit_module
+    return nn.Sequential(layers)
+
+
+def each_member(outputs: Tensor, targets: Tensor, axes: int) -> tuple[Tensor, Tensor]:
+    """Return outputs and targets with a row for each member of a model; as they are where it has none.
+
+    Args:
+        outputs: With a second axis for members where there is one more than `axes`.
+        targets: [rows].
+        axes: Of the outputs of a model without members.
+    """
+    if outputs.dim() == axes:
+        return outputs, targets
+    return outputs.flatten(0, 1), targets.unsqueeze(1).expand(-1, outputs.shape[1]).flatten()
+
+
+# --- members of an ensemble -----------------------------------------------------------------------
+
+
+class SharedLinear(nn.Module):
+    """A linear layer whose matrix all members share; each scales its inputs and outputs (Wen et al., 2020, arXiv 2002.06715).
+
+    In: [rows, members or 1, inputs]. Out: [rows, members, units]. The first layer draws signs for the inputs, which is what
+    tells the members apart, all others begin equal (Gorishniy, Kotelnikov and Babenko, 2024, arXiv 2410.24210).
+    """
+
+    def __init__(self, members: int, inputs: int, units: int, is_first: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(uniform((inputs, units), inputs))
+        self.bias = nn.Parameter(uniform((members, units), inputs))
+        shape = (members, inputs)
+        self.scale_in = nn.Parameter(torch.randint(0, 2, shape) * 2.0 - 1 if is_first else torch.ones(shape))
+        self.scale_out = nn.Parameter(torch.ones(members, units))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return each member's units."""
+        return torch.addcmul(self.bias, (x * self.scale_in) @ self.weight, self.scale_out)
+
+
+class OwnLinear(nn.Module):
+    """A last layer of each member's own: [rows, members, inputs] to [rows, members, outputs]."""
+
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(uniform((members, inputs, outputs), inputs))
+        self.bias = nn.Parameter(uniform((members, outputs), inputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return each member's outputs."""
+        return by_column(x, self.weight) + self.bias
+
+
+class Together(nn.Module):
+    """What members say together, in evaluation: the logarithm of their mean probabilities, or their mean value."""
+
+    def __init__(self, are_logits: bool) -> None:
+        super().__init__()
+        self.are_logits = are_logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [rows, members, outputs] as it is in training, [rows, outputs] in evaluation."""
+        if self.training:
+            return x
+        if self.are_logits:
+            return torch.logsumexp(functional.log_softmax(x.float(), dim=2), dim=1) - math.log(x.shape[1])
+        return x.float().mean(dim=1)
+
+
+class _MemberAxis(nn.Module):
+    """Flattens a row's vectors, and gives them an axis for members."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).unsqueeze(1)
+
+
+def _members(config: TabularMlp, width: int, classes: int | None) -> OrderedDict[str, nn.Module]:
+    layers: OrderedDict[str, nn.Module] = OrderedDict(members=_MemberAxis())
+    for number, units in enumerate(config.hidden, 1):
+        layers[f"hidden{number}"] = SharedLinear(config.members, width, units, is_first=number == 1)
+        layers[f"relu{number}"] = nn.ReLU()
+        if config.dropout:
+            layers[f"dropout{number}"] = nn.Dropout(config.dropout)
+        width = units
+    layers["output"] = OwnLinear(config.members, width, classes or 1)
+    layers["together"] = Together(are_logits=classes is not None)
+    return layers
+
+
+# --- transformer ----------------------------------------------------------------------------------
+
+
+class _Summary(nn.Module):
+    """Puts a learned vector before those of the columns, in which the transformer gathers what the output is read from."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(uniform((size,), size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.vector.expand(x.shape[0], 1, -1), x], dim=1)
+
+
+class Block(nn.Module):
+    """A block of a transformer over columns, normalized before each part (Gorishniy et al., 2021, arXiv 2106.11959)."""
+
+    def __init__(self, config: FtTransformer) -> None:
+        super().__init__()
+        size = config.embedding
+        self.heads, self.dropout = config.heads, config.dropout
+        self.norm1, self.norm2 = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.queries_keys_values, self.joined = nn.Linear(size, 3 * size), nn.Linear(size, size)
+        self.wide, self.narrow = nn.Linear(size, 4 * size), nn.Linear(2 * size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [rows, columns, size] of the same."""
+        x = x + self._attention(self.norm1(x))
+        gate, values = self.wide(self.norm2(x)).chunk(2, dim=2)
+        wide = functional.dropout(gate.relu() * values, self.dropout, self.training)
+        return torch.add(x, self.narrow(wide))
+
+    def _attention(self, x: Tensor) -> Tensor:
+        shape = (x.shape[0], x.shape[1], 3, self.heads, x.shape[2] // self.heads)
+        queries, keys, values = self.queries_keys_values(x).reshape(shape).permute(2, 0, 3, 1, 4).unbind(0)
+        dropped = self.dropout if self.training else 0.0
+        found = functional.scaled_dot_product_attention(queries, keys, values, dropout_p=dropped)
+        joined: Tensor = self.joined(found.transpose(1, 2).flatten(2))
+        return joined
+
+
+class _First(nn.Module):
+    """Takes the vector in which the transformer gathered what the output is read from."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]
+
+
+def _transformer(config: FtTransformer, classes: int | None) -> OrderedDict[str, nn.Module]:
+    layers: OrderedDict[str, nn.Module] = OrderedDict(summary=_Summary(config.embedding))
+    for number in range(1, config.blocks + 1):
+        layers[f"block{number}"] = Block(config)
+    layers["first"], layers["norm"], layers["relu"] = _First(), nn.LayerNorm(config.embedding), nn.ReLU()
+    layers["output"] = nn.Linear(config.embedding, classes or 1)
+    return layers

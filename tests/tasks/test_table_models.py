@@ -1,0 +1,188 @@
+"""Networks for tables: what they embed, what their members give, and that every export says the same."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch.nn import functional
+
+import mltrainer
+from mltrainer.configs.project import ModelConfig
+from mltrainer.errors import InputError
+from mltrainer.tasks.models import Standardize, build
+from mltrainer.tasks.tables.embeddings import PiecewiseLinear, Tokens, fit_edges
+from mltrainer.tasks.tables.encoder import Destandardize, fit_statistics
+from mltrainer.tasks.tables.models import build_for_table, each_member
+
+NAN = float("nan")
+MATRIX = np.array(
+    [[1, 0, 10], [2, 1, NAN], [6, -1, 30], [3, 1, 20]], dtype=np.float32
+)  # number, category of 2, number with a gap
+KINDS = [{"name": "tabular_mlp", "hidden": [8], "members": 3}, {"name": "ft_transformer", "embedding": 8, "heads": 2}]
+KINDS += [{**kind, "numbers": numbers} for kind in KINDS for numbers in ("periodic", "plain")]
+
+
+def table_config(**values):
+    return TypeAdapter(ModelConfig).validate_python(values)
+
+
+def made(classes=3, matrix=MATRIX, exit_module=None, **values):
+    torch.manual_seed(0)
+    config, statistics = table_config(**values), fit_statistics(matrix, {1: 2})
+    return build_for_table(config, statistics, fit_edges(matrix, statistics, config.bins), classes, exit_module)
+
+
+def tokens(matrix=MATRIX, **values):
+    return made(matrix=matrix, **{"name": "tabular_mlp", **values}).tokens
+
+
+# --- numbers and categories -----------------------------------------------------------------------
+
+
+def test_bins_hold_equal_shares_of_the_training_rows():
+    column = np.arange(101, dtype=np.float32)[:, None] ** 3
+    edges = fit_edges(column, fit_statistics(column, {}), 4)[0]
+    assert edges * column.std() + column.mean() == pytest.approx(np.array([0, 25, 50, 75, 100.0]) ** 3, rel=1e-4, abs=1)
+
+
+def test_equal_values_share_a_bin_and_a_constant_column_has_none():
+    column = np.stack([[0, 0, 0, 0, 1, 2], [5] * 6], axis=1).astype(np.float32)
+    ties, constant = fit_edges(column, fit_statistics(column, {}), 5)
+    assert (len(ties), len(constant)) == (3, 1)  # fifths of the rows end at 0, 0, 0, 0, 1 and 2
+
+
+def test_a_number_is_piecewise_linear_between_the_edges_and_constant_outside():
+    more = PiecewiseLinear([np.array([0.0, 1, 3])], 1)
+    with torch.no_grad():
+        more.weight.copy_(torch.tensor([[[1.0], [10.0]]]))
+    given = torch.tensor([[-5.0], [0.5], [1], [2], [3], [99]])
+    assert more(given).flatten().tolist() == [0, 0.5, 1, 6, 11, 11]
+
+
+def test_what_is_added_to_numbers_begins_at_0():
+    rows = torch.from_numpy(MATRIX)
+    assert torch.equal(tokens(numbers="piecewise")(rows), tokens(numbers="plain")(rows))
+
+
+def test_numbers_come_first_and_each_column_has_a_vector():
+    assert tokens(embedding=5)(torch.from_numpy(MATRIX)).shape == (4, 3, 5)
+
+
+def test_far_numbers_are_clipped_smoothly():
+    vectors = tokens()(torch.tensor([[1e4, 0, 20], [1e6, 0, 20]]))
+    assert torch.allclose(vectors[0], vectors[1], atol=1e-3)
+
+
+def test_a_gap_that_training_has_not_seen_is_the_median():
+    entry = tokens(MATRIX[[0, 2, 3]])
+    assert torch.equal(entry(torch.tensor([[3.0, 0, NAN]])), entry(torch.tensor([[3.0, 0, 20]])))
+
+
+def test_a_gap_that_training_has_seen_can_be_told_from_the_median():
+    entry = tokens()
+    with torch.no_grad():
+        entry.gap.fill_(1)
+    given = entry(torch.tensor([[3.0, 0, NAN], [3, 0, 20]]))
+    assert torch.allclose(given[0, 1] - given[1, 1], torch.ones(8))
+
+
+def test_an_unknown_category_begins_at_0_and_others_have_vectors_of_their_own():
+    vectors = tokens()(torch.tensor([[1.0, -1, 1], [1, NAN, 1], [1, 0, 1], [1, 1, 1]]))[:, 2]
+    assert not vectors[:2].any()
+    assert not torch.equal(vectors[2], vectors[3])
+
+
+@pytest.mark.parametrize(("matrix", "categories"), [(MATRIX[:, [0]], {}), (np.array([[0], [1]], dtype=np.float32), {0: 2})])
+def test_numbers_alone_or_categories_alone_make_a_model(matrix, categories):
+    statistics = fit_statistics(matrix, categories)
+    entry = Tokens(table_config(name="tabular_mlp"), statistics, fit_edges(matrix, statistics, 16))
+    assert entry(torch.from_numpy(matrix)).shape == (len(matrix), 1, 8)
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+def test_in_evaluation_members_give_the_logarithm_of_their_mean_probabilities():
+    model, rows = made(**KINDS[0]), torch.from_numpy(MATRIX)
+    each, together = model.train()(rows), model.eval()(rows)
+    assert (each.shape, together.shape) == ((4, 3, 3), (4, 3))
+    assert not torch.allclose(each[:, 0], each[:, 1], atol=1e-3)
+    assert torch.allclose(together.exp(), _without_dropout(model)(rows).softmax(2).mean(1), atol=1e-6)
+
+
+def _without_dropout(model):
+    for module in model.train().modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.eval()
+    return model
+
+
+def test_in_evaluation_members_give_their_mean_value_in_the_targets_units():
+    model, rows = made(classes=None, exit_module=Destandardize(100, 10), **KINDS[0]), torch.from_numpy(MATRIX)
+    each = _without_dropout(model)(rows)
+    assert each.shape == (4, 3)
+    assert torch.allclose(model.eval()(rows), each.mean(1))
+
+
+def test_each_member_has_a_loss_of_its_own():
+    outputs, targets = torch.rand(5, 2, 3), torch.tensor([0, 1, 2, 1, 0])
+    loss = functional.cross_entropy(*each_member(outputs, targets, axes=2))
+    assert loss == pytest.approx(sum(functional.cross_entropy(outputs[:, member], targets).item() for member in (0, 1)) / 2)
+
+
+# --- the whole model ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_weights_come_from_torchs_generator_alone(kind):
+    first, second = made(**kind).state_dict(), made(**kind).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("kind", KINDS[2:4])
+def test_models_export_with_a_batch_of_any_size(kind):
+    model, rows = made(**kind).eval(), torch.from_numpy(MATRIX)
+    more = torch.cat([rows, rows.flip(0), rows])
+    program = torch.export.export(model, (rows,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+    assert torch.allclose(program.module()(more), model(more), atol=1e-6)
+    assert torch.allclose(program.module()(more[:1]), model(more[:1]), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]])
+def test_models_trace_and_export_to_onnx(kind, tmp_path):
+    runtime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("onnxscript")
+    model, rows = made(**kind).eval(), torch.from_numpy(MATRIX)
+    more, path = torch.cat([rows, rows.flip(0), rows]), str(tmp_path / "model.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporters' own deprecations
+        traced = torch.jit.trace(model, rows)
+        torch.onnx.export(
+            model, (rows,), path, dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},), input_names=["x"], verbose=False
+        )
+        found = runtime.InferenceSession(path).run(None, {"x": more.numpy()})[0]
+    assert torch.allclose(traced(more), model(more), atol=1e-6)
+    assert np.allclose(found, model(more).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model", [{"name": "tabular_mlp", "hidden": [16], "members": 2}, {"name": "ft_transformer", "blocks": 1}]
+)
+def test_they_train_in_bfloat16_with_accumulated_gradients(model):
+    found = mltrainer.fit(
+        {"kind": "tabular_regression"}, data={"source": "sklearn:diabetes"}, model=model, split={"stratify": False},
+        metric={"name": "r2", "mode": "max"}, epochs=6, batch_size=16, accumulate=2, precision="bf16", set={"optimizer.lr": 4e-3},
+        tell=lambda _event: None,
+    )  # fmt: skip
+    assert found.metrics["r2"] > 0.3
+
+
+def test_images_have_no_columns():
+    with pytest.raises(InputError, match="tabular_mlp is a model for tables"):
+        build(table_config(name="tabular_mlp"), Standardize(np.zeros(1), np.ones(1)), [1, 8, 8], 10)
+
+
+def test_heads_share_a_vector_evenly():
+    with pytest.raises(ValidationError, match="embedding 10 cannot be shared evenly by 4 heads"):
+        table_config(name="ft_transformer", embedding=10)
