@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ def write_deployment(
     inference: dict[str, Any],
     config: dict[str, Any],
     manifest: dict[str, Any],
+    files: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write what a model needs beside its exported files, the checksums last.
 
@@ -30,23 +31,26 @@ def write_deployment(
         inference: What `task.inference()` returned; it becomes `inference.json`, never code.
         config: The training config.
         manifest: Where the model comes from, plain values.
+        files: What else `inference.py` needs, by name, such as a tokenizer.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed.
     """
+    for name, data in (files or {}).items():
+        write_atomic(folder / name, data)
     write_atomic(folder / "inference.py", SCRIPT.read_bytes())
     write_json(folder / "inference.json", inference)
-    write_atomic(folder / "requirements.txt", requirements(exports).encode())
+    write_atomic(folder / "requirements.txt", requirements(exports, inference).encode())
     write_atomic(folder / "config.yaml", yaml.dump(config).encode())
     write_json(folder / MANIFEST_FILE, {**manifest, "schema": 1, "exports": list(exports)})
     write_checksums(folder)
 
 
-def requirements(exports: Sequence[dict[str, Any]]) -> str:
+def requirements(exports: Sequence[dict[str, Any]], inference: Mapping[str, Any] | None = None) -> str:
     """Return what `inference.py` needs, pinned to what the exports were compared with here."""
     written = {row["format"] for row in exports if row["state"] == "written"}
     onnx, torch = _pin("onnxruntime"), _pin("torch")
-    lines = ["# what inference.py needs", _pin("numpy")]
+    lines = ["# what inference.py needs", _pin("numpy"), *([_pin("tokenizers")] if (inference or {}).get("tokenizer") else [])]
     if "onnx" in written:
         lines += ["# runs model.onnx", onnx]
     if "torch_export" in written:

@@ -1,8 +1,8 @@
 """Predict with the model in this folder: `python inference.py rows.csv` prints one JSON object per row.
 
-The input is a table with raw values (.csv, .json: a list of objects, .jsonl: an object per line) or an array (.npy). What the
-columns and classes are stands in inference.json beside this file. Needs NumPy, and onnxruntime for model.onnx or
-torch for model.pt2.
+The input is a table with raw values (.csv, .json: a list of objects, .jsonl: an object per line), texts (such a table, or .txt
+with a text on each line) or an array (.npy). What the columns and classes are stands in inference.json beside this file. Needs
+NumPy, onnxruntime for model.onnx or torch for model.pt2, and tokenizers for texts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ from typing import Any
 
 import numpy as np
 
+BATCH = 256  # rows that the model reads at once
+
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
 
 
 class InvalidInputError(Exception):
     """What was given does not fit the model; the message says where."""
+
+
+def here() -> Path:
+    """Return the folder of this file, where model and inference.json lie."""
+    return Path(__file__).resolve().parent
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -95,6 +102,28 @@ def as_number(cell: str, name: str, row: int) -> float:
     return value
 
 
+def read_texts(path: Path, spec: dict[str, Any]) -> list[str]:
+    """Return the texts of a file: each line of a .txt, or a table's column."""
+    if path.suffix == ".txt":
+        return [line.strip() for line in path.read_bytes().decode("utf-8-sig").splitlines()]
+    rows, name = read_rows(path), spec["text"]
+    for number, row in enumerate(rows, 1):
+        if name not in row:
+            raise InvalidInputError(f"row {number}: no column {name!r}; found {', '.join(row)}")
+    return [row[name] for row in rows]
+
+
+def to_tokens(texts: list[str], spec: dict[str, Any]) -> np.ndarray:
+    """Return what the model reads: int64 [texts, tokens]; the tokenizer's file says how texts are cut and filled up."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise InvalidInputError("texts need the package tokenizers: pip install -r requirements.txt") from error
+    tokenizer = Tokenizer.from_file(str(here() / spec["tokenizer"]))
+    ids = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
+    return np.array(ids, dtype=np.int64).reshape(len(texts), *spec["input"]["shape"])
+
+
 def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
     """Return images as the model reads them; the array may lack the axis of samples, or of the one channel."""
     array: np.ndarray = np.load(path, allow_pickle=False)
@@ -108,15 +137,20 @@ def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
     return scaled.reshape(len(array), *shape)
 
 
+WANTED = {"table": "a .csv, .json or .jsonl file with raw rows", "texts": "a .csv, .json, .jsonl or .txt file with texts"}
+
+
 def read_input(path: Path, spec: dict[str, Any]) -> np.ndarray:
     """Return a file's content as the model reads it; an array is what a model of one's own reads, as it is."""
     given = spec.get("input")
     kind = given.get("name") if isinstance(given, dict) else None
-    if (kind == "table") == (path.suffix == ".npy"):
-        wanted = "a .csv, .json or .jsonl file with raw rows" if kind == "table" else "an .npy file"
+    if (kind in WANTED) == (path.suffix == ".npy"):
+        wanted = WANTED.get(kind or "", "an .npy file")
         raise InvalidInputError(f"{path.name}: this model reads {wanted}")
     if kind == "table":
         return to_matrix(read_rows(path), spec)
+    if kind == "texts":
+        return to_tokens(read_texts(path, spec), spec)
     return read_images(path, spec) if kind == "images" else np.asarray(np.load(path, allow_pickle=False))
 
 
@@ -194,14 +228,15 @@ def finite(value: Any) -> float | None:
 def main(arguments: list[str] | None = None) -> int:
     """Read, run, print; return the exit code."""
     parser = argparse.ArgumentParser(description="Predict with the model in this folder; prints one JSON object per row.")
-    parser.add_argument("input", type=Path, help="rows as .csv, .json or .jsonl; images or other inputs as .npy")
+    parser.add_argument("input", type=Path, help="rows or texts: .csv, .json, .jsonl, texts also .txt; other inputs: .npy")
     path = parser.parse_args(arguments).input
-    folder = Path(__file__).resolve().parent
+    folder = here()
     try:
         spec = json.loads((folder / "inference.json").read_text("utf-8"))
         array = read_input(path, spec)
-        if len(array):
-            for answer in answers(open_model(folder)(array), spec):
+        run = open_model(folder) if len(array) else np.asarray  # nothing is asked, so nothing is run
+        for start in range(0, len(array), BATCH):
+            for answer in answers(run(array[start : start + BATCH]), spec):
                 sys.stdout.write(json.dumps(answer) + "\n")
     except (InvalidInputError, OSError, ValueError, csv.Error) as error:
         sys.stderr.write(f"error: {error}\n")

@@ -13,10 +13,11 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.workspace import digest
 
-TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression"]
+TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression", "text_classification"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run planning --set KEY=VALUE)"
 MOST_WORKERS = 64
+TEXT = "text_"  # begins the kinds of tasks about texts
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
 
@@ -36,12 +37,25 @@ class Task(Strict):
         return self
 
 
+class Tokens(Strict):
+    """How texts become numbers: by a tokenizer that is trained on the training split, or by one's own."""
+
+    kind: Literal["word", "bpe"] = Field("word", description="words in lower case, or pieces that spell every text")
+    vocabulary: int = Field(10_000, ge=300, description="most different tokens; the rarer ones are unknown, or spelt by pieces")
+    length: int = Field(256, ge=1, description="most tokens of a sample; what is longer is cut at its end")
+    file: str | None = Field(
+        None, description="a tokenizer.json in place of one that is trained here; a path is relative to the project"
+    )
+
+
 class Data(Strict):
     """Where the samples come from."""
 
     source: str = Field(description='"sklearn:digits", or a path to a CSV, Parquet, JSONL or NumPy file, or a folder of images')
     target: str | None = Field(None, description="the column to predict, for tables")
     ignore: list[str] = Field([], description="columns that are not features, such as an id")
+    text: Annotated[str | None, Later("0.2")] = Field(None, description="the column of texts, for text_classification")
+    tokens: Annotated[Tokens | None, Later("0.2")] = Field(None, description="how texts become numbers, for text_classification")
 
 
 class Split(Strict):
@@ -119,7 +133,54 @@ class FtTransformer(TableModel):
         return self
 
 
-ModelConfig = Annotated[Mlp | Cnn | Linear | TabularMlp | FtTransformer, Field(discriminator="name")]
+class Bag(Strict):
+    """The mean of a text's token embeddings, whatever their order (Joulin et al., 2017, arXiv 1607.01759)."""
+
+    name: Literal["bag"] = "bag"
+    width: int = Field(64, ge=1, description="numbers that stand for a token")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of the mean's numbers dropped in training")
+
+
+class TextCnn(Strict):
+    """Convolutions over some neighbouring tokens, the largest of each over the text (Kim, 2014, arXiv 1408.5882)."""
+
+    name: Literal["text_cnn"] = "text_cnn"
+    width: int = Field(64, ge=1, description="numbers that stand for a token")
+    kernels: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=lambda: [2, 3, 4], min_length=1, description="how many neighbouring tokens a convolution sees"
+    )
+    channels: int = Field(64, ge=1, description="channels of each convolution")
+    dropout: float = Field(0.2, ge=0, lt=1, description="share of features dropped before the last layer")
+
+
+class Gru(Strict):
+    """A gated recurrent network that reads tokens from left to right (Cho et al., 2014, arXiv 1406.1078)."""
+
+    name: Literal["gru"] = "gru"
+    width: int = Field(64, ge=1, description="numbers that stand for a token")
+    hidden: int = Field(128, ge=1, description="units of each layer")
+    layers: int = Field(1, ge=1, description="layers, each reading the one before")
+    dropout: float = Field(0.2, ge=0, lt=1, description="share of units dropped in training, after each layer")
+
+
+class Transformer(Strict):
+    """Self-attention with normalization in front of each block (Xiong et al., 2020, arXiv 2002.04745)."""
+
+    name: Literal["transformer"] = "transformer"
+    width: int = Field(64, ge=2, description="numbers that stand for a token, in every layer")
+    heads: int = Field(4, ge=1, description="attention heads; the width is a multiple of them")
+    layers: int = Field(2, ge=1, description="blocks of attention and a perceptron")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of units dropped in training")
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
+        return self
+
+
+TextModel = Bag | TextCnn | Gru | Transformer
+ModelConfig = Annotated[Mlp | Cnn | Linear | TabularMlp | FtTransformer | TextModel, Field(discriminator="name")]
 
 
 class Metric(Strict):
@@ -262,15 +323,33 @@ class ProjectConfig(Strict):
                 raise ValueError(f'{metric}: {text!r} is not a criterion such as ">= 0.95"')
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _texts_have_tokens(cls, values: Any) -> Any:
+        """Say explicitly how texts become numbers, also where the defaults were taken."""
+        task, data = (values.get(key) for key in ("task", "data")) if isinstance(values, dict) else (None, None)
+        is_text = isinstance(task, dict) and str(task.get("kind")).startswith(TEXT)
+        if not (is_text and isinstance(data, dict) and data.get("tokens") is None):
+            return values
+        return {**values, "data": {**data, "tokens": {}}}
+
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.task.kind and self.data is None:
             raise ValueError(f"task {self.task.kind} needs data: {{source: ...}}")
         if self.task.kind and self.model is None:
-            raise ValueError(f"task {self.task.kind} needs model: {{name: mlp}} (or cnn, linear)")
+            raise ValueError(f"task {self.task.kind} needs model: {{name: {'text_cnn' if self.of_texts else 'mlp'}}}, or another")
+        if self.task.kind and self.of_texts != isinstance(self.model, TextModel):
+            what = "reads texts" if isinstance(self.model, TextModel) else "reads no texts"
+            raise ValueError(f"model {self.model.name} {what}, which does not suit {self.task.kind}")  # type: ignore[union-attr]
         if self.task.use and self.model is not None:
             raise ValueError("a task of your own makes its own model; pass what it needs in task.options")
         return self
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether the task is one about texts."""
+        return str(self.task.kind).startswith(TEXT)
 
 
 class TrainingConfig(ProjectConfig):

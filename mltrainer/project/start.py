@@ -11,7 +11,7 @@ from typing import Any
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
-from mltrainer.configs.project import ProjectConfig
+from mltrainer.configs.project import ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
 from mltrainer.reproducibility.git import GitError
@@ -145,16 +145,18 @@ def _values(folder: Path, example: str | None, data: Path | None, target: str | 
 def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]]:
     from mltrainer.tasks.tables.inferring import infer_project
 
-    if target is None:
+    if target is None and not data.is_dir():
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
     found = infer_project(data, target)
     source = Path(os.path.relpath(data.resolve(), folder.resolve())).as_posix()
-    classification = found.kind == "tabular_classification"
+    classification = found.kind in ("tabular_classification", "text_classification")
+    tokens = Tokens().model_dump() if found.text else None
+    given = {"target": target, "ignore": list(found.ignored), "text": found.text, "tokens": tokens}
     values = {
         "task": {"kind": found.kind},
-        "data": {"source": source, "target": target, **({"ignore": list(found.ignored)} if found.ignored else {})},
+        "data": {"source": source, **{key: value for key, value in given.items() if value}},
         "split": {"validation": 0.2, "test": 0.1, "stratify": classification},
-        "model": {"name": "mlp", "hidden": [64, 64], "dropout": 0.1},
+        "model": {"name": "text_cnn"} if found.text else {"name": "mlp", "hidden": [64, 64], "dropout": 0.1},
         "metric": {"name": found.metric, "mode": "min" if found.metric in ("rmse", "mae", "loss") else "max"},
     }
     return values, [

@@ -52,6 +52,10 @@ class BuiltinTask(Task):
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return what there is to say about the training and validation rows."""
 
+    def delivered(self) -> dict[str, bytes]:
+        """Return files that `inference.py` needs beside the model, by name."""
+        return {}
+
     def repeats_likely(self, ids: Ids, limits: DataLimits) -> bool:
         """Return whether equal rows are to be expected by chance."""
         return False
@@ -84,6 +88,7 @@ KINDS = {
     "image_classification": "mltrainer.tasks.images.task:ImageClassification",
     "tabular_classification": "mltrainer.tasks.tables.task:TabularClassification",
     "tabular_regression": "mltrainer.tasks.tables.task:TabularRegression",
+    "text_classification": "mltrainer.tasks.text.task:TextClassification",
 }
 
 

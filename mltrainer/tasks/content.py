@@ -62,11 +62,19 @@ class Source:
         content: The samples.
         files: `path` (relative to the project), `sha256` and `size` of each file that was read; none for built-in data.
         notes: Conversions that were made, in one sentence each.
+        tokenizer: The `tokenizer.json` of `data.tokens.file`, one of the files; None where there is none.
     """
 
     content: Table | Arrays
     files: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
+    tokenizer: bytes | None = None
+
+    @property
+    def sha256(self) -> str:
+        """The digest of all samples with their labels, in their order, and of the tokenizer that was brought along."""
+        samples = content_sha256(self.content)
+        return samples if self.tokenizer is None else hashlib.sha256(samples.encode() + self.tokenizer).hexdigest()
 
 
 def content_sha256(content: Table | Arrays) -> str:

@@ -17,7 +17,7 @@ from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
 from mltrainer.tasks._samples import Samples, fingerprint, labels_of, pick, samples_of
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
-from mltrainer.tasks.content import Source, content_sha256
+from mltrainer.tasks.content import Source
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, ids_digest, split_ids
 from mltrainer.tasks.task import Task
@@ -205,7 +205,7 @@ class _Builtin(_Holdings):
     def __init__(self, task: BuiltinTask, source: Source, config: TrainingConfig, seed: int) -> None:
         self.task: BuiltinTask = task
         self.files, self.read = source.files, task.size
-        self.sha256 = content_sha256(source.content)
+        self.sha256 = source.sha256
         self.classes, self.labels = task.classes, task.labels
         self.ids = split_ids(task.size, task.labels, config.split, seed)
         task.fit(self.ids["train"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import gzip
 import hashlib
@@ -20,6 +21,7 @@ from mltrainer.tasks.content import WHOLE_FILE, Arrays, Source, Table
 from mltrainer.tasks.images.reading import read_images
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.text_files import read_csv, read_jsonl, text_array
+from mltrainer.tasks.text.reading import is_text_folder, read_texts
 from mltrainer.workspace import machine_faults
 
 SKLEARN = "sklearn:"
@@ -35,7 +37,7 @@ TABLE_READERS: dict[str, Callable[[bytes, str], Table]] = {
 
 
 def read_source(config: Data, root: Path) -> Source:
-    """Read what `data.source` names.
+    """Read what `data.source` names, and the tokenizer where `data.tokens.file` names one.
 
     Args:
         config: The `data` part of a config.
@@ -45,17 +47,31 @@ def read_source(config: Data, root: Path) -> Source:
         InputError: There is no such source, or its content is not valid; with file and line.
         MachineError: The file may not be read, or the disk failed.
     """
-    if config.source.startswith(SKLEARN):
-        return _read_sklearn(config.source.removeprefix(SKLEARN))
-    path = root / config.source
-    place = _place(path, root)
-    if "\0" in config.source or not path.exists():
-        mend = "bring it there, or change data.source in mltrainer.yaml; a path is relative to the project"
-        raise InputError(f"no such file or folder: {config.source!r}{_near(path)}", where="data.source", mend=mend)
-    if path.is_dir():
-        content, files, notes = read_images(path, place)
-        return Source(content, files, notes)
-    return _read_file(path, place)
+    source = _read_samples(config.source, root)
+    if config.tokens is None or config.tokens.file is None:
+        return source
+    path = _existing(config.tokens.file, root, "data.tokens.file")
+    data, row = _bytes(path, _place(path, root))
+    return dataclasses.replace(source, files=[*source.files, row], tokenizer=data)
+
+
+def _read_samples(source: str, root: Path) -> Source:
+    if source.startswith(SKLEARN):
+        return _read_sklearn(source.removeprefix(SKLEARN))
+    path = _existing(source, root, "data.source")
+    if not path.is_dir():
+        return _read_file(path, _place(path, root))
+    if is_text_folder(path):
+        return Source(*read_texts(path, _place(path, root)))
+    return Source(*read_images(path, _place(path, root)))
+
+
+def _existing(name: str, root: Path, key: str) -> Path:
+    path = root / name
+    if "\0" in name or not path.exists():
+        mend = f"bring it there, or change {key} in mltrainer.yaml; a path is relative to the project"
+        raise InputError(f"no such file or folder: {name!r}{_near(path)}", where=key, mend=mend)
+    return path
 
 
 def _place(path: Path, root: Path) -> str:

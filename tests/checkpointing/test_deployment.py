@@ -17,6 +17,8 @@ from mltrainer.checkpointing import inference_script as script
 from mltrainer.checkpointing.deployment import requirements, write_checksums, write_deployment
 from mltrainer.checkpointing.export import export
 from mltrainer.configs import yaml
+from mltrainer.configs.project import Tokens
+from mltrainer.tasks.text import tokenizing
 
 COLUMNS = [{"name": "age", "kind": "number"}, {"name": "colour", "kind": "category", "categories": ["blue", "red"]}]
 TABLE = {
@@ -184,6 +186,75 @@ def test_a_task_of_ones_own_reads_arrays_as_they_are(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(6, dtype=np.int64).reshape(2, 3))
     assert script.read_input(tmp_path / "x.npy", {}).dtype == np.int64
     assert list(script.answers(np.array([[1.0, np.nan]]), {})) == [{"output": [1.0, None]}]
+
+
+TEXTS = {
+    "input": {"name": "texts", "dtype": "int64", "shape": [3]},
+    "tokenizer": "tokenizer.json",
+    "text": "said",
+    "output": "logits",
+    "classes": ["no", "yes"],
+}
+
+
+class Agrees(nn.Module):
+    """Answers yes with a logit of the number of tokens that are no padding and say yes."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        count = (tokens == 2).sum(1, keepdim=True).float()
+        return torch.cat([torch.full_like(count, 0.5), count], dim=1)
+
+
+@pytest.fixture
+def of_texts(tmp_path: Path) -> Path:
+    tokenizer = tokenizing.train(["yes yes yes no no maybe"], Tokens())
+    files = {"tokenizer.json": tokenizing.fixed(tokenizer, 3)}
+    tokens = torch.tensor([[2, 3, 0], [2, 2, 2]])
+    rows = export(Agrees(), (tokens,), ["torch_export"], tmp_path / "model", 1e-4, (tokens,))
+    write_deployment(tmp_path / "model", rows, TEXTS, {}, {"run": "a1b2c3d4e5f6"}, files)
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.txt", "Yes, YES!\nno maybe\n\nwell: no no yes\n"),
+        ("t.csv", 'said,more\n"Yes, YES!",1\nno maybe,2\n"",3\nwell: no no yes,4\n'),
+        ("t.jsonl", "".join(json.dumps({"said": text}) + "\n" for text in ("Yes, YES!", "no maybe", None, "well: no no yes"))),
+    ],
+)
+def test_raw_texts_are_answered(
+    name: str, content: str, of_texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(content)
+    code, out, _ = answer(of_texts, tmp_path / name, monkeypatch, capsys)
+    assert code == 0
+    found = [json.loads(line)["prediction"] for line in out.splitlines()]
+    assert found == ["yes", "no", "no", "no"]  # the last one's yes was cut
+
+
+def test_the_deployment_of_a_model_of_texts_has_its_tokenizer_and_pins_the_library(of_texts: Path) -> None:
+    assert "tokenizer.json" in (of_texts / "SHA256SUMS").read_text()
+    assert "\ntokenizers==" in (of_texts / "requirements.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [("t.csv", "other\nyes\n", "no column 'said'; found other"), ("t.npy", "", "this model reads a .csv, .json, .jsonl or .txt")],
+)
+def test_what_holds_no_texts_is_told(
+    name: str,
+    content: str,
+    told: str,
+    of_texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / name).write_text(content)
+    code, out, err = answer(of_texts, tmp_path / name, monkeypatch, capsys)
+    assert (code, out) == (1, "")
+    assert told in err
 
 
 def test_one_logit_stands_for_two_classes() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field, create_model
 
-from mltrainer.configs.loading import Decides, Later, Strict, flatten, is_later
+from mltrainer.configs.loading import Decides, Later, Strict, flatten, is_later, told
 from mltrainer.configs.project import (
     KEPT_AS,
     Callback,
@@ -91,8 +91,7 @@ def test_runs_of_version_0_1_keep_their_names(project: str) -> None:
 
 def test_a_digest_of_version_0_1_is_verified_by_its_own_rule() -> None:
     other = config(checkpoint={"keep": 7}, callbacks=["a.b:C"])
-    dumped = other.model_dump()
-    del dumped["callbacks"][0]["watch"]
+    dumped = told(other)  # without the keys that version 0.1 did not have
     then = digest({key: value for key, value in dumped.items() if key not in ("name", "id", "acceptance", "budget", "loader")})
     assert then != config_digest(other)
     assert is_named_by(other, then)
@@ -157,7 +156,7 @@ def test_every_key_that_version_0_1_did_not_have_is_marked_as_later() -> None:
     assert [name for name, field in TrainingConfig.model_fields.items() if name not in first and not is_later(field)] == []
     assert [name for name, field in TrainingConfig.model_fields.items() if name in first and is_later(field)] == []
     later = {name for model in models(TrainingConfig) for name, field in model.model_fields.items() if is_later(field)}
-    assert later == {"watch"}
+    assert later >= {"watch", "text", "tokens"}
     assert is_later(Callback.model_fields["watch"])
 
 

@@ -28,6 +28,7 @@ class Inference:
         explanation: What was inferred, and from what.
         warnings: What a person should look at.
         ignored: Columns that look like ids, for `data.ignore`.
+        text: The column of texts, for `data.text`.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Inference:
     explanation: list[str]
     warnings: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    text: str | None = None
 
 
 def infer_project(path: Path, target: str | None) -> Inference:
@@ -52,8 +54,11 @@ def infer_project(path: Path, target: str | None) -> Inference:
         shape = list(content.x.shape[1:])
         what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"
         return Inference("image_classification", "accuracy", [what])
-    table, name = table_of(content, target)
-    return infer_table(table, name)
+    from mltrainer.tasks.text.inferring import infer_texts
+    from mltrainer.tasks.text.reading import folder_target
+
+    table, name = table_of(content, target or folder_target(content))
+    return infer_texts(table, name) or infer_table(table, name)
 
 
 def infer_table(table: Table, target: str) -> Inference:
@@ -62,7 +67,7 @@ def infer_table(table: Table, target: str) -> Inference:
     Raises:
         InputError: A column's content is not valid.
     """
-    ids = {name: why for name in table.columns if name != target and (why := _id_reason(understand(name, table.columns[name])))}
+    ids = {name: why for name in table.columns if name != target and (why := id_reason(understand(name, table.columns[name])))}
     schema = schema_of(table, target, list(ids))
     kind, sentence = _kind(schema.target)
     numbers = sum(c.kind == "number" for c in schema.features)
@@ -97,7 +102,7 @@ def _classes(schema: Schema) -> tuple[str, list[str]]:
     return "f1_macro", [f"{text}; f1_macro weighs all classes equally", *warnings]
 
 
-def _id_reason(column: Column) -> str | None:
+def id_reason(column: Column) -> str | None:
     """Return why a column looks like an id or free text, or None."""
     present = column.values[~column.missing]
     n, distinct = len(present), len(np.unique(present))

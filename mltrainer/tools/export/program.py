@@ -20,6 +20,7 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import determinism, seeds
+from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.program import Events
@@ -81,7 +82,8 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     exports = export(model, inputs, job["formats"], out, job["tolerance"], inputs)
     weights = weights_sha256(state)
     inference = task.task.inference()
-    write_deployment(out, exports, inference, job["config"], _origin(job, manifest, weights))
+    files = task.task.delivered() if isinstance(task.task, BuiltinTask) else {}
+    write_deployment(out, exports, inference, job["config"], _origin(job, manifest, weights), files)
     model.load_state_dict(state, strict=True)
     test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
     return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}

@@ -1,0 +1,172 @@
+"""Models of texts as token ids; none of them sees the padding, and each can be exported with a batch of any size."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mltrainer.configs.project import Bag, Gru, TextCnn, TextModel, Transformer
+
+SPREAD = 0.1  # of new embeddings; chosen by us: torch's 1 drowns what some thousand short texts can teach them
+EXPANSION = 4  # a block's perceptron is so much wider than the block (Vaswani et al., 2017, arXiv 1706.03762)
+
+
+def classifier(config: TextModel, vocabulary: int, padding: int, length: int, outputs: int) -> nn.Sequential:
+    """Return a model from token ids [samples, length] to a logit for each class.
+
+    Args:
+        config: The `model` part of a config.
+        vocabulary: How many token ids there are.
+        padding: The id that fills up short texts.
+        length: Tokens of a sample.
+        outputs: The number of classes.
+    """
+    if isinstance(config, TextCnn):
+        body: nn.Module = Convolutions(config, vocabulary, padding)
+        width = config.channels * len(config.kernels)
+    else:
+        reader, width = _reader(config, vocabulary, padding, length)
+        body = Mean(reader, padding)
+    layers: OrderedDict[str, nn.Module] = OrderedDict(body=body)
+    if config.dropout:
+        layers["dropout"] = nn.Dropout(config.dropout)
+    layers["output"] = nn.Linear(width, outputs)
+    return nn.Sequential(layers)
+
+
+def _reader(config: Bag | Gru | Transformer, vocabulary: int, padding: int, length: int) -> tuple[nn.Module, int]:
+    """Return what makes a state of each token, and the state's width."""
+    if isinstance(config, Gru):
+        return Recurrent(config, vocabulary, padding), config.hidden
+    if isinstance(config, Transformer):
+        return Attentive(config, vocabulary, padding, length, causal=False), config.width
+    return embedding(vocabulary, config.width, padding), config.width
+
+
+def embedding(vocabulary: int, width: int, padding: int | None) -> nn.Embedding:
+    """Return new embeddings; that of the padding is and stays 0."""
+    made = nn.Embedding(vocabulary, width, padding_idx=padding)
+    with torch.no_grad():
+        made.weight.mul_(SPREAD)
+    return made
+
+
+class Mean(nn.Module):
+    """The mean of the states of a text's tokens, 0 where there is none."""
+
+    def __init__(self, reader: nn.Module, padding: int) -> None:
+        super().__init__()
+        self.reader, self.padding = reader, padding
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return [samples, width] for token ids [samples, length]."""
+        is_token = (tokens != self.padding).unsqueeze(-1)
+        states = self.reader(tokens).masked_fill(~is_token, 0.0)
+        mean: Tensor = states.sum(1) / is_token.sum(1).clamp(min=1)
+        return mean
+
+
+class Convolutions(nn.Module):
+    """The largest response of each channel over a text, for kernels of several lengths."""
+
+    def __init__(self, config: TextCnn, vocabulary: int, padding: int) -> None:
+        super().__init__()
+        self.padding = padding
+        self.embedding = embedding(vocabulary, config.width, padding)
+        self.kernels = config.kernels
+        self.layers = nn.ModuleList(nn.Conv1d(config.width, config.channels, size) for size in config.kernels)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return [samples, channels of all kernels] for token ids [samples, length]; no response is less than 0."""
+        is_token = (tokens != self.padding).unsqueeze(1)
+        embedded = self.embedding(tokens).transpose(1, 2)
+        found = []
+        for size, layer in zip(self.kernels, self.layers, strict=True):
+            responses = layer(functional.pad(embedded, ((size - 1) // 2, size // 2)))
+            found.append(responses.relu().masked_fill(~is_token, 0.0).amax(2))
+        return torch.cat(found, dim=1)
+
+
+class Recurrent(nn.Module):
+    """GRU layers from left to right; the padding stands at the right, so that no token's state knows of it.
+
+    Each layer is a module of its own: the dropout between the layers of one module has a generator that no address reaches.
+    """
+
+    def __init__(self, config: Gru, vocabulary: int, padding: int | None) -> None:
+        super().__init__()
+        self.embedding = embedding(vocabulary, config.width, padding)
+        sizes = [config.width, *[config.hidden] * (config.layers - 1)]
+        self.layers = nn.ModuleList(nn.GRU(size, config.hidden, batch_first=True) for size in sizes)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return a state for each token, [samples, length, hidden]."""
+        states: Tensor = self.embedding(tokens)
+        for number, layer in enumerate(self.layers):
+            states, _ = layer(self.dropout(states) if number else states)
+        return states
+
+
+class Attentive(nn.Module):
+    """Blocks of self-attention over tokens and their places; in a causal one no token sees those after it."""
+
+    hidden: Tensor
+
+    def __init__(self, config: Transformer, vocabulary: int, padding: int | None, length: int, *, causal: bool) -> None:
+        super().__init__()
+        self.padding = padding
+        self.embedding = embedding(vocabulary, config.width, padding)
+        self.places = nn.Parameter(torch.randn(length, config.width) * SPREAD)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        after = torch.ones(length, length, dtype=torch.bool).triu(1) if causal else torch.zeros(1, 1, dtype=torch.bool)
+        self.register_buffer("hidden", after, persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return a state for each token, [samples, length, width]."""
+        states = self.dropout(self.embedding(tokens) + self.places)
+        hidden = self.hidden if self.padding is None else self.hidden | (tokens == self.padding)[:, None, None, :]
+        for block in self.blocks:
+            states = block(states, hidden)
+        normalized: Tensor = self.norm(states)
+        return normalized
+
+
+class Block(nn.Module):
+    """Self-attention, then a perceptron, each added to what came in and normalized before."""
+
+    def __init__(self, config: Transformer) -> None:
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.attention_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.projections, self.joined = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.perceptron = nn.Sequential(nn.Linear(width, EXPANSION * width), nn.GELU(), nn.Linear(EXPANSION * width, width))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, states: Tensor, hidden: Tensor) -> Tensor:
+        """Return new states.
+
+        Args:
+            states: [samples, length, width].
+            hidden: Which tokens a token does not see; it broadcasts to [samples, heads, length, length].
+        """
+        states = states + self.dropout(self._attention(self.attention_norm(states), hidden))
+        added: Tensor = states + self.dropout(self.perceptron(self.norm(states)))
+        return added
+
+    def _attention(self, states: Tensor, hidden: Tensor) -> Tensor:
+        """Attend by plain products: the fused kernels have gradients that are summed in no fixed order on a GPU."""
+        length, width = states.shape[1:]
+        parts = self.projections(states).reshape(-1, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        scores = query @ key.transpose(-1, -2) / (width // self.heads) ** 0.5
+        # not minus infinity: where a text has no token, every place is hidden, and their softmax would be NaN
+        weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1)
+        found: Tensor = self.joined((weights @ value).transpose(1, 2).reshape(-1, length, width))
+        return found

@@ -1,0 +1,95 @@
+"""Texts with their classes: a table's column, or a folder of text files for each class."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import Arrays, Table
+from mltrainer.tasks.tables.schema import MISSING
+from mltrainer.tasks.tables.text_files import decode, text_array
+from mltrainer.workspace import machine_faults
+
+SUFFIX = ".txt"
+TEXT, LABEL = "text", "label"  # the columns that a folder of text files is read as
+
+
+def is_text_folder(folder: Path) -> bool:
+    """Return whether a folder holds folders of text files, and no class folder with anything else."""
+    files = [path for inner in _folders(folder) for path in inner.iterdir() if not path.name.startswith(".")]
+    return bool(files) and all(path.suffix.lower() == SUFFIX for path in files)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def read_texts(folder: Path, place: str) -> tuple[Table, list[dict[str, Any]]]:
+    """Return the texts of a folder with one folder per class as a table, and its files; classes and files in sorted order.
+
+    Args:
+        folder: Holds one folder per class.
+        place: Its path in messages and records.
+
+    Raises:
+        InputError: A class without a text, or a file that is empty or not UTF-8.
+        MachineError: A file may not be read, or the disk failed.
+    """
+    with machine_faults(place):
+        found = {inner.name: sorted(inner.glob(f"*{SUFFIX}")) for inner in _folders(folder)}
+    empty = [name for name, paths in found.items() if not paths]
+    if empty:
+        raise InputError(f"no {SUFFIX} files in {', '.join(empty)}", where=place, mend="remove the folder, or bring its texts")
+    texts, labels, rows = [], [], []
+    for label, paths in found.items():
+        for path in paths:
+            name = f"{place}/{path.relative_to(folder).as_posix()}"
+            with machine_faults(name):
+                data = path.read_bytes()
+            rows.append({"path": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)})
+            texts.append(decode(data, name))
+            labels.append(label)
+    return Table({TEXT: text_array(texts), LABEL: text_array(labels)}, np.arange(1, len(texts) + 1), place), rows
+
+
+def folder_target(content: Table | Arrays) -> str | None:
+    """Return the column of classes of texts that came from a folder; None of other content."""
+    return LABEL if isinstance(content, Table) and list(content.columns) == [TEXT, LABEL] else None
+
+
+def text_cells(table: Table, name: str) -> list[str]:
+    """Return a column's cells as text, the empty text where a value is missing; whole numbers without a point."""
+    cells = table.columns[name]
+    if cells.dtype == object:
+        return ["" if cell in MISSING else str(cell) for cell in cells]
+    return ["" if np.isnan(cell) else str(int(cell) if cell == np.floor(cell) else cell) for cell in cells.tolist()]
+
+
+def text_column(table: Table, named: str | None, target: str, ignore: Sequence[str]) -> str:
+    """Return the name of the column of texts: the one that is named, or the only one beside the target.
+
+    Raises:
+        InputError: There is no such column, it holds numbers, or several could be meant.
+    """
+    others = [name for name in table.columns if name != target and name not in ignore]
+    name = named or (others[0] if len(others) == 1 else None)
+    if name is None or name not in table.columns:
+        what = f"no column {named!r}" if named else "more than one column beside the target"
+        mend = f"data: {{text: COLUMN}}, one of {', '.join(others[:12])}"
+        raise InputError(f"{table.place} has {what}; the one with the texts is needed", where="data.text", mend=mend)
+    if table.columns[name].dtype != object or name == target:
+        what = "is the target" if name == target else "holds numbers"
+        raise InputError(f"column {name!r} {what}; texts were expected", where="data.text", mend="data: {text: COLUMN}")
+    return name
+
+
+def classes_of(cells: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Return each text's class number, and the classes' names: whole numbers in numeric order, else sorted text."""
+    names = sorted(set(cells), key=lambda name: (0, int(name), name) if name.lstrip("-").isdecimal() else (1, 0, name))
+    numbers = {name: number for number, name in enumerate(names)}
+    return np.array([numbers[cell] for cell in cells], dtype=np.int64), names

@@ -1,0 +1,124 @@
+"""Text classification: texts as token ids, their tokenizer trained on the training split or brought along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import TextModel, Tokens, TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.tasks import validation
+from mltrainer.tasks.builtin import Classification, Ids
+from mltrainer.tasks.content import Source, Table
+from mltrainer.tasks.sources import table_of
+from mltrainer.tasks.text import tokenizing
+from mltrainer.tasks.text.models import classifier
+from mltrainer.tasks.text.reading import classes_of, folder_target, text_cells, text_column
+from mltrainer.tasks.validation import Finding
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class TextClassification(Classification):
+    """Tells classes of texts apart.
+
+    Attributes:
+        texts: Of all samples; rows without a text or without a class are none.
+    """
+
+    def __init__(self, config: TrainingConfig, source: Source) -> None:
+        assert config.data is not None
+        if not isinstance(source.content, Table):
+            what = "text_classification needs texts with their classes, found arrays"
+            raise InputError(
+                what, where="task.kind", mend="bring a CSV, Parquet or JSONL file, or a folder of .txt files per class"
+            )
+        table, self._target = table_of(source.content, config.data.target or folder_target(source.content))
+        self._column = text_column(table, config.data.text, self._target, config.data.ignore)
+        self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
+        self._take(text_cells(table, self._column), text_cells(table, self._target))
+        validation.refuse_one_class(self.classes, table.place)
+        validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
+
+    def _take(self, texts: list[str], cells: list[str]) -> None:
+        """Keep the rows that have both a text and a class, and say how many have not."""
+        kept = [row for row, (text, cell) in enumerate(zip(texts, cells, strict=True)) if text and cell]
+        self.texts = [texts[row] for row in kept]
+        self.labels, self.classes = classes_of([cells[row] for row in kept])
+        self.size = len(kept)
+        without = {self._column: sum(not text for text in texts), self._target: sum(not cell for cell in cells)}
+        told = [f"{count} rows have no {name!r}" for name, count in without.items() if count]
+        self._left_out = f"{len(texts) - self.size} of {len(texts)} rows were left out: {', '.join(told)}" if told else None
+
+    def fit(self, train: np.ndarray) -> None:
+        """Train the tokenizer on the training texts, unless one was brought along, and encode all texts."""
+        given = self._source.tokenizer
+        if given is None:
+            self._tokenizer = tokenizing.train((self.texts[row] for row in train), self._tokens)
+        else:
+            self._tokenizer = tokenizing.load(given, str(self._tokens.file))
+        padding = tokenizing.padding_of(self._tokenizer)
+        assert padding is not None
+        self._padding = padding
+        self._encoded = tokenizing.encode(self._tokenizer, self.texts, self._tokens.length)
+        self._width = max(1, min(self._tokens.length, int(self._encoded.lengths[train].max())))
+
+    def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return token ids int64 [texts, tokens of the longest training text] and class numbers."""
+        return torch.from_numpy(self._encoded.matrix(ids, self._width, self._padding)), torch.from_numpy(self.labels[ids])
+
+    def model(self) -> nn.Module:
+        """Return the config's model of texts."""
+        assert isinstance(self._config.model, TextModel)
+        return classifier(self._config.model, self._tokenizer.get_vocab_size(), self._padding, self._width, len(self.classes))
+
+    def inference(self) -> dict[str, Any]:
+        """Return where the text stands, the file that makes token ids of it, and the classes."""
+        return {
+            "kind": "text_classification",
+            "input": {"name": "texts", "dtype": "int64", "shape": [self._width]},
+            "preparation": self._source.notes,
+            "tokenizer": TOKENIZER_FILE,
+            "text": self._column,
+            "target": self._target,
+            "output": "logits",
+            "classes": self.classes,
+        }
+
+    def delivered(self) -> dict[str, bytes]:
+        """Return the tokenizer, as it cuts and fills up the model's input."""
+        return {TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
+
+    def plain(self, ids: np.ndarray) -> list[str]:
+        """Return the texts of some rows."""
+        return [self.texts[row] for row in ids]
+
+    def describe(self, ids: Ids) -> dict[str, Any]:
+        """Return the column of texts, and how many tokens a sample has."""
+        seen = [self.texts[row] for part in ids.values() for row in part]
+        column = {"name": self._column, "kind": "text", "missing": 0, "distinct": len(set(seen))}
+        return {"columns": [column], "target": None, "shape": [self._width]}
+
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+        """Return imbalance, rows that were left out, lengths, what is cut, and how much the tokenizer knows."""
+        notes = [validation.finding("info", note) for note in [*self._source.notes, *self._lengths(ids), self._known(ids)]]
+        left_out = [validation.finding("warning", self._left_out)] if self._left_out else []
+        return [*self._class_findings(ids, limits), *left_out, *notes]
+
+    def _lengths(self, ids: Ids) -> list[str]:
+        lengths = self._encoded.lengths[ids["train"]]
+        median, most = np.percentile(lengths, [50, 95], method="inverted_cdf")
+        told = f"training texts have {median} tokens in the median, {most} at the 95th percentile, {lengths.max()} at most"
+        cut = float((lengths > self._width).mean())
+        return [told, f"{cut:.1%} of the training texts are longer than data.tokens.length {self._width} and cut at their end"]
+
+    def _known(self, ids: Ids) -> str:
+        size, unknown = self._tokenizer.get_vocab_size(), tokenizing.unknown_of(self._tokenizer)
+        rows = self._encoded.matrix(ids["validation"], self._width, self._padding)
+        share = float((rows == unknown).sum() / max(1, (rows != self._padding).sum())) if unknown is not None else 0.0
+        origin = f"comes from {self._tokens.file}" if self._tokens.file else "was trained on the training texts"
+        return f"the tokenizer {origin} and knows {size} tokens; {share:.1%} of those of the validation texts are unknown to it"
