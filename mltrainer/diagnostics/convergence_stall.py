@@ -35,6 +35,9 @@ def _ended(run: Run, evidence: dict[str, Any], flat: str, thresholds: Mapping[st
     if run.skill >= least:
         reason = f"Converged at epoch {evidence['last_gain_epoch']:g}: {flat} ({skill}); later epochs could be saved."
         return Finding(ID, "clear", reason, evidence)
+    if run.keeps_up:
+        reason = f"{flat} ({skill}), but no plain model does better on the same rows: there may be no more to learn from them."
+        return Finding(ID, "clear", reason, evidence)
     if run.learned(least):
         reason = f"{flat} ({skill}), but the training set was learned (skill {text(run.train_skill)}): a gap, no stall."
         return Finding(ID, "clear", reason, evidence)

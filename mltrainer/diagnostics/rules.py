@@ -49,11 +49,16 @@ ONE_WAY = {  # a change never takes back a setting that already goes further
 # --- findings -------------------------------------------------------------------------------------
 
 
+def beside(run_result: Mapping[str, Any], references: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a run's result with the plain models that it was compared with, which give the rules a point of reference."""
+    return {**run_result, "references": references}
+
+
 def diagnose(run_result: Mapping[str, Any], project: Path | None) -> list[DiagnosticRow]:
     """Apply every rule to a run's result, with the thresholds of the handbook's pages.
 
     Args:
-        run_result: The result of a run, as in `result.json`.
+        run_result: The result of a run, as in `result.json`, or as `beside` returns it.
         project: The project's folder, whose own pages override the shipped ones; None outside a project.
 
     Returns:
@@ -156,10 +161,13 @@ def _fit(found: Mapping[str, Mapping[str, Any]], run: Run) -> tuple[str, str]:
         return "unknown", "No evaluation tells how much of the training set was learned."
     least = number(found["convergence_stall"]["thresholds"]["learned_skill"])
     skill = run.skill_of("train", run.best_row)
-    shown = f"the skill on the training set was {text(skill)} at the best evaluation (0: a constant answer, 1: perfect"
-    if skill < least:
-        return "underfitting", f"{shown[0].upper()}{shown[1:]}; at least {text(least)} expected)."
-    return "good", f"{shown[0].upper()}{shown[1:]}; at least {text(least)} expected), and the gap is within its limit."
+    shown = f"The skill on the training set was {text(skill)} at the best evaluation (0: a constant answer, 1: perfect"
+    behind = f" On validation the run is behind {' and '.join(run.beaten_by)}." if run.beaten_by else ""
+    if skill >= least:
+        return "good", f"{shown}; at least {text(least)} expected), and the gap is within its limit.{behind}"
+    if run.keeps_up:
+        return "good", f"{shown}), below {text(least)}, but no plain model does better on the same rows."
+    return "underfitting", f"{shown}; at least {text(least)} expected).{behind}"
 
 
 def _gradients(found: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
@@ -207,13 +215,16 @@ def acceptance_rows(
 
 
 def recommend(
-    rows: Sequence[Mapping[str, Any]], acceptance: Sequence[Mapping[str, Any]], assessment: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]],
+    acceptance: Sequence[Mapping[str, Any]],
+    assessment: Mapping[str, str],
+    beaten_by: Sequence[str] = (),
 ) -> tuple[str, list[str]]:
     """Recommend what to do with a run.
 
     `debug` if a critical finding fired, the run did not finish, nothing could be judged, or gradients explode and nothing was
     learned; else `deploy` if there are criteria and all are met; else `optimize`. Without a criterion nothing says that a
-    model is good enough, so that it is never deployed unasked.
+    model is good enough, so that it is never deployed unasked. A plain model that does better is told among the reasons.
 
     Returns:
         The recommendation, and the reasons, one sentence each.
@@ -222,6 +233,7 @@ def recommend(
     if faults:
         return "debug", faults
     others = [f"{row['id']} fired: {row['reason']}" for row in rows if row["state"] == "fired"]
+    others += [f"The run is behind {' and '.join(beaten_by)} on the same validation rows."] if beaten_by else []
     if not acceptance:
         return "optimize", ["No acceptance criterion is set, so nothing says that the model is good enough.", *others]
     decision = "deploy" if all(row["met"] for row in acceptance) else "optimize"

@@ -226,14 +226,33 @@ class Run:
         """Skill on the training set at the end: high without validation skill, it was learned by heart."""
         return settled([self.skill_of("train", place) for place in range(len(self.history))])
 
+    # --- beside plain models, where they were measured on the same rows ---
+
+    @functools.cached_property
+    def references(self) -> list[Row]:
+        """The plain models that the run was compared with; their `verdict` is the run's: ahead, level or behind."""
+        rows = _at(self.record, ("references", "rows"))
+        return [row for row in rows if isinstance(row, Mapping) and row.get("verdict")] if isinstance(rows, list) else []
+
+    @property
+    def beaten_by(self) -> list[str]:
+        """The plain models that the run is behind."""
+        return [str(row.get("title")) for row in self.references if row["verdict"] == "behind"]
+
+    @functools.cached_property
+    def keeps_up(self) -> bool:
+        """Whether the run learned as much as plain models did: better than a constant answer, and behind none of the others."""
+        constant = [row["verdict"] for row in self.references if row.get("name") == "constant"]
+        return constant == ["ahead"] and len(self.references) > 1 and not self.beaten_by
+
     @property
     def reached_skill(self) -> float:
         """The larger of both skills, NaN if neither is known."""
         return max(finite([self.skill, self.train_skill]), default=NAN)
 
     def learned(self, at_least: float) -> bool:
-        """Return whether the model learned, be it by heart; unknown skill counts as not learned."""
-        return self.reached_skill >= at_least
+        """Return whether the model learned, be it by heart, or as much as plain models; unknown skill counts as not learned."""
+        return self.reached_skill >= at_least or self.keeps_up
 
     # --- gradients ---
 

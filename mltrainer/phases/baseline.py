@@ -12,6 +12,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.training import train
 from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.runs.references import measure_references
 from mltrainer.workspace import plain
 
 
@@ -27,6 +28,7 @@ def run(ctx: Context) -> Result:
         "acceptance": acceptance,
         "waiting": plain(resource_inefficiency.starvation(Run(result), thresholds)),
         **failure(ctx, config, result),
+        "references": measure_references(ctx.tools, result, ctx.with_workers(config)),
     }
     pages = [row["page"] for row in evidence["diagnostics"]]
     return Result(evidence, run_source(ctx, result), run_inputs(ctx, result), pages)

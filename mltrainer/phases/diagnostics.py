@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, diagnose, fitting, recommend
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting, recommend
+from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result
 
 
@@ -11,10 +12,11 @@ def run(ctx: Context) -> Result:
     baseline = ctx.earlier["baseline"]
     result = baseline["evidence"]["run"]
     config = ctx.planned_config()
-    rows = fitting(diagnose(result, ctx.project.root), config.model_dump())
-    assessment = assess(rows, result)
+    judged = beside(result, baseline["evidence"].get("references"))
+    rows = fitting(diagnose(judged, ctx.project.root), config.model_dump())
+    assessment = assess(rows, judged)
     acceptance = acceptance_rows(config.acceptance, result["metrics"])
-    recommendation, reasons = recommend(rows, acceptance, assessment)
+    recommendation, reasons = recommend(rows, acceptance, assessment, Run(judged).beaten_by)
     evidence = {
         "run_id": result["id"],
         "evaluations": len(result["history"]),

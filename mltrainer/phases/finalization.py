@@ -13,13 +13,14 @@ from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, diagnose, fitting
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.training import train
 from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.exporting import run_manager
+from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import read_json, write_json
 
@@ -37,6 +38,7 @@ def run(ctx: Context) -> Result:
     result = train(ctx, config, parent=ctx.earlier["baseline"]["evidence"]["run"]["id"])
     ctx.note("reproducing the final training in a fresh process")
     again = reproduce(ctx.tools, result["id"])
+    references = measure_references(ctx.tools, result, ctx.with_workers(config))
     sealed = why_sealed(config, result, again.row)
     exported = _export(ctx, config, result, export, sealed)
     test = _tested(ctx, exported["test"], sealed)
@@ -57,7 +59,8 @@ def run(ctx: Context) -> Result:
         "runs_tried": runs_tried(ctx),
         "data": ctx.earlier["planning"]["evidence"]["data"],
         "environment": ctx.earlier["planning"]["evidence"]["environment"],
-        **diagnosed(ctx, config, result),
+        "references": references,
+        **diagnosed(ctx, config, beside(result, references)),
     }
     inputs = [*run_inputs(ctx, result), *rows]
     ledger = ctx.folder / OPENINGS_FILE
@@ -67,7 +70,7 @@ def run(ctx: Context) -> Result:
 
 
 def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any]:
-    """Return what every rule of the handbook says of the final run, as the diagnostics do of the baseline."""
+    """Return what every rule of the handbook says of the final run beside plain models, as the diagnostics do of the baseline."""
     rows = fitting(diagnose(result, ctx.project.root), config.model_dump())
     return {
         "diagnostics": rows,

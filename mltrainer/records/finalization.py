@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mltrainer.records.baseline import References
 from mltrainer.records.common import Acceptance, Divergence, Export, InputRow, KeyChange, Measured, Metrics, Number, Part
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
 from mltrainer.records.planning import Data, Environment
@@ -81,3 +82,4 @@ class Finalization(Part):
     assessment: Assessment | None = None
     changes: list[Change] | None = None
     way_back: WayBack | None = None
+    references: References | None = None

@@ -117,6 +117,24 @@ class Exporting(Asked):
     test: dict[str, Any] | None
 
 
+class Comparing(Asked):
+    """Fit plain models on a run's rows, and measure them beside it.
+
+    Attributes:
+        run_folder: The run's folder.
+        checkpoint: Its best checkpoint.
+        config: The training config.
+        kept: The folder of the fits, which runs on the same rows share.
+        settings: The numbers of the tool's page.
+    """
+
+    run_folder: str
+    checkpoint: str
+    config: dict[str, Any]
+    kept: str
+    settings: dict[str, Number]
+
+
 class Searching(Contracted):
     """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline."""
 
@@ -127,7 +145,7 @@ class Searching(Contracted):
 
 
 def _kind(job: Any) -> str:
-    marks = {"question": "exploring", "formats": "exporting", "trials": "searching"}
+    marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "trials": "searching"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
 
@@ -138,6 +156,7 @@ def adapter() -> TypeAdapter[Any]:
         Annotated[Training, Tag("training")]
         | Annotated[Exploring, Tag("exploring")]
         | Annotated[Exporting, Tag("exporting")]
+        | Annotated[Comparing, Tag("comparing")]
         | Annotated[Searching, Tag("searching")]
     )
     return TypeAdapter(Annotated[kinds, Discriminator(_kind)])

@@ -146,6 +146,12 @@ def thinned(rows: Rows) -> str:
     return f" ({number(MAX_ROWS)} of {number(len(rows))}, evenly; the record holds all)"
 
 
+def standing(rows: Rows) -> list[tuple[str, list[str]]]:
+    """Return the plain models that a run is behind, level with and ahead of, each group that has any."""
+    groups = {verdict: [row["title"] for row in rows if row["verdict"] == verdict] for verdict in ("behind", "level", "ahead")}
+    return [(verdict, titles) for verdict, titles in groups.items() if titles]
+
+
 def layer_ends(run: Run) -> list[dict[str, Any]]:
     """Return each layer's gradient norm and update ratio at the first and at the last evaluation."""
     first, last = run["history"][0], run["history"][-1]
@@ -201,6 +207,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "metric_names": metric_names,
     "evenly": rows_evenly,
     "thinned": thinned,
+    "standing": standing,
     "layer_ends": layer_ends,
     "mistakes": lambda result: confused(result)[:MAX_MISTAKES],
     "most_skipped": most_skipped,

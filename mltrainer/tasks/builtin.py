@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks import metrics, validation
+from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.validation import Finding
 
@@ -55,6 +56,14 @@ class BuiltinTask(Task):
     def delivered(self) -> dict[str, bytes]:
         """Return files that `inference.py` needs beside the model, by name."""
         return {}
+
+    def plain(self, ids: np.ndarray) -> Plain | None:
+        """Return what plain models read of some rows, and their targets; None where there is nothing that they could."""
+        return None
+
+    def metric(self, name: str, outputs: Tensor, targets: Tensor) -> float:
+        """Return one metric, or the loss, and measure no other where that would take longer."""
+        return float(self.loss(outputs, targets)) if name == "loss" else float(self.metrics(outputs, targets)[name])
 
     def repeats_likely(self, ids: Ids, limits: DataLimits) -> bool:
         """Return whether equal rows are to be expected by chance."""

@@ -62,7 +62,7 @@ def intervals(task: Task, outputs: Tensor, targets: Tensor, samples: int, seed: 
         return {**found, "reason": str(error)}
     except Exception as error:  # a user's metrics may refuse a resample, such as one without a class
         return {**found, "reason": f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}"[:300]}
-    bounds = {name: _ends([row[name] for row in drawn], asked.level) for name in drawn[0]}
+    bounds = {name: ends([row[name] for row in drawn], asked.level) for name in drawn[0]}
     empty = sorted(name for name, ends in bounds.items() if ends is None)
     reason = f"no spread, or no number, in the samples drawn anew: {', '.join(empty)}" if empty else None
     return {**found, "bounds": {name: ends for name, ends in bounds.items() if ends is not None}, "reason": reason}
@@ -95,8 +95,8 @@ def _drawn(
     return found
 
 
-def _ends(values: list[float], level: float) -> list[float] | None:
-    """Return the two percentiles; None where a value is no number, or all are the same, which tells nothing."""
+def ends(values: list[float], level: float) -> list[float] | None:
+    """Return a metric's two percentiles; None where a value is no number, or all are the same, which tells nothing."""
     if not np.isfinite(values).all() or min(values) == max(values):
         return None
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])

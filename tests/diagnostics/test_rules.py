@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, fitting, recommend, suggested_changes
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, diagnose, fitting, recommend, suggested_changes
 from mltrainer.errors import InputError
 from mltrainer.reports.views import names
 
@@ -235,3 +235,36 @@ def test_the_room_imports_no_numerics_library():
     code = "import sys, mltrainer.diagnostics.rules; print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+# --- beside plain models ---
+
+
+def compared(run, **verdicts):
+    """Return a run that was compared with plain models, by the verdict on each."""
+    rows = [{"name": name, "title": name, "verdict": verdict} for name, verdict in verdicts.items()]
+    return beside(run, {"rows": rows})
+
+
+def test_a_run_that_no_plain_model_beats_is_neither_underfitting_nor_stalled(unlearned):
+    run = compared(unlearned, constant="ahead", boosting="level")
+    stalls = [next(row["state"] for row in diagnose(one, None) if row["id"] == "convergence_stall") for one in (unlearned, run)]
+    assert stalls == ["fired", "clear"]
+    fit = assess(diagnose(run, None), run)
+    assert fit["fit"] == "good"
+    assert "no plain model does better" in fit["fit_reason"]
+
+
+@pytest.mark.parametrize("verdicts", [{"constant": "level", "boosting": "level"}, {"constant": "ahead"}])
+def test_as_good_as_a_constant_answer_or_beside_nothing_else_is_still_underfitting(unlearned, verdicts):
+    run = compared(unlearned, **verdicts)
+    assert assess(diagnose(run, None), run)["fit"] == "underfitting"
+
+
+def test_a_good_fit_that_a_plain_model_beats_is_told(healthy):
+    run = compared(healthy, constant="ahead", linear="level", boosting="behind")
+    rows = diagnose(run, None)
+    assessment = assess(rows, run)
+    assert assessment["fit"] == "good"
+    assert "behind boosting" in assessment["fit_reason"]
+    assert "The run is behind boosting on the same validation rows." in recommend(rows, met(0.95), assessment, ["boosting"])[1]

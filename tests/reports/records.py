@@ -327,6 +327,22 @@ def of_baseline(found: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return record("baseline", evidence, **changes)
 
 
+def beside_plain_models() -> dict[str, Any]:
+    """A baseline with every verdict, and a plain model that failed."""
+    nothing = {"metrics": {}, "interval": None, "lead": None, "verdict": None}
+
+    def row(title: str, **found: Any) -> dict[str, Any]:
+        return {"name": "x", "title": title, "rows": 1000, "seconds": 1.234, "reason": None, **nothing, **found}
+
+    verdicts = {"majority class": "ahead", "logistic regression": "level", "gradient boosting": "behind"}
+    rows = [row(t, metrics={"accuracy": 0.91}, interval=[0.9, 0.92], lead=[-0.1, 0.1], verdict=v) for t, v in verdicts.items()]
+    rows.append(row("nearest | neighbours", reason="ValueError: x | y"))
+    network = {"metrics": {"accuracy": 0.9634}, "interval": [0.94, 0.98]}
+    found = {"metric": "accuracy", "samples": 360, "train_samples": 1258, "level": 0.95, "resamples": 1000, "network": network}
+    made = baseline()
+    return record("baseline", {**made["evidence"], "references": {**found, "rows": rows, "reason": None}})
+
+
 def regression() -> dict[str, Any]:
     return of_baseline(run("regression"))
 
@@ -519,6 +535,7 @@ def finalization(kind: str = "classification") -> dict[str, Any]:
 ALL = {
     "planning": planning,
     "baseline": baseline,
+    "beside_plain_models": beside_plain_models,
     "regression": regression,
     "failed": failed,
     "broken_at_once": broken_at_once,

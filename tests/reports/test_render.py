@@ -159,6 +159,24 @@ def test_the_first_line_below_the_title_says_whether_the_gate_holds() -> None:
     assert bad.split("\n")[2].startswith("❌ **The gate does not hold**: `losses_finite`")
 
 
+def test_a_network_that_loses_to_a_plain_model_is_told_at_the_top_and_in_a_sentence() -> None:
+    found = report(records.beside_plain_models())
+    assert "**Behind gradient boosting.**" in found.split("\n")[2]
+    assert "- **The run is behind gradient boosting**" in found
+    assert "- The run is level with logistic regression." in found
+    assert "| 1,000 of 1,258 |" in found
+    assert "| ValueError: x &#124; y |" in found
+    assert "Beside plain models" not in report(records.baseline())
+
+
+def test_why_nothing_was_compared_is_told() -> None:
+    made = records.beside_plain_models()
+    reason = {**made["evidence"]["references"], "network": None, "rows": [], "reason": "killed"}
+    found = report(records.record("baseline", {**made["evidence"], "references": reason}))
+    assert "They were not measured: killed" in found
+    assert "behind" not in found
+
+
 def test_an_empty_checklist_is_no_gate_that_holds() -> None:
     assert "does not hold" in render(records.skip(), [], [])["tuning_results.md"].split("\n")[2]
 

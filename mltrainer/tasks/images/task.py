@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
@@ -16,7 +17,10 @@ from mltrainer.tasks._arrays import class_numbers
 from mltrainer.tasks.builtin import Classification, Ids
 from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.models import Standardize, build
+from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.validation import Finding
+
+PLAIN_SIDE = 32
 
 
 class ImageClassification(Classification):
@@ -46,6 +50,13 @@ class ImageClassification(Classification):
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return images float32 [samples, channels, height, width] and class numbers."""
         return torch.from_numpy(self._x[ids]), torch.from_numpy(self.labels[ids])
+
+    def plain(self, ids: np.ndarray) -> Plain:
+        """Return the pixels in a row; larger images averaged down to 32 pixels a side, which linear models can still read."""
+        images = self.rows(ids)[0]
+        size = (min(PLAIN_SIDE, images.shape[2]), min(PLAIN_SIDE, images.shape[3]))
+        pixels = images if images.shape[2:] == size else functional.adaptive_avg_pool2d(images, size)
+        return Plain("pixels", pixels.flatten(1).numpy(), self.labels[ids])
 
     def model(self) -> nn.Module:
         """Return the config's model behind the standardization."""

@@ -16,6 +16,7 @@ from mltrainer.tasks._arrays import class_numbers
 from mltrainer.tasks.builtin import BuiltinTask, Classification, Ids
 from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.models import build
+from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.tables import schema
 from mltrainer.tasks.tables.embeddings import fit_edges
@@ -51,6 +52,14 @@ class _Tabular(BuiltinTask):
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
+
+    def _plain(self, ids: np.ndarray, targets: np.ndarray) -> Plain:
+        """Return the matrix with NaN for every missing cell, and the places of the category columns."""
+        cells = schema.encode(self._schema, self._vocabulary, ids)
+        places = tuple(place for place, _, _ in self._statistics.categories)
+        for place in places:
+            cells[cells[:, place] < 0, place] = np.nan
+        return Plain("table", cells, targets[ids], places)
 
     def _build(self, exit_module: nn.Module | None) -> nn.Module:
         assert self._config.model is not None
@@ -141,6 +150,10 @@ class TabularClassification(_Tabular, Classification):
         """Return the matrix float32 [rows, columns] and class numbers."""
         return self._inputs(ids), torch.from_numpy(self.labels[ids])
 
+    def plain(self, ids: np.ndarray) -> Plain:
+        """Return the table's cells and class numbers."""
+        return self._plain(ids, self.labels)
+
     def model(self) -> nn.Module:
         """Return the config's model behind the encoder."""
         return self._build(None)
@@ -182,6 +195,10 @@ class TabularRegression(_Tabular):
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the matrix float32 [rows, columns] and targets float32 [rows]."""
         return self._inputs(ids), torch.from_numpy(self._target[ids].astype(np.float32))
+
+    def plain(self, ids: np.ndarray) -> Plain:
+        """Return the table's cells and targets."""
+        return self._plain(ids, self._target)
 
     def model(self) -> nn.Module:
         """Return the config's model between the encoder and the target's units."""

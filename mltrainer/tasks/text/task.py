@@ -14,6 +14,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks import validation
 from mltrainer.tasks.builtin import Classification, Ids
 from mltrainer.tasks.content import Source, Table
+from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.text import tokenizing
 from mltrainer.tasks.text.models import classifier
@@ -93,9 +94,9 @@ class TextClassification(Classification):
         """Return the tokenizer, as it cuts and fills up the model's input."""
         return {TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
 
-    def plain(self, ids: np.ndarray) -> list[str]:
-        """Return the texts of some rows."""
-        return [self.texts[row] for row in ids]
+    def plain(self, ids: np.ndarray) -> Plain:
+        """Return the texts and class numbers of some rows."""
+        return Plain("texts", [self.texts[row] for row in ids], self.labels[ids])
 
     def describe(self, ids: Ids) -> dict[str, Any]:
         """Return the column of texts, and how many tokens a sample has."""

@@ -18,18 +18,17 @@ from mltrainer.checkpointing.export import FORMATS, Inputs, export
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import GateError, InputError
-from mltrainer.reproducibility import determinism, seeds
+from mltrainer.errors import InputError
 from mltrainer.tasks.builtin import BuiltinTask
-from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.user_code import user_code, user_frame
+from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainer.data.addresses import Batch, evaluation_batches
 from mltrainer.trainer.evaluation import as_numbers, outputs, writes
 from mltrainer.trainer.intervals import Interval, intervals
 from mltrainer.workspace import locked, machine_faults, plain, read_json, write_json
 
-RESULT_FILE = "result.json"
 TEST_FILE = "test.json"
 
 
@@ -70,8 +69,8 @@ def export_run(job: dict[str, Any]) -> dict[str, Any]:
 def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     config = TrainingConfig.model_validate(job["config"])
     tree, manifest = load(root / job["checkpoint"], recorded_files(root, job))
-    task, model = _open(config, root)
-    _check_data(task, manifest)
+    task, model = open_untrained(config, root)
+    check_data(task, manifest)
     state = tree["model"] if job.get("trained") else delivered(tree)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
@@ -114,7 +113,7 @@ def rehearse(job: dict[str, Any]) -> dict[str, Any]:
 
 def _rehearsed(job: dict[str, Any], root: Path) -> dict[str, Any]:
     config = TrainingConfig.model_validate(job["config"])
-    task, model = _open(config, root)
+    task, model = open_untrained(config, root)
     model.to(config.device).eval()
     samples = task.split("validation")
     found, targets, _ = outputs(task.task, model, config, samples, "validation", _first(job, len(samples)))
@@ -147,37 +146,6 @@ def _remove_earlier(out: Path) -> None:
         for made in (made for name, made in FORMATS.items() if name in named):
             (out / made.file).unlink(missing_ok=True)
             (out / f"{made.file}.data").unlink(missing_ok=True)
-
-
-def recorded_files(root: Path, job: dict[str, Any]) -> dict[str, str]:
-    """Return the digests that the run's result recorded for the checkpoint's files; none while there is no result."""
-    path = root / job["run_folder"] / RESULT_FILE
-    checkpoints = read_json(path)["checkpoints"] if path.exists() else []
-    rows: list[dict[str, Any]] = next((row["files"] for row in checkpoints if row["path"] == job["checkpoint"]), [])
-    return {Path(row["path"]).name: row["sha256"] for row in rows}
-
-
-def _open(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Module]:
-    """Return the task and a new model, seeded as training does."""
-    determinism.switch_on(config.threads)
-    seeds.seed_everything(seeds.key(config.data_seed, "task"))
-    task = open_task(config, root)
-    seeds.seed_everything(seeds.key(config.seed, "model"))
-    return task, task.task.model()
-
-
-def _check_data(task: OpenTask, manifest: dict[str, Any]) -> None:
-    """Refuse data other than the checkpoint's: preprocessing and the comparison's samples would be others.
-
-    Raises:
-        GateError: With both digests.
-    """
-    expected = manifest.get("contract", {}).get("data_sha256")
-    if expected is not None and expected != task.data_sha256:
-        raise GateError(
-            f"the data is not what the checkpoint was trained on: expected {expected[:12]}, found {task.data_sha256[:12]}",
-            mend="bring the data back, or train again from planning on",
-        )
 
 
 def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict[str, Any]:

@@ -79,7 +79,8 @@ def test_equal_texts_across_splits_are_found(open_texts, reviews):
 def test_plain_gives_the_texts_themselves(open_texts):
     opened = open_texts()
     row = int(opened.split("train").ids[3])
-    assert opened.task.plain(opened.split("train").ids[3:4]) == [opened.task.texts[row]]
+    rows = opened.task.plain(opened.split("train").ids[3:4])
+    assert (rows.form, rows.inputs) == ("texts", [opened.task.texts[row]])
 
 
 def test_a_folder_needs_no_target(open_texts, reviews):

@@ -1,0 +1,79 @@
+"""What plain models reach on a run's own splits: found where it was measured before, else measured now.
+
+Nothing rests on it: where the tool fails, that is told in place of a comparison.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import mltrainer
+from mltrainer.configs.pages import tool_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import digest, read_json
+
+TOOL = "reference_models"
+FITTED_BY = ("task", "data", "split", "seed")  # the config keys that plain models on the same data are a function of
+RESULT_FILE = "result.json"
+NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
+
+
+def measure_references(tools: Tools, result: dict[str, Any], config: TrainingConfig) -> dict[str, Any] | None:
+    """Return what plain models reach beside a run, as the baseline's record holds it.
+
+    Args:
+        tools: The project's tools.
+        result: The run's result.
+        config: The run's config.
+
+    Returns:
+        None where there is nothing to compare: a task of one's own, a run that failed or keeps no checkpoint.
+
+    Raises:
+        StoppedError: It was asked to stop.
+    """
+    best = next((row for row in result["checkpoints"] if "best" in row["roles"] and row["verified"]), None)
+    if config.task.kind is None or result["state"] != "finished" or best is None:
+        return None
+    job = _job(tools, result, config, best["path"])
+    try:
+        found = _known(tools, job) or tools.run(TOOL, job)
+    except StoppedError:
+        raise
+    except MltrainerError as error:
+        return {"metric": config.metric.name, **NOTHING, "reason": error.message}
+    return {key: found[key] for key in ("metric", *NOTHING)} | {"reason": None} if found["rows"] else None
+
+
+def _known(tools: Tools, job: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what was measured by the same job before."""
+    try:
+        return dict(read_json(tools.project.root / job["folder"] / RESULT_FILE))
+    except InputError:
+        return None
+
+
+def _job(tools: Tools, result: dict[str, Any], config: TrainingConfig, checkpoint: str) -> dict[str, Any]:
+    project, settings = tools.project, tool_page(TOOL, tools.project.root).settings
+    values = config.model_dump()
+    fits = {
+        "versions": [mltrainer.__version__, version("scikit-learn")],
+        "config": {key: values[key] for key in FITTED_BY},
+        "data": result["data_sha256"],
+        "settings": settings,
+    }
+    kept = project.state_dir / "references" / digest(fits)[:12]
+    job = {
+        "schema": 1,
+        "run": result["id"],
+        "run_folder": project.relative(project.runs_dir / result["id"]),
+        "checkpoint": checkpoint,
+        "config": values,
+        "kept": project.relative(kept),
+        "settings": settings,
+        "threads": config.threads,
+    }
+    return {**job, "folder": project.relative(kept / digest(job)[:12])}  # a result there is of this very job

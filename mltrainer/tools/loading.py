@@ -1,0 +1,47 @@
+"""A run's task and model opened again from its checkpoint, by tools that measure or export it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError
+from mltrainer.reproducibility import determinism, seeds
+from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.workspace import read_json
+
+RESULT_FILE = "result.json"
+
+
+def recorded_files(root: Path, job: dict[str, Any]) -> dict[str, str]:
+    """Return the digests that the run's result recorded for the checkpoint's files; none while there is no result."""
+    path = root / job["run_folder"] / RESULT_FILE
+    checkpoints = read_json(path)["checkpoints"] if path.exists() else []
+    rows: list[dict[str, Any]] = next((row["files"] for row in checkpoints if row["path"] == job["checkpoint"]), [])
+    return {Path(row["path"]).name: row["sha256"] for row in rows}
+
+
+def open_untrained(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Module]:
+    """Return the task and a new model, seeded as training does."""
+    determinism.switch_on(config.threads)
+    seeds.seed_everything(seeds.key(config.data_seed, "task"))
+    task = open_task(config, root)
+    seeds.seed_everything(seeds.key(config.seed, "model"))
+    return task, task.task.model()
+
+
+def check_data(task: OpenTask, manifest: dict[str, Any]) -> None:
+    """Refuse data other than the checkpoint's: preprocessing and the comparison's samples would be others.
+
+    Raises:
+        GateError: With both digests.
+    """
+    expected = manifest.get("contract", {}).get("data_sha256")
+    if expected is not None and expected != task.data_sha256:
+        raise GateError(
+            f"the data is not what the checkpoint was trained on: expected {expected[:12]}, found {task.data_sha256[:12]}",
+            mend="bring the data back, or train again from planning on",
+        )

@@ -1,0 +1,147 @@
+"""The plain models that a colleague would try first, by what a task's rows are; scikit-learn's defaults wherever it has one."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from mltrainer.tasks.plain import Plain
+
+Inputs = np.ndarray | list[str]
+MOST_CATEGORIES = 255  # scikit-learn's gradient boosting bins no more; a column of more counts as a number
+LEAST_PROBABILITY = 1e-15  # of a class that a model rules out: its logarithm must be a number
+LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 stops short on standardized columns
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a model is made for: its training rows, a seed, and as scikit-learn's `class_weight` how classes are weighted."""
+
+    plain: Plain
+    seed: int
+    class_weight: str | None = None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A plain model: its name in records, its title in reports, and what returns it, not fitted."""
+
+    name: str
+    title: str
+    make: Callable[[Setting], Any]
+
+
+def references(form: str, *, classification: bool) -> list[Reference]:
+    """Return the plain models for rows of a form, the weakest first."""
+    return _CLASSIFIERS[form] if classification else _REGRESSORS.get(form, [])
+
+
+def fit(model: Any, plain: Plain) -> None:
+    """Fit a model on one thread, where sums are always taken in the same order."""
+    with _quiet():
+        model.fit(plain.inputs, plain.targets)
+
+
+def predict(model: Any, inputs: Inputs, classes: int) -> Tensor:
+    """Return a fitted model's outputs as a task's metrics take them.
+
+    Args:
+        model: Fitted.
+        inputs: Of the rows to predict.
+        classes: The task's number of classes; 0 for values to predict.
+
+    Returns:
+        The logarithms of the probabilities [rows, classes], or values [rows]; float32.
+    """
+    with _quiet():
+        if not classes:
+            return torch.from_numpy(np.asarray(model.predict(inputs), dtype=np.float32))
+        found = np.full((len(inputs), classes), LEAST_PROBABILITY)
+        found[:, model.classes_] = np.maximum(model.predict_proba(inputs), LEAST_PROBABILITY)
+    return torch.from_numpy(np.log(found).astype(np.float32))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Use one thread, and hear no warnings: an optimizer that stopped short has a result all the same."""
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# --- the models -----------------------------------------------------------------------------------
+
+
+def _columns(plain: Plain) -> Any:
+    """Return what a linear model needs of a table: numbers imputed and standardized, categories one-hot."""
+    numbers = [place for place in range(np.shape(plain.inputs)[1]) if place not in plain.categories]
+    impute = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    one_hot = OneHotEncoder(handle_unknown="ignore", dtype=np.float32)
+    return ColumnTransformer([("numbers", impute, numbers), ("categories", one_hot, list(plain.categories))])
+
+
+def _declared(plain: Plain) -> list[int]:
+    """Return the category columns that gradient boosting can take as such."""
+    cells = np.asarray(plain.inputs)
+    return [place for place in plain.categories if len(np.unique(cells[~np.isnan(cells[:, place]), place])) <= MOST_CATEGORIES]
+
+
+def _logistic(asked: Setting) -> LogisticRegression:
+    return LogisticRegression(max_iter=LINEAR_STEPS, class_weight=asked.class_weight, random_state=asked.seed)
+
+
+def _boosted_classes(asked: Setting) -> HistGradientBoostingClassifier:
+    lonely = np.unique(asked.plain.targets, return_counts=True)[1].min() < 2  # early stopping could not split such a class
+    return HistGradientBoostingClassifier(
+        categorical_features=_declared(asked.plain),
+        early_stopping=False if lonely else "auto",
+        class_weight=asked.class_weight,
+        random_state=asked.seed,
+    )
+
+
+def _boosted_values(asked: Setting) -> HistGradientBoostingRegressor:
+    return HistGradientBoostingRegressor(categorical_features=_declared(asked.plain), random_state=asked.seed)
+
+
+_MAJORITY = Reference("constant", "majority class", lambda _: DummyClassifier(strategy="prior"))
+_CLASSIFIERS = {
+    "table": [
+        _MAJORITY,
+        Reference("linear", "logistic regression", lambda asked: make_pipeline(_columns(asked.plain), _logistic(asked))),
+        Reference("boosting", "histogram gradient boosting", _boosted_classes),
+    ],
+    "pixels": [
+        _MAJORITY,
+        Reference("linear", "logistic regression", lambda asked: make_pipeline(StandardScaler(), _logistic(asked))),
+        Reference("neighbours", "5 nearest neighbours", lambda _: KNeighborsClassifier()),
+    ],
+    "texts": [
+        _MAJORITY,
+        Reference("linear", "TF-IDF with logistic regression", lambda asked: make_pipeline(TfidfVectorizer(), _logistic(asked))),
+    ],
+}
+_REGRESSORS = {
+    "table": [
+        Reference("constant", "mean", lambda _: DummyRegressor()),
+        Reference("linear", "ridge regression", lambda asked: make_pipeline(_columns(asked.plain), Ridge())),
+        Reference("boosting", "histogram gradient boosting", _boosted_values),
+    ],
+}

@@ -1,0 +1,83 @@
+"""The plain models that a run is compared with: measured once, and nothing rests on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, StoppedError
+from mltrainer.runs.launcher import Tools
+from mltrainer.runs.references import measure_references
+from mltrainer.workspace import Project, write_json
+
+RESULT: dict[str, Any] = {
+    "id": "a1b2c3d4e5f6",
+    "state": "finished",
+    "data_sha256": "0" * 64,
+    "checkpoints": [{"roles": ["best"], "verified": True, "path": "runs/best"}],
+}
+FOUND = {"metric": "accuracy", "samples": 3, "train_samples": 9, "level": 0.95, "resamples": 100, "network": None}
+
+
+def config(**changes: Any) -> TrainingConfig:
+    values = {
+        "name": "small",
+        "task": {"kind": "tabular_classification"},
+        "data": {"source": "sklearn:iris"},
+        "model": {"name": "linear"},
+        "metric": {"name": "accuracy", "mode": "max"},
+    }
+    return TrainingConfig.model_validate({**values, **changes})
+
+
+class Launched:
+    """Starts nothing: writes a result, or raises, and remembers the jobs."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.jobs = error, []
+
+    def __call__(self, project: Project, tool: str, job: dict[str, Any], *_: Any) -> None:
+        self.jobs.append(job)
+        if self.error is not None:
+            raise self.error
+        write_json(project.root / job["folder"] / "result.json", {"schema": 1, **FOUND, "rows": [{"name": "linear"}]})
+
+
+def measured(folder: Path, launched: Launched, given: TrainingConfig, **changes: Any) -> dict[str, Any] | None:
+    return measure_references(Tools(Project(folder), lambda _: None, launched), {**RESULT, **changes}, given)
+
+
+def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_path: Path) -> None:
+    launched = Launched()
+    first = measured(tmp_path, launched, config())
+    assert first == {**FOUND, "rows": [{"name": "linear"}], "reason": None}
+    assert measured(tmp_path, launched, config()) == first
+    assert len(launched.jobs) == 1
+    measured(tmp_path, launched, config(epochs=3), id="b1b2c3d4e5f6")
+    measured(tmp_path, launched, config(seed=7), id="c1b2c3d4e5f6")
+    kept = [job["kept"] for job in launched.jobs]
+    assert kept[0] == kept[1] != kept[2]
+
+
+def test_a_tool_that_fails_is_told_and_ends_nothing_and_is_tried_again(tmp_path: Path) -> None:
+    found = measured(tmp_path, Launched(InputError("no scikit-learn here")), config())
+    assert found is not None
+    assert (found["reason"], found["rows"]) == ("no scikit-learn here", [])
+    assert measured(tmp_path, Launched(), config()) is not None
+
+
+def test_whoever_stops_it_has_stopped_the_phase(tmp_path: Path) -> None:
+    with pytest.raises(StoppedError):
+        measured(tmp_path, Launched(StoppedError("interrupted", exit_code=130)), config())
+
+
+@pytest.mark.parametrize("changes", [{"state": "failed"}, {"checkpoints": []}])
+def test_a_run_without_a_model_has_no_comparison(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert measured(tmp_path, Launched(), config(), **changes) is None
+
+
+def test_a_task_of_ones_own_has_no_comparison(tmp_path: Path) -> None:
+    assert measured(tmp_path, Launched(), config(task={"use": "my_task:Mine"}, data=None, model=None)) is None
