@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
+import subprocess
+import sys
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs import yaml
+from mltrainer.errors import InputError
 from mltrainer.workspace import machine_faults, sha256_file, write_atomic, write_json
 
 CHECKSUMS_FILE = "SHA256SUMS"
 MANIFEST_FILE = "manifest.json"
+PREPROCESS = "preprocess"  # the key of inference.json that names the user's module, and the function in it
+OWN_FILES = ("inference.py",)
 SCRIPT = Path(__file__).with_name("inference_script.py")  # the script's text: a module, so that it is checked like one
 
 
@@ -22,6 +29,7 @@ def write_deployment(
     config: dict[str, Any],
     manifest: dict[str, Any],
     files: Mapping[str, bytes] | None = None,
+    preprocess: Path | None = None,
 ) -> None:
     """Write what a model needs beside its exported files, the checksums last.
 
@@ -32,6 +40,7 @@ def write_deployment(
         config: The training config.
         manifest: Where the model comes from, plain values.
         files: What else `inference.py` needs, by name, such as a tokenizer.
+        preprocess: The user's module that makes raw input the model's; it is copied as it is.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed.
@@ -39,15 +48,75 @@ def write_deployment(
     for name, data in (files or {}).items():
         write_atomic(folder / name, data)
     write_atomic(folder / "inference.py", SCRIPT.read_bytes())
-    write_json(folder / "inference.json", inference)
-    write_atomic(folder / "requirements.txt", requirements(exports, inference).encode())
+    named = {} if preprocess is None else {PREPROCESS: preprocess.name}
+    write_json(folder / "inference.json", {**inference, **named})
+    told = {}
+    if preprocess is not None:
+        write_atomic(folder / preprocess.name, preprocess.read_bytes())
+        told = {PREPROCESS: {"file": preprocess.name, "sha256": sha256_file(preprocess)}}
+    write_atomic(folder / "requirements.txt", requirements(exports, inference, preprocess).encode())
     write_atomic(folder / "config.yaml", yaml.dump(config).encode())
-    write_json(folder / MANIFEST_FILE, {**manifest, "schema": 1, "exports": list(exports)})
+    write_json(folder / MANIFEST_FILE, {**manifest, **told, "schema": 1, "exports": list(exports)})
     write_checksums(folder)
 
 
-def requirements(exports: Sequence[dict[str, Any]], inference: Mapping[str, Any] | None = None) -> str:
-    """Return what `inference.py` needs, pinned to what the exports were compared with here."""
+def preprocess_of(inference: dict[str, Any], root: Path) -> Path | None:
+    """Return the module that a task's `inference()` names under `preprocess`, after it has shown that it stands alone.
+
+    Args:
+        inference: What the task says of its inputs.
+        root: The project's folder, to which the module's path is relative.
+
+    Raises:
+        InputError: There is no such file, it has no function `preprocess`, or it needs files of the project.
+    """
+    given = inference.get(PREPROCESS)
+    if given is None:
+        return None
+    path = root / str(given)
+    if not isinstance(given, str) or not path.is_file() or not path.resolve().is_relative_to(root.resolve()):
+        _refuse(given, "is no file of the project", "name it relative to the project's folder, such as our_pre.py")
+    if not path.stem.isidentifier() or path.suffix != ".py" or path.name in OWN_FILES:
+        _refuse(given, "is not the name of a module that can lie beside inference.py", "rename it, such as our_pre.py")
+    _try_alone(path, given)
+    return path
+
+
+# Runs where nothing of the project can be imported, as beside the delivered model.
+_ALONE = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("preprocess", sys.argv[1])
+module = sys.modules["preprocess"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+if not callable(getattr(module, "preprocess", None)):
+    raise AttributeError("it has no function preprocess(rows, spec)")
+"""
+
+
+def _try_alone(path: Path, given: str) -> None:
+    """Import a module away from its project, in a process of its own.
+
+    Raises:
+        InputError: It fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="mltrainer-") as folder:
+        copied = Path(folder) / path.name
+        copied.write_bytes(path.read_bytes())
+        command = [sys.executable, "-I", "-c", _ALONE, str(copied)]
+        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if said.returncode:
+        last = said.stderr.strip().splitlines()[-1] if said.stderr.strip() else f"it ended with {said.returncode}"
+        _refuse(given, f"does not stand alone, as it must beside the delivered model: {last}", "let it import packages only")
+
+
+def _refuse(given: Any, what: str, mend: str) -> None:
+    raise InputError(f"preprocess {given!r} {what}", where="inference() of your task", mend=mend)
+
+
+def requirements(
+    exports: Sequence[dict[str, Any]], inference: Mapping[str, Any] | None = None, preprocess: Path | None = None
+) -> str:
+    """Return what `inference.py` needs, pinned to what the exports were compared with here; and what `preprocess` imports."""
     written = {row["format"] for row in exports if row["state"] == "written"}
     onnx, torch = _pin("onnxruntime"), _pin("torch")
     lines = ["# what inference.py needs", _pin("numpy"), *([_pin("tokenizers")] if (inference or {}).get("tokenizer") else [])]
@@ -55,7 +124,18 @@ def requirements(exports: Sequence[dict[str, Any]], inference: Mapping[str, Any]
         lines += ["# runs model.onnx", onnx]
     if "torch_export" in written:
         lines += ["# runs model.pt2, where onnxruntime is not wanted", f"# {torch}" if "onnx" in written else torch]
+    if preprocess is not None and (packages := _imported(preprocess)):
+        lines += [f"# {preprocess.name} imports", *map(_pin, packages)]
     return "\n".join(lines) + "\n"
+
+
+def _imported(path: Path) -> list[str]:
+    """Return the installed packages that a module imports, beside NumPy."""
+    tree = ast.parse(path.read_bytes())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    installed = importlib.metadata.packages_distributions()
+    return sorted({package for name in names for package in installed.get(name.partition(".")[0], [])} - {"numpy"})
 
 
 def _pin(package: str) -> str:

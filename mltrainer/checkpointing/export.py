@@ -36,24 +36,35 @@ class Program:
     Args:
         model: The model.
         example: Inputs, samples first; made into at least two samples, because one would be taken for a constant.
+        names: Of the inputs; by default `input`, or `input_0` and so on.
+        others: Further inputs; a dimension in which they differ from the example is free.
     """
 
-    def __init__(self, model: nn.Module, example: Inputs) -> None:
+    def __init__(self, model: nn.Module, example: Inputs, names: Sequence[str] = (), others: Sequence[Inputs] = ()) -> None:
         self.model = model.cpu().eval()
         self.example = tuple(torch.cat([x, x])[: max(2, len(x))] for x in example)
+        numbered = ["input"] if len(example) == 1 else [f"input_{n}" for n in range(len(example))]
+        self.names = [*names] or numbered
+        self.free = [_free(x, [other[place] for other in others]) for place, x in enumerate(example)]
         self._exported: Any = None
 
     @property
     def exported(self) -> Any:
         """The model as a `torch.export` program whose first dimension is free; made once."""
         if self._exported is None:
-            shapes: tuple[Any, ...] = tuple({0: torch.export.Dim("batch", min=1)} for _ in self.example)
+            batch = torch.export.Dim("batch", min=1)
+            shapes: tuple[Any, ...] = tuple({0: batch, **dict.fromkeys(free, torch.export.Dim.AUTO)} for free in self.free)
             shapes = (shapes,) if _takes_any(self.model) else shapes
             self._exported = torch.export.export(self.model, self.example, dynamic_shapes=shapes)
             for node in self._exported.graph.nodes:
                 node.meta.pop("stack_trace", None)  # paths of this machine's files
             self._exported.example_inputs = None  # somebody's data
         return self._exported
+
+
+def _free(x: Tensor, others: Sequence[Tensor]) -> list[int]:
+    """Return the dimensions beside the samples' in which tensors differ."""
+    return [place for place in range(1, x.dim()) if any(other.shape[place] != x.shape[place] for other in others)]
 
 
 def _takes_any(model: nn.Module) -> bool:
@@ -122,8 +133,7 @@ def _open_torchscript(_program: Program, path: Path) -> Call:
 
 
 def _write_onnx(program: Program, path: Path) -> None:
-    names = ["input"] if len(program.example) == 1 else [f"input_{n}" for n in range(len(program.example))]
-    made = torch.onnx.export(program.exported, dynamo=True, input_names=names, verbose=False)
+    made = torch.onnx.export(program.exported, dynamo=True, input_names=program.names, verbose=False)
     assert made is not None
     for graph in (made.model.graph, *(function.graph for function in made.model.functions.values())):
         for node in graph:
@@ -160,7 +170,14 @@ FORMATS = {
 
 
 def export(
-    model: nn.Module, example_inputs: Inputs, formats: Sequence[str], folder: Path, tolerance: float, real_inputs: Inputs
+    model: nn.Module,
+    example_inputs: Inputs,
+    formats: Sequence[str],
+    folder: Path,
+    tolerance: float,
+    real_inputs: Inputs,
+    names: Sequence[str] = (),
+    others: Sequence[Inputs] = (),
 ) -> list[dict[str, Any]]:
     """Write a model in several formats; each is read back from the disk and compared with the model.
 
@@ -171,6 +188,9 @@ def export(
         folder: Where the files go; files of these formats that are there already are replaced or removed.
         tolerance: Largest difference of an output, relative to the largest output.
         real_inputs: Real samples on which they are compared, in batches of several sizes.
+        names: Of the inputs, in formats that have such.
+        others: Further batches, such as of shorter texts; they are compared too, and where they differ in shape, the model
+            takes any.
 
     Returns:
         A row per format: format, file, state (`written`, `not_available`, or `failed`), reason (None where written),
@@ -180,8 +200,9 @@ def export(
     Raises:
         MachineError: There is no space or no permission, or the disk failed.
     """
-    program = Program(model, tuple(x.cpu() for x in example_inputs))
-    batches = _batches(tuple(x.cpu() for x in real_inputs))
+    further = [_on_cpu(inputs) for inputs in others]
+    program = Program(model, _on_cpu(example_inputs), names, further)
+    batches = [*_batches(_on_cpu(real_inputs)), *further]
     with machine_faults(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder))
@@ -194,6 +215,10 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return rows
+
+
+def _on_cpu(inputs: Inputs) -> Inputs:
+    return tuple(x.cpu() for x in inputs)
 
 
 def _export_one(

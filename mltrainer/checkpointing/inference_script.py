@@ -1,19 +1,21 @@
 """Predict with the model in this folder: `python inference.py rows.csv` prints one JSON object per row.
 
 The input is a table with raw values (.csv, .json: a list of objects, .jsonl: an object per line), texts (such a table, or .txt
-with a text on each line) or an array (.npy). What the columns and classes are stands in inference.json beside this file. Needs
-NumPy, onnxruntime for model.onnx or torch for model.pt2, and tokenizers for texts.
+with a text on each line), an array (.npy), several arrays by name (.npz) where the model has several inputs, or what the module
+beside this file reads. What the columns and classes are stands in inference.json beside this file. Needs NumPy, onnxruntime for
+model.onnx or torch for model.pt2, and tokenizers for texts.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 
 BATCH = 256  # rows that the model reads at once
 
+Inputs = np.ndarray | dict[str, np.ndarray]  # one array, or several by name
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
 
 
@@ -140,8 +143,12 @@ def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
 WANTED = {"table": "a .csv, .json or .jsonl file with raw rows", "texts": "a .csv, .json, .jsonl or .txt file with texts"}
 
 
-def read_input(path: Path, spec: dict[str, Any]) -> np.ndarray:
+def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
     """Return a file's content as the model reads it; an array is what a model of one's own reads, as it is."""
+    if "preprocess" in spec:
+        return preprocessed(path, spec)
+    if "model_inputs" in spec:
+        return read_named(path, spec["model_inputs"])
     given = spec.get("input")
     kind = given.get("name") if isinstance(given, dict) else None
     if (kind in WANTED) == (path.suffix == ".npy"):
@@ -154,10 +161,71 @@ def read_input(path: Path, spec: dict[str, Any]) -> np.ndarray:
     return read_images(path, spec) if kind == "images" else np.asarray(np.load(path, allow_pickle=False))
 
 
+def read_named(path: Path, names: list[str]) -> Inputs:
+    """Return the arrays of an .npz file that a model of several inputs, or of inputs with names, reads."""
+    if path.suffix != ".npz":
+        raise InvalidInputError(f"{path.name}: this model reads an .npz file with the arrays {', '.join(names)}")
+    with np.load(path, allow_pickle=False) as archive:
+        return by_name({name: archive[name] for name in archive.files}, names)
+
+
+def by_name(arrays: dict[str, np.ndarray], names: list[str]) -> Inputs:
+    """Return arrays in the order in which the model takes them."""
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise InvalidInputError(f"no array {', '.join(missing)}; found {', '.join(arrays) or 'none'}")
+    return {name: np.asarray(arrays[name]) for name in names}
+
+
+def preprocessed(path: Path, spec: dict[str, Any]) -> Inputs:
+    """Return raw input as the module that came with the model makes it."""
+    name = Path(spec["preprocess"]).name
+    module_spec = importlib.util.spec_from_file_location("preprocess", here() / name)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules["preprocess"] = module
+    module_spec.loader.exec_module(module)
+    found = module.preprocess(read_raw(path), spec)
+    return by_name(found, spec.get("model_inputs", list(found))) if isinstance(found, dict) else np.asarray(found)
+
+
+def read_raw(path: Path) -> list[Any]:
+    """Return raw rows: of a table as dicts, of .json and .jsonl as they are, a .txt file's lines, an .npy array's rows.
+
+    Any other file is one row, its path; a folder is a row for each of its files, by name.
+    """
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file())
+    if path.suffix == ".npy":
+        return list(np.load(path, allow_pickle=False))
+    if path.suffix not in (".csv", ".json", ".jsonl", ".txt"):
+        return [path.resolve(strict=True)]
+    text = path.read_bytes().decode("utf-8-sig")
+    if path.suffix == ".json":
+        value = json.loads(text)
+        return value if isinstance(value, list) else [value]
+    if path.suffix == ".csv":
+        return list(read_csv(text))
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [json.loads(line) for line in lines] if path.suffix == ".jsonl" else lines
+
+
+def parts_of(inputs: Inputs) -> list[np.ndarray]:
+    """Return a model's inputs in their order."""
+    return list(inputs.values()) if isinstance(inputs, dict) else [inputs]
+
+
+def batch_of(inputs: Inputs, start: int) -> Inputs:
+    """Return the rows that the model reads at once, from one on."""
+    rows = slice(start, start + BATCH)
+    return {name: part[rows] for name, part in inputs.items()} if isinstance(inputs, dict) else inputs[rows]
+
+
 # --- running ------------------------------------------------------------------------------------
 
 
-def open_model(folder: Path) -> Callable[[np.ndarray], np.ndarray]:
+def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
     """Return what runs the model: ONNX where it is there and can be run, else torch."""
     failures = []
     for name, opener in (("model.onnx", open_onnx), ("model.pt2", open_torch)):
@@ -171,24 +239,24 @@ def open_model(folder: Path) -> Callable[[np.ndarray], np.ndarray]:
     raise InvalidInputError(f"no model can be run: {'; '.join(failures)}")
 
 
-def open_onnx(path: Path) -> Callable[[np.ndarray], np.ndarray]:
+def open_onnx(path: Path) -> Callable[[Inputs], np.ndarray]:
     """Return what runs an ONNX model."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda array: np.asarray(session.run(None, {name: array})[0])
+    names = [entry.name for entry in session.get_inputs()]
+    return lambda inputs: np.asarray(session.run(None, dict(zip(names, parts_of(inputs), strict=True)))[0])
 
 
-def open_torch(path: Path) -> Callable[[np.ndarray], np.ndarray]:
+def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
     """Return what runs a torch.export program."""
     import torch
 
     module = torch.export.load(path).module()
 
-    def run(array: np.ndarray) -> np.ndarray:
+    def run(inputs: Inputs) -> np.ndarray:
         with torch.no_grad():
-            outputs = module(torch.from_numpy(array))
+            outputs = module(*(torch.from_numpy(part) for part in parts_of(inputs)))
         first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
         return np.asarray(first.numpy())
 
@@ -225,19 +293,25 @@ def finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+def predictions(inputs: Inputs, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a prediction per row, computed some rows at a time."""
+    count = len(parts_of(inputs)[0])
+    if not count:
+        return
+    run = open_model(here())
+    for start in range(0, count, BATCH):
+        yield from answers(run(batch_of(inputs, start)), spec)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Read, run, print; return the exit code."""
     parser = argparse.ArgumentParser(description="Predict with the model in this folder; prints one JSON object per row.")
-    parser.add_argument("input", type=Path, help="rows or texts: .csv, .json, .jsonl, texts also .txt; other inputs: .npy")
+    parser.add_argument("input", type=Path, help="rows or texts: .csv, .json, .jsonl, texts also .txt; other inputs: .npy, .npz")
     path = parser.parse_args(arguments).input
-    folder = here()
     try:
-        spec = json.loads((folder / "inference.json").read_text("utf-8"))
-        array = read_input(path, spec)
-        run = open_model(folder) if len(array) else np.asarray  # nothing is asked, so nothing is run
-        for start in range(0, len(array), BATCH):
-            for answer in answers(run(array[start : start + BATCH]), spec):
-                sys.stdout.write(json.dumps(answer) + "\n")
+        spec = json.loads((here() / "inference.json").read_text("utf-8"))
+        for answer in predictions(read_input(path, spec), spec):
+            sys.stdout.write(json.dumps(answer) + "\n")
     except (InvalidInputError, OSError, ValueError, csv.Error) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

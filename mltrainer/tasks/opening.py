@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,7 @@ class _Own(_Holdings):
         self.ids = {name: part.ids for name, part in self.parts.items()}
         with user_code(root, "prepare of your task"):
             train = self.parts["train"]
-            task.prepare(train.tensors if train.tensors is not None else train.dataset)  # type: ignore[arg-type]
+            task.prepare(train.batch(train.tensors) if train.tensors is not None else train.dataset)  # type: ignore[arg-type]
 
     @abstractmethod
     def _load(self, seed: int) -> None:
@@ -280,7 +281,7 @@ class _Whole(_Own):
         super().__init__(task, root, seed)
 
     def _load(self, seed: int) -> None:
-        whole = samples_of(self.task.samples(), "samples()")
+        whole = samples_of(self.task.samples(), "samples()", self.task)
         self.sha256, self.read = fingerprint(whole, seed)
         labels = labels_of(whole)
         stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
@@ -298,11 +299,11 @@ class _Given(_Own):
             given = self.task.dataset(name)
             if given is None and name != "test":
                 raise InputError(f"dataset({name!r}) gave None; only a test split may be missing", where="task.use")
-            part = Samples(np.zeros(0, dtype=np.int64)) if given is None else samples_of(given, f"dataset({name!r})")
+            part = Samples(np.zeros(0, dtype=np.int64)) if given is None else samples_of(given, f"dataset({name!r})", self.task)
             sha256, count = fingerprint(part, seed) if given is not None else ("", 0)
             prints.append(sha256)
             self.read += count
-            self.parts[name] = Samples(part.ids + start, part.tensors, part.dataset)
+            self.parts[name] = replace(part, ids=part.ids + start, loaders={})
             start += len(part)
         self.sha256 = digest(prints)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
-Data = Dataset[Any] | tuple[Tensor, ...]
+from mltrainer.errors import InputError
+from mltrainer.tasks.structures import length, main_output
+
+Data = Dataset[Any] | tuple[Tensor, ...] | dict[str, Tensor]
 
 
 class Task:
@@ -17,6 +20,10 @@ class Task:
     Write `samples` (mltrainer splits them) or `dataset` (you do), `model`, `loss` and `metrics`. The arguments of
     `__init__` are `task.options` of `mltrainer.yaml`. Samples are tensors in memory, or a map-style data set
     whose draws come from the global generators of Python, NumPy and torch, which are seeded for each sample.
+    A sample is a tuple with the targets last, or a dict in which `target_key` names them.
+
+    Attributes:
+        target_key: Which part of a batch that is a dict the targets are.
 
     Examples:
         >>> class Doubling(Task):
@@ -31,8 +38,10 @@ class Task:
         ...         return {"mae": (outputs - targets).abs().mean().item()}
     """
 
+    target_key: ClassVar[str] = "labels"
+
     def samples(self) -> Data:
-        """Return all samples: tensors with equal first dimension, targets last, or a map-style data set."""
+        """Return all samples: tensors of equal first dimension, targets last or by name, or a map-style data set."""
         raise NotImplementedError("write samples(self) or dataset(self, split)")
 
     def dataset(self, split: str) -> Data | None:
@@ -49,34 +58,76 @@ class Task:
     def prepare(self, train: Data) -> None:
         """Fit what is fitted to data, such as a mean, on the training split; called once, before `model`."""
 
+    def collate(self, rows: list[Any]) -> Any:
+        """Return the samples of a data set as one batch; write it to pad sequences of unequal lengths, for example.
+
+        Args:
+            rows: What the data set gave, in order.
+
+        Returns:
+            A tuple with the targets last, or a dict; by default as `torch.utils.data.default_collate`.
+        """
+        return default_collate(rows)
+
     def model(self) -> nn.Module:
         """Return a new model; torch's generator is seeded before the call."""
         raise NotImplementedError("write model(self)")
 
-    def forward(self, model: nn.Module, batch: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """Return the model's outputs and the targets of a batch; the last part of a batch is the targets."""
-        return model(*batch[:-1]), batch[-1]
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        """Return the model's outputs and the targets of a batch; write it where the defaults do not suit.
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        A tuple's parts before the last are the model's arguments, the last is the targets. A dict's parts are keyword
+        arguments, but for the one that `target_key` names. Where the model gives a tuple, a dict or a dataclass, its part
+        `logits` is the output, or the first part. What is written here may give any structure of tensors.
+
+        Raises:
+            InputError: A dict has no part `target_key`.
+        """
+        if not isinstance(batch, dict):
+            return main_output(model(*batch[:-1])), batch[-1]
+        if self.target_key not in batch:
+            mend = f'name the part that is the targets: target_key = "..." in your {type(self).__name__}, or write forward'
+            raise InputError(f"a batch has no part {self.target_key!r}; it has {', '.join(map(str, batch))}", mend=mend)
+        inputs = {name: part for name, part in batch.items() if name != self.target_key}
+        return main_output(model(**inputs)), batch[self.target_key]
+
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
         """Return the mean loss, a scalar: over the samples, or over what `loss_items` counts."""
         raise NotImplementedError("write loss(self, outputs, targets)")
 
-    def loss_items(self, targets: Tensor) -> int | Tensor:
+    def loss_items(self, targets: Any) -> int | Tensor:
         """Return how many items the loss of a batch is the mean of: the samples, unless you count something else.
 
         A language model whose loss is the mean over tokens returns the number of those that count, such as
         `(targets != -100).sum()`: batches of unequal numbers of tokens then weigh what they should.
         """
-        return len(targets)
+        return length(targets)
 
-    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Return the metrics by name over a whole split; both tensors are on the CPU."""
+    def metrics(self, outputs: Any, targets: Any) -> dict[str, float]:
+        """Return the metrics by name over a whole split; its outputs and targets are held for this, on the CPU.
+
+        Where they are too many, or differ in shape from batch to batch, write `accumulate` and `compute` instead.
+        """
         return {}
+
+    def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
+        """Return what `compute` needs of a split after one more batch; with this method, no outputs are held.
+
+        Args:
+            state: What this returned for the batch before, such as a dict of sums; None at first.
+            outputs: Of one batch, on the device.
+            targets: Likewise.
+        """
+        raise NotImplementedError("write accumulate(self, state, outputs, targets) and compute(self, state)")
+
+    def compute(self, state: Any) -> Mapping[str, float]:
+        """Return the metrics by name from what `accumulate` returned last."""
+        raise NotImplementedError("write compute(self, state) beside accumulate")
 
     def inference(self) -> dict[str, Any]:
         """Return what a user of the trained model must know, as plain data: columns, classes, categories."""
         return {}
 
-    def evaluation(self, outputs: Tensor, targets: Tensor) -> dict[str, Any] | None:
-        """Return a confusion matrix or residuals for the reports, or None."""
+    def evaluation(self, outputs: Any, targets: Any) -> dict[str, Any] | None:
+        """Return a confusion matrix or residuals for the reports, or None; outputs and targets as in `metrics`."""
         return None

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mltrainer.reproducibility import seeds
+from mltrainer.tasks.structures import mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.evaluation import as_numbers
 
@@ -37,7 +38,16 @@ class Interval:
     loss: bool = False
 
 
-def intervals(task: Task, outputs: Tensor, targets: Tensor, samples: int, seed: int, asked: Interval) -> dict[str, Any]:
+def no_intervals(asked: Interval, reason: str) -> dict[str, Any]:
+    """Return what `intervals` returns where there are none."""
+    return _found(asked, {}, reason)
+
+
+def _found(asked: Interval, bounds: dict[str, list[float]], reason: str | None) -> dict[str, Any]:
+    return {"level": asked.level, "resamples": asked.resamples, "bounds": bounds, "reason": reason}
+
+
+def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, asked: Interval) -> dict[str, Any]:
     """Return the interval of every metric over the samples of a split.
 
     Args:
@@ -51,28 +61,33 @@ def intervals(task: Task, outputs: Tensor, targets: Tensor, samples: int, seed: 
     Returns:
         `level` and `resamples`; `bounds`, the lower and upper end by metric; `reason`, why metrics have none, or None.
     """
-    found = {"level": asked.level, "resamples": asked.resamples, "bounds": {}, "reason": None}
-    if len(outputs) != samples:
-        return {**found, "reason": f"the outputs have {len(outputs)} rows for {samples} samples, so samples cannot be drawn anew"}
+    rows = {len(tensor) if tensor.dim() else 1 for tensor in tensors_in((outputs, targets))}
+    if rows != {samples}:
+        found = ", ".join(map(str, sorted(rows)))
+        return no_intervals(asked, f"the outputs have {found} rows for {samples} samples, so samples cannot be drawn anew")
     draws = seeds.generator(seed, "bootstrap")
     seeds.seed_everything(seeds.key(seed, "bootstrap"))  # for a metric that draws
     try:
-        drawn = _drawn(lambda rows: _measured(task, outputs[rows], targets[rows], asked.loss), draws, samples, asked)
+        drawn = _drawn(lambda rows: _measured(task, _at(outputs, rows), _at(targets, rows), asked.loss), draws, samples, asked)
     except _TooSlowError as error:
-        return {**found, "reason": str(error)}
+        return no_intervals(asked, str(error))
     except Exception as error:  # a user's metrics may refuse a resample, such as one without a class
-        return {**found, "reason": f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}"[:300]}
+        return no_intervals(asked, f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}"[:300])
     bounds = {name: ends([row[name] for row in drawn], asked.level) for name in drawn[0]}
     empty = sorted(name for name, ends in bounds.items() if ends is None)
     reason = f"no spread, or no number, in the samples drawn anew: {', '.join(empty)}" if empty else None
-    return {**found, "bounds": {name: ends for name, ends in bounds.items() if ends is not None}, "reason": reason}
+    return _found(asked, {name: ends for name, ends in bounds.items() if ends is not None}, reason)
+
+
+def _at(value: Any, rows: Tensor) -> Any:
+    return value[rows] if isinstance(value, Tensor) else mapped(lambda tensor: tensor[rows], value)
 
 
 class _TooSlowError(Exception):
     """What was measured once takes too long to be measured so often."""
 
 
-def _measured(task: Task, outputs: Tensor, targets: Tensor, with_loss: bool) -> dict[str, float]:
+def _measured(task: Task, outputs: Any, targets: Any, with_loss: bool) -> dict[str, float]:
     loss = {"loss": float(task.loss(outputs, targets))} if with_loss else {}
     return {**loss, **as_numbers(task.metrics(outputs, targets))}
 

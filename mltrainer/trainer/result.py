@@ -14,7 +14,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
-from mltrainer.trainer.evaluation import as_numbers, outputs, writes
+from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.session import Session
 from mltrainer.trainer.stages import Outcome
 from mltrainer.trainer.stopping import best_row, flat_metrics
@@ -172,8 +172,8 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
 def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
     trainer, task = session.trainer, session.task
     session.model.load_state_dict(delivered(tree), strict=True)
-    keep, samples = writes(task.task, "metrics", "evaluation"), task.split("validation")
-    found, targets, loss = outputs(task.task, session.model, session.config, samples, "validation", keep=keep)
-    measured = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
+    samples, hold = task.split("validation"), writes(task.task, "evaluation")
+    found = evaluate(task.task, session.model, session.config, samples, "validation", hold=hold)
     recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
-    return repr(measured) == repr(recorded), task.task.evaluation(found, targets)
+    evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
+    return repr(found.metrics) == repr(recorded), evaluation

@@ -30,7 +30,7 @@ from mltrainer.tools.program import Events
 from mltrainer.trainer.callbacks import Callbacks
 from mltrainer.trainer.data.addresses import Plan, plan_for
 from mltrainer.trainer.data.workers import Limits, workers_needed
-from mltrainer.trainer.evaluation import as_numbers, outputs, writes
+from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.gpu import GpuWatch
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
@@ -151,12 +151,10 @@ class Session:
         positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
         begun = time.perf_counter()
         task = self.task.task
-        found, targets, loss = outputs(
-            task, self.model, self.config, validation, "validation", positions, writes(task, "metrics", "evaluation")
-        )
-        measured = {"loss": loss, **as_numbers(task.metrics(found, targets))}
-        held = found.nbytes + targets.nbytes
-        self.rehearsal = {"samples": len(positions), "seconds": time.perf_counter() - begun, "held_bytes": held}
+        found = evaluate(task, self.model, self.config, validation, "validation", positions, hold=writes(task, "evaluation"))
+        measured = found.metrics
+        seconds = time.perf_counter() - begun
+        self.rehearsal = {"samples": len(positions), "seconds": seconds, "held_bytes": found.held_bytes}
         _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.utils.data import Subset
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.reproducibility.witness import Witness
 from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.structures import tensors_in
 from mltrainer.workspace import write_json
 
 TRACE_FILE = "trace.jsonl"
@@ -59,12 +60,12 @@ class Tracer:
         self.note("data", source, opened.data_sha256)
         forward, loss = task.forward, task.loss
 
-        def traced_forward(model: nn.Module, batch: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        def traced_forward(model: nn.Module, batch: Any) -> tuple[Any, Any]:
             if model.training:
                 self._tensors("data", source, batch)
             return forward(model, batch)
 
-        def traced_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        def traced_loss(outputs: Any, targets: Any) -> Tensor:
             found = loss(outputs, targets)
             if found.requires_grad:
                 self._tensors("loss", type(task).__name__, found)
@@ -107,20 +108,9 @@ def _source(opened: OpenTask) -> str:
 
 
 def tensors_digest(found: Any) -> str:
-    """Return the digest of all tensors in nested tuples, lists and dicts, with shapes and types."""
+    """Return the digest of all tensors in a structure, with shapes and types."""
     sha = hashlib.sha256()
-    for tensor in _tensors_of(found):
+    for tensor in tensors_in(found):
         sha.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
         sha.update(raw_bytes(tensor.detach()))
     return sha.hexdigest()[:16]
-
-
-def _tensors_of(found: Any) -> Iterator[Tensor]:
-    if isinstance(found, Tensor):
-        yield found
-    elif isinstance(found, (tuple, list)):
-        for item in found:
-            yield from _tensors_of(item)
-    elif isinstance(found, dict):
-        for item in found.values():
-            yield from _tensors_of(item)

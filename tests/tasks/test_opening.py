@@ -400,7 +400,7 @@ def test_memory_that_runs_out_in_the_first_forward_pass_is_not_taken_for_shapes_
         ),
         ("def loss(self, outputs, targets): return outputs", r"loss gave float32 \[4, 2\]; a scalar"),
         ("def loss(self, outputs, targets): return 0.0", "loss gave float; a scalar"),
-        ("def forward(self, model, batch): return model(batch[0])", "two tensors, outputs and targets, were expected"),
+        ("def forward(self, model, batch): return model(batch[0])", "two, outputs and targets, were expected, each of tensors"),
         ("def forward(self, model, batch): return model(batch[0])[:2], batch[1]", "2 outputs for 4 targets"),
         ("def forward(self, model, batch): return model(batch[0], 1), batch[1]", "forward raised TypeError"),
         ("def model(self): return 5", "gave int; a torch.nn.Module was expected"),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import mltrainer
-from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, write_deployment
+from mltrainer.checkpointing.calling import Call, as_called, call_of
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
 from mltrainer.checkpointing.export import FORMATS, Inputs, export
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
@@ -25,11 +27,12 @@ from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainer.data.addresses import Batch, evaluation_batches
-from mltrainer.trainer.evaluation import as_numbers, outputs, writes
-from mltrainer.trainer.intervals import Interval, intervals
+from mltrainer.trainer.evaluation import Evaluated, accumulates, evaluate, needs_outputs, writes
+from mltrainer.trainer.intervals import Interval, intervals, no_intervals
 from mltrainer.workspace import locked, machine_faults, plain, read_json, write_json
 
 TEST_FILE = "test.json"
+SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together, to see whether they differ in shape
 
 
 def work(job: dict[str, Any], events: Events) -> int:
@@ -74,18 +77,28 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     state = tree["model"] if job.get("trained") else delivered(tree)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
-    inputs = model_inputs(task, model, config, job["samples"])
+    calls = real_calls(task, model, config, job["samples"])
     model.cpu()
     out = root / job["out"]
     _remove_earlier(out)
-    exports = export(model, inputs, job["formats"], out, job["tolerance"], inputs)
-    weights = weights_sha256(state)
     inference = task.task.inference()
+    preprocess = preprocess_of(inference, root)
+    exports = _written(job, model, calls, out)
+    weights = weights_sha256(state)
+    names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
     files = task.task.delivered() if isinstance(task.task, BuiltinTask) else {}
-    write_deployment(out, exports, inference, job["config"], _origin(job, manifest, weights), files)
+    origin = _origin(job, manifest, weights)
+    write_deployment(out, exports, {**inference, **names}, job["config"], origin, files, preprocess)
     model.load_state_dict(state, strict=True)
     test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
     return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
+
+
+def _written(job: dict[str, Any], model: nn.Module, calls: Calls, out: Path) -> list[dict[str, Any]]:
+    """Return the rows of the model's exports, written as its task calls it."""
+    inputs = calls.all.tensors
+    plain_model = as_called(model, calls.all)
+    return export(plain_model, inputs, job["formats"], out, job["tolerance"], inputs, calls.all.inputs, calls.others)
 
 
 def rehearse(job: dict[str, Any]) -> dict[str, Any]:
@@ -116,18 +129,18 @@ def _rehearsed(job: dict[str, Any], root: Path) -> dict[str, Any]:
     task, model = open_untrained(config, root)
     model.to(config.device).eval()
     samples = task.split("validation")
-    found, targets, _ = outputs(task.task, model, config, samples, "validation", _first(job, len(samples)))
     with user_code(root, "metrics of your task"):
-        as_numbers(task.task.metrics(found, targets))
+        hold = writes(task.task, "evaluation")
+        found = evaluate(task.task, model, config, samples, "validation", _first(job, len(samples)), hold=hold)
     with user_code(root, "evaluation of your task"):
-        evaluation = task.task.evaluation(found, targets)
+        evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
         json.dumps(plain(evaluation))
     with user_code(root, "inference of your task"):
         inference = task.task.inference()
         json.dumps(plain(inference))
+    preprocess_of(inference, root)
     model.eval()
-    inputs = model_inputs(task, model, config, job["samples"])
-    rows = export(model, inputs, job["formats"], root / job["out"], job["tolerance"], inputs)
+    rows = _written(job, model, real_calls(task, model, config, job["samples"]), root / job["out"])
     return {"exports": rows, "inference": bool(inference), "evaluation": evaluation is not None}
 
 
@@ -138,11 +151,14 @@ def _first(job: dict[str, Any], available: int) -> np.ndarray:
 def _remove_earlier(out: Path) -> None:
     """Remove the models that an earlier export's manifest names; first the checksums, which claim that files are complete."""
     try:
-        named = {row["format"] for row in read_json(out / MANIFEST_FILE)["exports"]}
+        manifest = read_json(out / MANIFEST_FILE)
+        named, preprocess = {row["format"] for row in manifest["exports"]}, manifest.get(PREPROCESS)
     except (InputError, KeyError, TypeError):  # nothing was exported here, and another's model of such a name is left alone
-        named = set()
+        named, preprocess = set(), None
     with machine_faults(str(out)):
         (out / CHECKSUMS_FILE).unlink(missing_ok=True)
+        if preprocess is not None:
+            (out / Path(preprocess["file"]).name).unlink(missing_ok=True)
         for made in (made for name, made in FORMATS.items() if name in named):
             (out / made.file).unlink(missing_ok=True)
             (out / f"{made.file}.data").unlink(missing_ok=True)
@@ -177,14 +193,25 @@ def measure_test(
         return {"samples": 0, "metrics": {}, "intervals": None, "sealed": sealed}
     _note_opening(job, root, task.data_sha256, weights)
     samples = task.open_test()
-    keep = writes(task.task, "metrics") or "loss" in config.acceptance
-    found, targets, loss = outputs(task.task, model, config, samples, "test", keep=keep)
-    metrics = {"loss": loss, **as_numbers(task.task.metrics(found, targets))}
-    measured = {"samples": len(samples), "metrics": plain(metrics)}
+    found = evaluate(task.task, model, config, samples, "test", hold=_interval_of_loss(task, config))
+    measured = {"samples": len(samples), "metrics": plain(found.metrics)}
     write_json(root / job["run_folder"] / TEST_FILE, {**measured, "weights_sha256": weights})
+    return {**measured, "intervals": _intervals(job, task, found, len(samples), config), "sealed": None}
+
+
+def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
+    """Return whether outputs are held for the loss's interval alone; never where metrics are accumulated without them."""
+    return "loss" in config.acceptance and not accumulates(task.task)
+
+
+def _intervals(job: dict[str, Any], task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Any:
+    """Return the metrics' intervals; None where there are no metrics beside a loss that nobody judges."""
     asked = Interval(**job["test"]["interval"])
-    spread = plain(intervals(task.task, found, targets, len(samples), config.seed, asked)) if keep else None
-    return {**measured, "intervals": spread, "sealed": None}
+    if accumulates(task.task):
+        return no_intervals(asked, "the metrics are accumulated, and no outputs are held that could be drawn anew")
+    if not (needs_outputs(task.task) or _interval_of_loss(task, config)):
+        return None
+    return plain(intervals(task.task, found.outputs, found.targets, samples, config.seed, asked))
 
 
 def _unfit(exports: list[dict[str, Any]]) -> str | None:
@@ -209,39 +236,88 @@ def _note_opening(job: dict[str, Any], root: Path, data: str, weights: str) -> N
 # --- real inputs --------------------------------------------------------------------------------
 
 
-def model_inputs(task: OpenTask, model: nn.Module, config: TrainingConfig, count: int) -> Inputs:
-    """Return what the task calls its model with for the first validation samples, on the CPU.
+@dataclass(frozen=True)
+class Calls:
+    """How the task calls its model on real samples, on the CPU.
+
+    Attributes:
+        all: On all of them.
+        others: Inputs of smaller batches that differ in shape, such as of shorter texts; none where all have one shape.
+    """
+
+    all: Call
+    others: list[Inputs]
+
+
+def real_calls(task: OpenTask, model: nn.Module, config: TrainingConfig, count: int) -> Calls:
+    """Return how the task calls its model for the first validation samples.
 
     Raises:
         InputError: It calls it with something else than tensors whose first dimension is the samples, or only parts of it.
     """
     samples = task.split("validation")
     positions = np.arange(min(count, len(samples)))
-    calls = list(_calls(task, model, evaluation_batches(samples, positions, config, "validation")))
+    whole = _call(task, model, config, positions)
+    alone = [positions[nr : nr + 1] for nr in range(min(SINGLES, len(positions)))]
+    smaller = [*alone, positions[:FEW]] if samples.tensors is None else []
+    others = [_call(task, model, config, few) for few in smaller]
+    _refuse_changing(task, whole, others)
+    rows = [tuple(x.cpu() for x in call.tensors) for call in others]
+    differ = any(x.shape[1:] != y.shape[1:] for row in rows for x, y in zip(row, whole.tensors, strict=True))
+    return Calls(replace(whole, tensors=tuple(x.cpu() for x in whole.tensors)), rows if differ else [])
+
+
+def _refuse_changing(task: OpenTask, whole: Call, others: list[Call]) -> None:
+    """Refuse arguments that are others from batch to batch, as an exported model has them built in.
+
+    Raises:
+        InputError: With the arguments.
+    """
+    for call in others:
+        if (call.names, call.constants) != (whole.names, whole.constants):
+            raise InputError(
+                f"your task's forward() calls the model in two ways: {_told(whole)}, and {_told(call)}",
+                where=task.config.task.use,
+                mend="call the model with the same arguments for every batch",
+            )
+
+
+def _told(call: Call) -> str:
+    constants = [f"{name}={value!r}" for name, value in call.constants]
+    return ", ".join([*call.inputs, *constants])
+
+
+@torch.no_grad()
+def _call(task: OpenTask, model: nn.Module, config: TrainingConfig, positions: np.ndarray) -> Call:
+    """Return the model's first call for some validation samples, each batch's inputs together."""
+    calls = list(_calls(task, model, evaluation_batches(task.split("validation"), positions, config, "validation")))
     if not calls:
         what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
         mend = "give the model a forward() of its own, and let your task's call model(...)"
         raise InputError(what, where=config.task.use, mend=mend)
-    columns = [torch.cat(parts).cpu() for parts in zip(*calls, strict=True)]
-    if not columns or any(len(column) != len(positions) for column in columns):
+    try:
+        columns = tuple(torch.cat(parts) for parts in zip(*(call.tensors for call in calls), strict=True))
+    except RuntimeError:  # of several lengths: the first batch will do
+        return calls[0]
+    if any(len(column) != len(positions) for column in columns):
         shapes = [list(column.shape) for column in columns]
         raise InputError(f"expected a model that reads tensors with samples first; for {len(positions)} samples it got {shapes}")
-    return tuple(columns)
+    return replace(calls[0], tensors=columns)
 
 
-@torch.no_grad()
-def _calls(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list[Inputs]:
-    """Return the arguments of the model's first call for each batch."""
-    seen: list[Inputs] = []
+def _calls(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list[Call]:
+    """Return the model's first call for each batch."""
+    seen: list[Call] = []
 
-    def note(_module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if named or not all(isinstance(x, Tensor) and x.dim() for x in arguments):
-            found = [type(x).__name__ for x in arguments] + [f"{key}=" for key in named]
-            mend = "let your task's forward() call the model with positional tensors"
-            raise InputError(f"a model that is exported is called with tensors only, found {', '.join(found)}", mend=mend)
-        seen.append(arguments)
+    def note(_module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], outputs: Any) -> None:
+        call = call_of(arguments, named, outputs)
+        if call is None:
+            found = [type(x).__name__ for x in arguments] + [f"{key}={type(x).__name__}" for key, x in named.items()]
+            mend = "let your task's forward() call the model with tensors, samples first; by name also numbers, text and None"
+            raise InputError(f"a model that is exported is called with tensors, found {', '.join(found)}", mend=mend)
+        seen.append(call)
 
-    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    handle = model.register_forward_hook(note, with_kwargs=True)
     try:
         calls = []
         for batch in batches:

@@ -26,7 +26,7 @@ from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, rec
 from mltrainer.tools.program import Events
 from mltrainer.tools.references.comparing import Asked, compare
 from mltrainer.tools.references.models import Reference, Setting, fit, predict, references
-from mltrainer.trainer.evaluation import as_numbers, outputs
+from mltrainer.trainer.evaluation import as_numbers, evaluate
 from mltrainer.workspace import locked, plain, read_json, write_json
 
 
@@ -80,8 +80,8 @@ def _network(job: dict[str, Any], root: Path, config: TrainingConfig) -> tuple[O
     opened, model = open_untrained(config, root)
     check_data(opened, manifest)
     model.load_state_dict(delivered(tree), strict=True)
-    found, targets, _ = outputs(opened.task, model.to(config.device), config, opened.split("validation"), "validation")
-    return opened, found, targets
+    found = evaluate(opened.task, model.to(config.device), config, opened.split("validation"), "validation", hold=True)
+    return opened, found.outputs, found.targets
 
 
 def _metrics(task: BuiltinTask, found: Tensor, targets: Tensor) -> dict[str, Any]:

@@ -95,12 +95,14 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int) 
             rows = slice(low * plan.step_samples, (low + block_steps) * plan.step_samples)
             index = torch.from_numpy(order[rows])
             block = [t.index_select(0, index).to(device, non_blocking=True) for t in tensors]
-            yield from _cut(ids[rows], block, plan)
+            yield from _cut(ids[rows], block, plan, samples)
 
 
-def _cut(ids: np.ndarray, block: list[Tensor], plan: Plan) -> Iterator[Step]:
+def _cut(ids: np.ndarray, block: list[Tensor], plan: Plan, samples: Samples) -> Iterator[Step]:
     """Cut a block of rows into steps and their micro-batches."""
-    micros = list(zip(*(t.split(plan.batch_size) for t in block), strict=True))
+    micros: list[Batch] = list(zip(*(t.split(plan.batch_size) for t in block), strict=True))
+    if samples.names is not None:
+        micros = [samples.batch(micro) for micro in micros]  # type: ignore[arg-type]
     for number in range(math.ceil(len(ids) / plan.step_samples)):
         rows = slice(number * plan.step_samples, (number + 1) * plan.step_samples)
         yield Step(ids[rows], micros[number * plan.accumulate : (number + 1) * plan.accumulate])
@@ -146,7 +148,7 @@ def evaluation_batches(samples: Samples, positions: np.ndarray, config: Training
     if samples.tensors is not None:
         index = torch.from_numpy(positions)
         for part in index.split(EVALUATION_BATCH):
-            yield tuple(t.index_select(0, part).to(device, non_blocking=True) for t in samples.tensors)
+            yield samples.batch([t.index_select(0, part).to(device, non_blocking=True) for t in samples.tensors])
         return
     if split not in samples.loaders:
         samples.loaders[split] = make_loader(samples, config, f"evaluate-{split}", _Chosen(), keep_workers=True)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MachineError, MltrainerError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import Samples
+from mltrainer.tasks.structures import mapped, tensors_in
 from mltrainer.tasks.user_code import user_code
 
-Batch = tuple[Tensor, ...]
+Batch = tuple[Any, ...] | dict[str, Any]
 Address = tuple[int, int]
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 AGAIN = "then type the same command again"
+UNEQUAL = f"give every sample the same shapes and types, or write collate(self, rows) in your task, {AGAIN}"
 
 
 def make_loader(
@@ -53,7 +54,7 @@ def make_loader(
     return DataLoader(
         _Addressed(samples, config.seed, purpose),
         batch_sampler=addresses,
-        collate_fn=_collate,
+        collate_fn=_Collate(samples.collate),
         pin_memory=config.loader.pin_memory and config.device == "cuda",
         generator=own,
         **workers,
@@ -95,16 +96,23 @@ def _moved(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -
 
     A GPU copies it on a stream of its own, while it still computes the steps before: the loop queues them and does not wait.
     """
-    parts = batch if isinstance(batch, (tuple, list)) else (batch,)
+    if isinstance(batch, Mapping):
+        given: Batch = dict(batch)
+    else:
+        given = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
     if stream is None:
-        return tuple(part.to(device) if isinstance(part, Tensor) else part for part in parts)
+        return _to(given, device, waits=True)
     with torch.cuda.stream(stream):
-        moved = tuple(part.to(device, non_blocking=True) if isinstance(part, Tensor) else part for part in parts)
+        moved = _to(given, device, waits=False)
     current = torch.cuda.current_stream(device)
     current.wait_stream(stream)
-    for part in moved:
-        if isinstance(part, Tensor):
-            part.record_stream(current)
+    for tensor in tensors_in(moved):
+        tensor.record_stream(current)
+    return moved
+
+
+def _to(batch: Batch, device: torch.device, waits: bool) -> Batch:
+    moved: Batch = mapped(lambda tensor: tensor.to(device, non_blocking=not waits), batch)
     return moved
 
 
@@ -142,13 +150,28 @@ class _Addressed(Dataset[Any]):
             return _Fault(MachineError, error.strerror or str(error), str(error.filename or ""), f"check the disk, {AGAIN}")
 
 
-def _collate(rows: list[Any]) -> Any:
-    """Return samples as one batch, or the first fault among them."""
-    fault = next((row for row in rows if isinstance(row, _Fault)), None)
-    if fault is not None:
-        return fault
-    try:
-        return default_collate(rows)
-    except Exception as error:
-        what = f"the samples of your data set do not make one batch: {error}"
-        return _Fault(InputError, what, None, f"give every sample the same shapes and types, {AGAIN}")
+class _Collate:
+    """Makes samples one batch, by the task's way or torch's own; a fault among them takes the batch's place."""
+
+    def __init__(self, own: Callable[[list[Any]], Any] | None) -> None:
+        self.own, self.root = own, Path.cwd()
+
+    def __call__(self, rows: list[Any]) -> Any:
+        fault = next((row for row in rows if isinstance(row, _Fault)), None)
+        if fault is not None:
+            return fault
+        return self._torchs(rows) if self.own is None else self._own(rows)
+
+    def _own(self, rows: list[Any]) -> Any:
+        assert self.own is not None
+        try:
+            with user_code(self.root, "collate of your task"):
+                return self.own(rows)
+        except InputError as error:
+            return _Fault(InputError, error.message, error.where, f"mend your code, {AGAIN}")
+
+    def _torchs(self, rows: list[Any]) -> Any:
+        try:
+            return default_collate(rows)
+        except Exception as error:
+            return _Fault(InputError, f"the samples of your data set do not make one batch: {error}", None, UNEQUAL)

@@ -116,5 +116,6 @@ def _rate(samples: Samples, config: TrainingConfig, batch_size: int, seconds: fl
         next(batches)
     count, begun = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - begun) < seconds:
-        count += min(batch_size, len(next(batches)[-1]))
+        next(batches)
+        count += min(batch_size, len(samples))
     return count / elapsed

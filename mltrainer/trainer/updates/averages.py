@@ -141,6 +141,6 @@ class _Forward(nn.Module):
         super().__init__()
         self.task, self.model = task, model
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Any:
         outputs, _ = self.task.forward(self.model, batch)
         return outputs

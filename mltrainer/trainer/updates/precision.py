@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.tasks.structures import mapped
 
 BF16_CAPABILITY = (8, 0)  # NVIDIA Ampere: the first whose tensor cores compute bfloat16
 FP16_CAPABILITY = (7, 0)  # NVIDIA Volta: the first with tensor cores, for float16
@@ -40,8 +42,10 @@ def autocast(config: TrainingConfig) -> torch.autocast:
     return torch.autocast(config.device, DTYPES.get(chosen), enabled=chosen in DTYPES)
 
 
-def full(outputs: Tensor) -> Tensor:
+def full(outputs: Any) -> Any:
     """Return a model's outputs in fp32, in which a loss is computed whatever the model computed in."""
+    if not isinstance(outputs, Tensor):
+        return mapped(full, outputs)
     return outputs.float() if outputs.dtype in DTYPES.values() else outputs
 
 

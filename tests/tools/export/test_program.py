@@ -179,15 +179,25 @@ class Own(mltrainer.Task):
         x = batch[0] / 40
         if self.parts:
             return nn.functional.linear(x, model.weight, model.bias), batch[1]
+        if self.named == "list":
+            return model([x]), batch[1]
         return (model(input=x) if self.named else model(x)), batch[1]
     def loss(self, outputs, targets):
         return nn.functional.mse_loss(outputs, targets)
 """
 
 
-def own(job: dict[str, Any], module: str, **options: Any) -> dict[str, Any]:
+LISTED = """
+
+class Listed(nn.Linear):
+    def forward(self, parts):
+        return super().forward(parts[0])
+"""
+
+
+def own(job: dict[str, Any], module: str, source: str = OWN, **options: Any) -> dict[str, Any]:
     """Return the job of a user's own task with a checkpoint of it."""
-    Path(f"{module}.py").write_text(OWN)
+    Path(f"{module}.py").write_text(source)
     task = {"use": f"{module}:Own", "options": options}
     values = {"name": "own", "task": task, "metric": {"name": "loss", "mode": "min"}, "batch_size": 8}
     config = TrainingConfig.model_validate(values)
@@ -202,10 +212,10 @@ def test_what_a_task_of_ones_own_calls_its_model_with_is_compared(job: dict[str,
     assert result["inference"] == {"unit": "mm"}
 
 
-def test_a_model_that_is_called_by_names_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="found input=") as caught:
-        export_run(own(job, "own_named", named=True))
-    assert "positional" in str(caught.value.mend)
+def test_a_model_that_is_called_by_name_is_delivered(job: dict[str, Any]) -> None:
+    result = export_run(own(job, "own_named", named=True))
+    assert result["exports"][0]["agrees"] is True
+    assert read_json(Path(job["out"]) / "inference.json") == {"unit": "mm"}
 
 
 def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
@@ -217,9 +227,11 @@ def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(j
 # --- the rehearsal on an untrained model ----------------------------------------------------------
 
 
-def rehearsed(job: dict[str, Any], module: str, **options: Any) -> dict[str, Any]:
+def rehearsed(job: dict[str, Any], module: str, source: str = OWN, **options: Any) -> dict[str, Any]:
     """Rehearse the export of a user's own task; nothing was trained."""
-    return rehearse({**own(job, module, **options), "checkpoint": None, "test": None, "formats": ["safetensors", "torchscript"]})
+    return rehearse(
+        {**own(job, module, source, **options), "checkpoint": None, "test": None, "formats": ["safetensors", "torchscript"]}
+    )
 
 
 def line_of(text: str) -> int:
@@ -234,11 +246,12 @@ def test_every_format_is_tried_on_an_untrained_model_and_nothing_is_left(job: di
     assert not (Path(job["run_folder"]) / "test.json").exists()
 
 
-def test_a_keyword_call_is_named_with_its_line_before_anything_is_trained(job: dict[str, Any]) -> None:
-    fault = rehearsed(job, "own_rehearsed_named", named=True)["fault"]
-    assert fault["where"] == f"own_rehearsed_named.py:{line_of('model(input=x)')}"
-    assert "found input=" in fault["what"]
-    assert "positional" in fault["mend"]
+def test_a_call_that_cannot_be_exported_is_named_with_its_line_before_anything_is_trained(job: dict[str, Any]) -> None:
+    changed = OWN.replace("return nn.Linear(1, 1)", "return Listed(1, 1)") + LISTED
+    fault = rehearsed(job, "own_rehearsed_listed", changed, named="list")["fault"]
+    assert fault["where"] == f"own_rehearsed_listed.py:{line_of('model([x])')}"
+    assert "found list" in fault["what"]
+    assert "tensors" in fault["mend"]
 
 
 @pytest.mark.parametrize(("told", "what"), [("tensor", "inference of your task"), ("zero", "evaluation of your task")])
