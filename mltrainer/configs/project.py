@@ -190,6 +190,9 @@ class Metric(Strict):
         pattern=r"^[a-z][a-z0-9_]*$", description="accuracy, f1_macro, loss; r2, rmse, mae; or one of your own task's"
     )
     mode: Literal["max", "min"] = Field(description="whether larger or smaller is better")
+    ties: Annotated[Literal["first", "loss"], Later("0.2")] = Field(
+        "first", description="of evaluations with the same value, the best is the first, or that with the smallest loss"
+    )
 
 
 class Budget(Strict):

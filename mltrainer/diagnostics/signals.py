@@ -180,8 +180,10 @@ class Run:
         """The place in the history of the best evaluation, by the chosen metric."""
         sign = 1.0 if self.larger_is_better else -1.0
         values = [sign * value for value in self.series("validation", self.metric_name)]
+        by_loss = _at(self.record, ("metric", "ties")) == "loss"
+        ties = [-value for value in self.series("validation", "loss")] if by_loss else [0.0] * len(values)
         order = [place for place, value in enumerate(values) if math.isfinite(value)]
-        return max(order, key=lambda place: (values[place], -place)) if order else None
+        return max(order, key=lambda place: (values[place], ties[place], -place)) if order else None
 
     # --- what was learned ---
 

@@ -7,16 +7,20 @@ import re
 import secrets
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
 from mltrainer.configs.project import ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
+from mltrainer.project import sizing
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
 from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
+
+if TYPE_CHECKING:
+    from mltrainer.tasks.tables.inferring import Inference
 
 ELSEWHERE = "ANOTHER_FOLDER"
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -89,11 +93,13 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
     values, told = _values(folder, example, data, target)
+    templates = values.pop("templates", {})
     content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
     _make_folder(folder)
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
+    written += _write_templates(folder, templates)
     write_schemas(folder)
     write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())  # last: with it, the folder is a project
     told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
@@ -125,7 +131,16 @@ def _name(folder: Path) -> str:
     return name[:64] or "project"
 
 
+def _write_templates(folder: Path, templates: dict[str, str]) -> list[str]:
+    """Write the config templates of the project's own that are not there yet, and return their paths."""
+    new = {path: text for path, text in templates.items() if not (folder / path).exists()}
+    for path, text in new.items():
+        write_atomic(folder / path, text.encode())
+    return list(new)
+
+
 def _values(folder: Path, example: str | None, data: Path | None, target: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Return the project file's values, with the text of config templates of its own under `templates`, and what to tell."""
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
@@ -156,14 +171,27 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
         "task": {"kind": found.kind},
         "data": {"source": source, **{key: value for key, value in given.items() if value}},
         "split": {"validation": 0.2, "test": 0.1, "stratify": classification},
-        "model": {"name": "text_cnn"} if found.text else {"name": "mlp", "hidden": [64, 64], "dropout": 0.1},
-        "metric": {"name": found.metric, "mode": "min" if found.metric in ("rmse", "mae", "loss") else "max"},
+        **_sized(found),
+        "metric": _metric(found.metric, classification),
     }
     return values, [
         *found.explanation,
         *(f"warning: {w}" for w in found.warnings),
         "no acceptance criterion yet: name one in mltrainer.yaml",
     ]
+
+
+def _metric(name: str, classification: bool) -> dict[str, str]:
+    """Return the metric's keys; shares of few rows tie often."""
+    mode = "min" if name in ("rmse", "mae", "loss") else "max"
+    return {"name": name, "mode": mode, **({"ties": "loss"} if classification else {})}
+
+
+def _sized(found: Inference) -> dict[str, Any]:
+    """Return the model, and the config templates of the project's own where it is one for tables."""
+    if found.kind.startswith("tabular"):
+        return {"model": sizing.MODEL, "templates": sizing.templates_for(found.rows)}
+    return {"model": {"name": "text_cnn"} if found.text else {"name": "mlp", "hidden": [64, 64], "dropout": 0.1}}
 
 
 def _extend(path: Path, lines: str) -> str:

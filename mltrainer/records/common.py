@@ -82,10 +82,11 @@ class Source(Part):
 
 
 class MetricChoice(Part):
-    """The metric that chooses the best checkpoint, and its direction."""
+    """The metric that chooses the best checkpoint, its direction, and what decides between equals."""
 
     name: str
     mode: Literal["max", "min"]
+    ties: Literal["first", "loss"] = "first"
 
 
 class Acceptance(Part):

@@ -7,18 +7,32 @@ from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
 
+Rank = tuple[float, float]
+WORST: Rank = (-math.inf, math.inf)  # no tie with it is won
 
-def value_of(row: dict[str, Any], metric: Metric) -> float:
-    """Return a row's validation metric as a number of which larger is better; NaN is the worst there is."""
-    value = float(row["validation"][metric.name])
+
+def rank_of(row: dict[str, Any], metric: Metric) -> Rank:
+    """Return a row's validation metric, and what decides between rows of the same: nothing, or the loss. Larger is better."""
+    measured = row["validation"]
+    tie = _larger_is_better(measured["loss"], "min") if metric.ties == "loss" else 0.0
+    return _larger_is_better(measured[metric.name], metric.mode), tie
+
+
+def _larger_is_better(value: float, mode: str) -> float:
+    """Return a number of which larger is better; NaN is the worst there is."""
     if math.isnan(value):
         return -math.inf
-    return value if metric.mode == "max" else -value
+    return float(value) if mode == "max" else -float(value)
 
 
 def best_row(history: list[dict[str, Any]], metric: Metric) -> dict[str, Any] | None:
-    """Return the first row with the best metric, or None before the first evaluation."""
-    return max(history, key=lambda row: value_of(row, metric), default=None)
+    """Return the first row of the best rank, or None before the first evaluation."""
+    return max(history, key=lambda row: rank_of(row, metric), default=None)
+
+
+def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
+    """Return whether a rank is better by more than `min_delta`, or has the same metric and wins the tie."""
+    return rank[0] > best[0] + min_delta or (rank[0] == best[0] and rank[1] > best[1])
 
 
 def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
@@ -30,11 +44,11 @@ def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
 
 def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_delta: float) -> int:
     """Return how often the metric has not improved for `patience` evaluations; waiting begins anew each time."""
-    best, waited, found = -math.inf, 0, 0
+    best, waited, found = WORST, 0, 0
     for row in history:
-        value = value_of(row, metric)
-        waited = 0 if value > best + min_delta else waited + 1
-        best = value if waited == 0 else best
+        rank = rank_of(row, metric)
+        waited = 0 if improves(rank, best, min_delta) else waited + 1
+        best = rank if waited == 0 else best
         if waited == patience:
             found, waited = found + 1, 0
     return found
@@ -44,11 +58,11 @@ def patience_is_over(history: list[dict[str, Any]], config: TrainingConfig) -> b
     """Return whether the metric has not improved for `patience` evaluations."""
     if config.early_stopping is None:
         return False
-    best, waited = -math.inf, 0
+    best, waited = WORST, 0
     for row in history:
-        value = value_of(row, config.metric)
-        if value > best + config.early_stopping.min_delta:
-            best, waited = value, 0
+        rank = rank_of(row, config.metric)
+        if improves(rank, best, config.early_stopping.min_delta):
+            best, waited = rank, 0
         else:
             waited += 1
     return waited >= config.early_stopping.patience

@@ -26,6 +26,28 @@ def test_the_first_of_equal_rows_is_the_best() -> None:
     assert best["step"] == 2
 
 
+def losses(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
+    return [{"step": step, "validation": {"accuracy": value, "loss": loss}} for step, (value, loss) in enumerate(pairs, 1)]
+
+
+def test_of_equal_rows_the_one_with_the_smallest_loss_is_the_best_where_that_is_asked_for() -> None:
+    rows = losses((0.9, 0.5), (1, 0.4), (1, 0.2), (1, 0.3), (1, 0.2))
+    assert best_row(rows, Metric(name="accuracy", mode="max", ties="loss")) == rows[2]
+    assert best_row(rows, Metric(name="accuracy", mode="max")) == rows[1]
+
+
+def test_a_tie_that_is_won_renews_patience() -> None:
+    rows = losses((1, 0.5), (1, 0.4), (1, 0.3))
+    values = {**BASE, "early_stopping": {"patience": 2}}
+    by_loss = {**values, "metric": {"name": "accuracy", "mode": "max", "ties": "loss"}}
+    assert patience_is_over(rows, TrainingConfig.model_validate(values))
+    assert not patience_is_over(rows, TrainingConfig.model_validate(by_loss))
+
+
+def test_no_number_at_all_never_renews_patience() -> None:
+    assert patience_is_over(history(float("nan"), float("nan")), config(patience=2))
+
+
 def test_the_direction_of_the_metric_counts() -> None:
     best = best_row(history(0.5, 0.9, 0.2), Metric(name="accuracy", mode="min"))
     assert best is not None

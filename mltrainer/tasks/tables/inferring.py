@@ -29,6 +29,7 @@ class Inference:
         warnings: What a person should look at.
         ignored: Columns that look like ids, for `data.ignore`.
         text: The column of texts, for `data.text`.
+        rows: How many samples there are.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Inference:
     warnings: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     text: str | None = None
+    rows: int = 0
 
 
 def infer_project(path: Path, target: str | None) -> Inference:
@@ -74,7 +76,7 @@ def infer_table(table: Table, target: str) -> Inference:
     shape = f"{len(table)} rows; {numbers} number and {len(schema.features) - numbers} category columns predict {target!r}"
     explanation = [shape, sentence, *(f"column {name!r} is ignored: {why}" for name, why in ids.items())]
     metric, warnings = ("r2", []) if kind == "tabular_regression" else _classes(schema)
-    return Inference(kind, metric, explanation, [*warnings, *_constant(schema), *_gaps(schema)], list(ids))
+    return Inference(kind, metric, explanation, [*warnings, *_constant(schema), *_gaps(schema)], list(ids), rows=len(table))
 
 
 def _kind(target: Column) -> tuple[str, str]:

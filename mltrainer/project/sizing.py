@@ -1,0 +1,113 @@
+"""What a table's number of rows asks for: how long to train, in which batches, and what a search and the last training change.
+
+The three config templates of a project of its own say so, under comments; whoever changes them changes where planning,
+optimization and finalization start from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer import handbook
+from mltrainer.configs import yaml
+from mltrainer.configs.editing import rewritten
+from mltrainer.configs.templates import BASELINE, PRODUCTION, TUNING, overlay
+
+TRAIN_SHARE = 0.7  # of the rows, with the splits that `init` writes
+STEPS = 1200  # chosen by us: on the tables of docs/TABLES.md the best epoch comes before, early stopping leaves out the rest
+MOST_EPOCHS, LEAST_EPOCHS = 200, 8  # of the baseline
+SMALL, LARGE = 1000, 20_000  # rows below and above which steps are finer, and a search is shorter
+EVALUATIONS = 40  # chosen by us: points of the learning curve; twelve of them without improvement end the run
+
+MODEL: dict[str, Any] = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
+SPACE: dict[str, Any] = {
+    "optimizer.lr": {"log_uniform": [2.0e-4, 5.0e-3]},
+    "model.hidden": {"choice": [[64], [64, 64], [128, 128], [256, 256]]},
+    "model.dropout": {"uniform": [0.0, 0.4]},
+    "model.numbers": {"choice": ["piecewise", "periodic", "plain"]},
+    "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How a table of some rows is trained.
+
+    Attributes:
+        rows: All of them.
+        batch_size: A power of two near a 32nd of the rows, from 32 to 1024.
+        epochs: As many as make `STEPS` steps, within bounds.
+    """
+
+    rows: int
+    batch_size: int
+    epochs: int
+
+    @classmethod
+    def of(cls, rows: int) -> Size:
+        """Return the size that suits so many rows."""
+        batch_size = 2 ** min(10, max(5, round(math.log2(max(rows, 1) / 32))))
+        per_epoch = max(1, math.ceil(TRAIN_SHARE * rows / batch_size))
+        return cls(rows, batch_size, min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / per_epoch))))
+
+    @property
+    def every(self) -> int:
+        """Epochs from one evaluation to the next."""
+        return max(1, self.epochs // EVALUATIONS)
+
+
+def templates_for(rows: int) -> dict[str, str]:
+    """Return the text of the project's own config templates, by path.
+
+    Args:
+        rows: Of the table.
+    """
+    size = Size.of(rows)
+    return {
+        BASELINE: _text(BASELINE, size, baseline(size)),
+        TUNING: _text(TUNING, size, tuning(size)),
+        PRODUCTION: _text(PRODUCTION, size, production(size)),
+    }
+
+
+def baseline(size: Size) -> dict[str, Any]:
+    """Return what a baseline changes in the handbook's template."""
+    return {
+        "epochs": size.epochs,
+        "batch_size": size.batch_size,
+        "optimizer": {"lr": 5.0e-4 if size.rows < SMALL else 2.0e-3},
+        "schedule": {"warmup_epochs": max(1, size.epochs // 20)},
+        "early_stopping": {"patience": 12},
+        "evaluate": {"every_n_epochs": size.every},
+        "checkpoint": {"every_n_epochs": max(5, size.epochs // 4)},
+    }
+
+
+def tuning(size: Size) -> dict[str, Any]:
+    """Return what a search changes in the handbook's template: trials are as long as the baseline, or half as long."""
+    is_large = size.rows > LARGE
+    epochs = max(LEAST_EPOCHS // 2, size.epochs // 2) if is_large else size.epochs
+    checkpoint = {"every_n_epochs": epochs, "save_best": True, "save_last": True, "keep": 0}
+    trial = {"epochs": epochs, "early_stopping": {"patience": 6}, "checkpoint": checkpoint}
+    return {"trials": 10 if is_large else 20, "space": SPACE, "trial": trial}
+
+
+def production(size: Size) -> dict[str, Any]:
+    """Return what the last training changes in the handbook's template: half as long again, and more patient."""
+    return {
+        "epochs": size.epochs * 3 // 2,
+        "early_stopping": {"patience": 15},
+        "evaluate": {"every_n_epochs": size.every},
+        "checkpoint": {"every_n_epochs": max(5, size.epochs // 4)},
+    }
+
+
+def _text(path: str, size: Size, changes: dict[str, Any]) -> str:
+    """Return the handbook's template with other values, and a line that says where they come from."""
+    shipped = handbook.locate(path, None)[0].read_text("utf-8")
+    values = {**overlay(yaml.parse(shipped, path).value, changes), **{key: changes[key] for key in ("space",) if key in changes}}
+    text = rewritten(shipped, values)
+    assert text is not None, "the handbook's templates have a key to a line"
+    return f"# Sized by `mltrainer init` for a table of {size.rows} rows: {', '.join(changes)}.\n{text}"

@@ -1,0 +1,50 @@
+"""What `init` writes for a table's size: templates of the project's own that planning, search and last training start from."""
+
+import math
+
+import pytest
+
+from mltrainer.configs.project import load_project
+from mltrainer.configs.templates import baseline_template, production_template, tuning_template
+from mltrainer.project.sizing import Size, templates_for
+from mltrainer.project.start import make_project
+
+ROWS = (20, 150, 1000, 20_000, 100_000, 1_000_000)
+
+
+@pytest.fixture
+def begun(tmp_path):
+    rows = "".join(f"{i / 7},{'ab'[i % 2]},{i % 3 + 0.5}\n" for i in range(60))
+    (tmp_path / "data.csv").write_text(f"size,colour,price\n{rows}")
+    make_project(tmp_path / "project", None, tmp_path / "data.csv", "price")
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_the_templates_are_valid_for_any_size(rows, tmp_path):
+    for path, text in templates_for(rows).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert baseline_template(tmp_path)["epochs"] == Size.of(rows).epochs
+    assert tuning_template(tmp_path)["trial"]["epochs"] <= Size.of(rows).epochs
+    assert production_template(tmp_path)["export"]["formats"]
+
+
+def test_small_tables_get_hundreds_of_steps_and_large_ones_few_passes():
+    steps = {rows: Size.of(rows).epochs * math.ceil(0.7 * rows / Size.of(rows).batch_size) for rows in ROWS}
+    assert all(800 <= steps[rows] <= 1300 for rows in ROWS[1:5])
+    assert Size.of(1_000_000).epochs == 8
+    assert (Size.of(20).batch_size, Size.of(1_000_000).batch_size) == (32, 1024)
+
+
+def test_init_writes_templates_and_a_network_for_tables(begun):
+    assert load_project(begun / "mltrainer.yaml").model.name == "tabular_mlp"
+    assert baseline_template(begun)["epochs"] == Size.of(60).epochs
+    assert "60 rows" in (begun / "configs/tuning_template.yaml").read_text().splitlines()[0]
+
+
+def test_init_leaves_templates_that_a_team_has_already(tmp_path, begun):
+    (begun / "mltrainer.yaml").unlink()
+    (begun / "configs/baseline_template.yaml").write_text("ours")
+    make_project(begun, None, tmp_path / "data.csv", "price")
+    assert (begun / "configs/baseline_template.yaml").read_text() == "ours"
