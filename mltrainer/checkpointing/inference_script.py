@@ -14,8 +14,11 @@ import importlib.util
 import io
 import json
 import math
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,21 +80,50 @@ def read_csv(text: str) -> list[dict[str, str]]:
 
 def to_matrix(rows: list[dict[str, str]], spec: dict[str, Any]) -> np.ndarray:
     """Return what the model reads: float32 [rows, columns], numbers NaN where missing, categories as codes, -1 where unknown."""
-    columns, missing = spec["columns"], spec.get("missing", MISSING)
-    matrix = np.full((len(rows), len(columns)), np.nan, dtype=np.float32)
-    for place, column in enumerate(columns):
-        codes = {value: code for code, value in enumerate(column.get("categories", []))}
-        for number, row in enumerate(rows):
-            if column["name"] not in row:
-                raise InvalidInputError(f"row {number + 1}: no column {column['name']!r}; found {', '.join(row)}")
-            cell = row[column["name"]]
-            if cell in missing:
-                matrix[number, place] = -1 if column["kind"] == "category" else np.nan
-            elif column["kind"] == "category":
-                matrix[number, place] = codes.get(cell, -1)
-            else:
-                matrix[number, place] = as_number(cell, column["name"], number + 1)
-    return matrix
+    missing = spec.get("missing", MISSING)
+    blocks = [column_block(rows, column, missing) for column in spec["columns"]]
+    return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(rows), 0), dtype=np.float32)
+
+
+def column_block(rows: list[dict[str, str]], column: dict[str, Any], missing: Sequence[str]) -> np.ndarray:
+    """Return a column's part of the matrix, float32 [rows, parts]; one part where inference.json names no others."""
+    kind = column["kind"]
+    if kind == "difference":
+        dates = ({"name": name, "kind": date} for name, date in zip(column["of"], column["dates"], strict=True))
+        first, second = (parsed(rows, date, missing) for date in dates)
+        return np.array((second - first) / DAY, dtype=np.float32)[:, None]
+    if kind == "text":
+        return np.array([word_counts(cell) for cell in cells_of(rows, column["name"], missing)], dtype=np.float32).reshape(
+            -1, WORDS
+        )
+    values = parsed(rows, column, missing)
+    return date_parts(values, column["parts"]) if kind in DATES else values.astype(np.float32)[:, None]
+
+
+def cells_of(rows: list[dict[str, str]], name: str, missing: Sequence[str]) -> list[str]:
+    """Return a column's cells, "" where missing."""
+    for number, row in enumerate(rows, 1):
+        if name not in row:
+            raise InvalidInputError(f"row {number}: no column {name!r}; found {', '.join(row)}")
+    return ["" if row[name] in missing else row[name] for row in rows]
+
+
+def parsed(rows: list[dict[str, str]], column: dict[str, Any], missing: Sequence[str]) -> np.ndarray:
+    """Return a column's values, float64: numbers, NaN where missing; codes of categories, -1 where missing or unknown."""
+    kind, name = column["kind"], column["name"]
+    cells = cells_of(rows, name, missing)
+    if kind == "category":
+        codes = {value: code for code, value in enumerate(column["categories"])}
+        return np.array([codes.get(cell, -1) for cell in cells], dtype=np.float64)
+    if kind == "hashed":
+        return np.array([bucket_of(cell) if cell else -1 for cell in cells], dtype=np.float64)
+    if kind == "number":
+        return np.array([as_number(cell, name, nr) if cell else math.nan for nr, cell in enumerate(cells, 1)], dtype=np.float64)
+    values = [PARSERS[kind](cell) if cell else math.nan for cell in cells]
+    for number, (value, cell) in enumerate(zip(values, cells, strict=True), 1):
+        if value is None:
+            raise InvalidInputError(f"row {number}, column {name!r}: expected {WANTED[kind]}, found {cell!r}")
+    return np.array(values, dtype=np.float64)
 
 
 def as_number(cell: str, name: str, row: int) -> float:
@@ -125,6 +157,113 @@ def to_tokens(texts: list[str], spec: dict[str, Any]) -> np.ndarray:
     tokenizer = Tokenizer.from_file(str(here() / spec["tokenizer"]))
     ids = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
     return np.array(ids, dtype=np.int64).reshape(len(texts), *spec["input"]["shape"])
+
+
+# --- cells that are no plain numbers; training reads them with the same functions ----------------
+
+BUCKETS = 256  # of a column with many categories
+WORDS = 64  # buckets that the words of a text are counted in
+DAY = 86_400.0
+YEAR = 365.2425 * DAY
+DATES = ("date", "date_day_first")
+TRUE, FALSE = {"true", "t", "yes", "y", "on", "1"}, {"false", "f", "no", "n", "off", "0"}
+NAMES_OF_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTHS = {name: number for number, name in enumerate(NAMES_OF_MONTHS, 1)}
+SIGNS = r"[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}"  # currencies
+POINT = r"(?:\d{1,3}(?:[,'\s]\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?"
+COMMA = r"(?:\d{1,3}(?:[.'\s]\d{3})+|\d+)?(?:,\d*)?(?:[eE][-+]?\d+)?"
+WRITTEN = {
+    comma: re.compile(rf"(\()?([-+])?(?:{SIGNS})?\s*([-+])?({number})\s*(?:{SIGNS})?(%)?(\))?")
+    for comma, number in ((False, POINT), (True, COMMA))
+}
+CLOCK = r"(?:[T\s]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?)?\s*(Z|UTC|[-+]\d{2}:?\d{2})?"
+YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){CLOCK}")
+YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})[-/.](\d{{4}}){CLOCK}")
+NAMED = re.compile(rf"(?:(\d{{1,2}})[\s.-]+)?([A-Za-z]{{3,9}})\.?(?:\s+(\d{{1,2}}),)?[\s-]+(\d{{4}}){CLOCK}")
+
+
+def as_formatted(cell: str, comma: bool = False) -> float | None:
+    """Return a number with thousands separators, a currency or a percent sign, or None; `comma`: the decimal mark is a comma."""
+    match = WRITTEN[comma].fullmatch(cell)
+    if match is None or not any(mark.isdigit() for mark in match[4]) or (match[1] is None) != (match[6] is None):
+        return None
+    digits = re.sub(r"[.'\s]" if comma else r"[,'\s]", "", match[4]).replace(",", ".")
+    value = float(digits) * (-1 if (match[2] == "-") != (match[3] == "-") else 1) * (-1 if match[1] else 1)
+    return value / 100 if match[5] else value
+
+
+def as_boolean(cell: str) -> float | None:
+    """Return 1 for yes, 0 for no in their usual spellings, or None."""
+    word = cell.lower()
+    return 1.0 if word in TRUE else 0.0 if word in FALSE else None
+
+
+def as_seconds(cell: str, day_first: bool = False) -> float | None:
+    """Return a date's seconds since 1970 in UTC, or None; 3.4.2020 is in April, 3/4/2020 too where the day stands first."""
+    if match := YEAR_FIRST.fullmatch(cell):
+        return seconds_of(match[1], match[2], match[3], match.groups()[3:])
+    if match := YEAR_LAST.fullmatch(cell):
+        first, second = (match[1], match[3]) if day_first or match[2] == "." else (match[3], match[1])
+        return seconds_of(match[4], second, first, match.groups()[4:])
+    if (
+        (match := NAMED.fullmatch(cell))
+        and (month := MONTHS.get(match[2][:3].lower()))
+        and (match[1] is None) != (match[3] is None)
+    ):
+        return seconds_of(match[4], str(month), match[1] or match[3], match.groups()[4:])
+    return None
+
+
+def seconds_of(year: str, month: str, day: str, clock: Sequence[str | None]) -> float | None:
+    """Return a moment's seconds since 1970, or None where there is no such day or hour."""
+    hour, minute, second, half, zone = clock
+    hours = int(hour or 0) % 12 + 12 * (half.lower() == "pm") if half else int(hour or 0)
+    try:
+        moment = datetime(int(year), int(month), int(day), hours, int(minute or 0), tzinfo=UTC)
+    except ValueError:
+        return None
+    offset = 0 if zone in (None, "Z", "UTC") else (-1 if zone[0] == "-" else 1) * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+    return moment.timestamp() + float(second or 0) - offset
+
+
+def date_parts(seconds: np.ndarray, parts: Sequence[str]) -> np.ndarray:
+    """Return dates as numbers, float32 [rows, parts]: days since 1970, and points on the circles of year, week, day."""
+    days = np.floor(seconds / DAY)
+    turns = {"year": seconds / YEAR, "week": (days + 3) / 7, "day": seconds / DAY - days}
+    found = []
+    for part in parts:
+        name, _, wave = part.partition("_")
+        found.append(seconds / DAY if part == "days" else {"sin": np.sin, "cos": np.cos}[wave](2 * np.pi * turns[name]))
+    return np.stack(found, axis=1).astype(np.float32) if found else np.zeros((len(seconds), 0), dtype=np.float32)
+
+
+def bucket_of(cell: str) -> int:
+    """Return the bucket of a category: its CRC-32 modulo 256."""
+    return zlib.crc32(cell.encode()) % BUCKETS
+
+
+def word_counts(cell: str) -> list[int]:
+    """Return how many of a text's words, in lower case, fall into each of 64 buckets by their CRC-32."""
+    counts = [0] * WORDS
+    for word in re.findall(r"\w+", cell.lower()):
+        counts[zlib.crc32(word.encode()) % WORDS] += 1
+    return counts
+
+
+PARSERS: dict[str, Callable[[str], float | None]] = {
+    "formatted": as_formatted,
+    "decimal_comma": lambda cell: as_formatted(cell, comma=True),
+    "boolean": as_boolean,
+    "date": as_seconds,
+    "date_day_first": lambda cell: as_seconds(cell, day_first=True),
+}
+WANTED = {
+    "formatted": "a number",
+    "decimal_comma": "a number with a decimal comma",
+    "boolean": "yes or no",
+    "date": "a date",
+    "date_day_first": "a date with the day first",
+}
 
 
 def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:

@@ -14,6 +14,7 @@ from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.workspace import digest
 
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression", "text_classification"]
+ColumnKind = Literal["number", "formatted", "decimal_comma", "boolean", "category", "hashed", "date", "date_day_first", "text"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run planning --set KEY=VALUE)"
 MOST_WORKERS = 64
@@ -56,6 +57,15 @@ class Data(Strict):
     ignore: list[str] = Field([], description="columns that are not features, such as an id")
     text: Annotated[str | None, Later("0.2")] = Field(None, description="the column of texts, for text_classification")
     tokens: Annotated[Tokens | None, Later("0.2")] = Field(None, description="how texts become numbers, for text_classification")
+    columns: Annotated[dict[str, ColumnKind], Later("0.2")] = Field(
+        {},
+        description="what columns hold that are neither plain numbers nor some categories: dates, texts, 1,234.50",
+    )
+    wrong_cells: Annotated[Literal["stop", "missing", "drop"], Later("0.2")] = Field(
+        "stop",
+        description="cells that are not of their column's kind: stop and say where, take as missing, drop the rows",
+    )
+    header: Annotated[bool, Later("0.2")] = Field(True, description="whether a CSV file's first line holds the columns' names")
 
 
 class Split(Strict):
@@ -65,9 +75,23 @@ class Split(Strict):
     test: float = Field(0.1, ge=0, lt=1, description="sealed until finalization")
     stratify: bool = Field(True, description="keep the class shares in every split (classification only)")
     seed: int | None = Field(None, ge=0, le=2**32 - 1, description="which samples fall where; null: the run's seed")
+    repeats: Annotated[Literal["anywhere", "together"], Later("0.2")] = Field(
+        "anywhere", description="where rows fall whose features are equal: anywhere, or together in one split"
+    )
+    group: Annotated[str | None, Later("0.2")] = Field(
+        None, description="the column, no feature, whose rows of equal value fall into one split together, such as a patient's"
+    )
+    time: Annotated[str | None, Later("0.2")] = Field(
+        None, description="the column of dates or numbers by which the earliest rows are trained on and the latest are tested on"
+    )
+    column: Annotated[str | None, Later("0.2")] = Field(
+        None, description='the column, no feature, that says of each row "train", "validation" or "test"'
+    )
 
     @model_validator(mode="after")
     def _leaves_training_data(self) -> Self:
+        if sum(name is not None for name in (self.group, self.time, self.column)) > 1:
+            raise ValueError("give one of group, time and column")
         if self.validation + self.test >= 1:
             raise ValueError(f"validation {self.validation} + test {self.test} leave no training data")
         return self

@@ -20,7 +20,6 @@ EXTRAS = (
     ("onnx", "ONNX export", "pip install 'mltrainer[onnx]'"),
     ("onnxscript", "ONNX export", "pip install 'mltrainer[onnx]'"),
     ("onnxruntime", "comparing the ONNX export with the trained model", "pip install 'mltrainer[onnx]'"),
-    ("pyarrow", "Parquet files", "pip install 'mltrainer[tables]'"),
     ("pillow", "folders of images", "pip install 'mltrainer[images]'"),
     ("bitsandbytes", "AdamW with 8-bit moments", "pip install 'mltrainer[eightbit]'"),
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),

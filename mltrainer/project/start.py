@@ -7,11 +7,11 @@ import re
 import secrets
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
-from mltrainer.configs.project import ProjectConfig, Tokens
+from mltrainer.configs.project import ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import sizing
@@ -101,10 +101,26 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
     written += _write_templates(folder, templates)
     write_schemas(folder)
-    write_atomic(folder / PROJECT_FILE, (header("mltrainer.json") + text).encode())  # last: with it, the folder is a project
+    commented = header("mltrainer.json") + _commented(text)
+    write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
     told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     return [*told, f"next: {place}mltrainer run"]
+
+
+COMMENTS = {  # a line of the project file: what a person should know of it
+    "  ignore:": "left out of the features; take a name away to use it",
+    "  columns:": "taken so from their cells, change what is wrong; known are " + ", ".join(get_args(ColumnKind)),
+    "  wrong_cells: stop": "cells that are not of their column's kind: stop, missing (take them so), or drop (their rows)",
+    "  repeats: together": "rows with equal features lie in one split; group: COLUMN, time: COLUMN or column: COLUMN bind more",
+}
+
+
+def _commented(text: str) -> str:
+    """Return the project file's text with a comment above what was inferred."""
+    told = {key: f"  # {comment}\n" for key, comment in COMMENTS.items()}
+    lines = text.splitlines(keepends=True)
+    return "".join(next((comment for key, comment in told.items() if line.startswith(key)), "") + line for line in lines)
 
 
 def _file_in_the_way(folder: Path) -> Path | None:
@@ -166,11 +182,11 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
     source = Path(os.path.relpath(data.resolve(), folder.resolve())).as_posix()
     classification = found.kind in ("tabular_classification", "text_classification")
     tokens = Tokens().model_dump() if found.text else None
-    given = {"target": target, "ignore": list(found.ignored), "text": found.text, "tokens": tokens}
+    given = {"target": target, **_columns(found), "text": found.text, "tokens": tokens}
     values = {
         "task": {"kind": found.kind},
         "data": {"source": source, **{key: value for key, value in given.items() if value}},
-        "split": {"validation": 0.2, "test": 0.1, "stratify": classification},
+        "split": {"validation": 0.2, "test": 0.1, "stratify": classification, "repeats": "together"},
         **_sized(found),
         "metric": _metric(found.metric, classification),
     }
@@ -192,6 +208,13 @@ def _sized(found: Inference) -> dict[str, Any]:
     if found.kind.startswith("tabular"):
         return {"model": sizing.MODEL, "templates": sizing.templates_for(found.rows)}
     return {"model": {"name": "text_cnn"} if found.text else {"name": "mlp", "hidden": [64, 64], "dropout": 0.1}}
+
+
+def _columns(found: Inference) -> dict[str, Any]:
+    """Return what a table's columns were taken for, as the project file says it."""
+    wrong = "stop" if found.has_wrong_cells else None
+    said = {"ignore": found.ignored, "columns": found.columns, "wrong_cells": wrong}
+    return {key: value for key, value in said.items() if value}
 
 
 def _extend(path: Path, lines: str) -> str:

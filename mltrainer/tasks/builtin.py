@@ -12,13 +12,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.errors import InputError
 from mltrainer.tasks import metrics, validation
 from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.splits import Bound
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.validation import Finding
 
 if TYPE_CHECKING:
-    from mltrainer.configs.project import TrainingConfig
+    from mltrainer.configs.project import Split, TrainingConfig
     from mltrainer.tasks.content import Source
 
 Ids = Mapping[str, np.ndarray]
@@ -65,9 +67,34 @@ class BuiltinTask(Task):
         """Return one metric, or the loss, and measure no other where that would take longer."""
         return float(self.loss(outputs, targets)) if name == "loss" else float(self.metrics(outputs, targets)[name])
 
-    def repeats_likely(self, ids: Ids, limits: DataLimits) -> bool:
-        """Return whether equal rows are to be expected by chance."""
-        return False
+    @abstractmethod
+    def keys(self) -> np.ndarray:
+        """Return a hash of each row's features, uint64: rows with equal ones are the same to a model."""
+
+    def hashes(self, ids: np.ndarray) -> np.ndarray:
+        """Return a hash of some rows' features with their targets, uint64."""
+        return validation.row_hashes([self.keys()[ids], self.targets()[ids]])
+
+    @abstractmethod
+    def targets(self) -> np.ndarray:
+        """Return the target of all rows: class numbers or values."""
+
+    def bound(self, split: Split, seed: int) -> Bound:
+        """Return what binds rows to each other or to a split.
+
+        Raises:
+            InputError: The split names a column, and there are none.
+        """
+        named = [key for key in ("group", "time", "column") if getattr(split, key) is not None]
+        if named:
+            raise InputError(
+                "there are no columns here", where=f"split.{named[0]}", mend="write your own task with dataset(split)"
+            )
+        return Bound(units=self.keys() if split.repeats == "together" else None)
+
+    def excuse(self, ids: Ids, limits: DataLimits) -> str | None:
+        """Return why equal rows may be no leakage, or None."""
+        return None
 
 
 class Classification(BuiltinTask):
@@ -75,6 +102,10 @@ class Classification(BuiltinTask):
 
     classes: list[str]
     labels: np.ndarray
+
+    def targets(self) -> np.ndarray:
+        """Return the class number of all rows."""
+        return self.labels
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy."""

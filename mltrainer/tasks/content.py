@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import polars
+
+    Cells = np.ndarray | polars.Series
 
 WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # what to do next, in messages
 TWO_CLASSES = "bring samples of at least two classes, or predict another column"
@@ -17,17 +24,22 @@ class Table:
     """Columns of equal length.
 
     Attributes:
-        columns: Name to cells, in the file's order: float64 with NaN for missing, or text (object dtype).
-        rows: The line or row number of each row in its file, for messages.
+        columns: Name to cells, in the file's order: float64 with NaN for missing, or text (an array of objects, or polars').
+        numbering: Gives the line or row number of each row in its file; asked for messages only, as it may take reading anew.
         place: The file's name, or the data set's.
     """
 
-    columns: dict[str, np.ndarray]
-    rows: np.ndarray
+    columns: dict[str, Cells]
+    numbering: Callable[[], np.ndarray]
     place: str
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(next(iter(self.columns.values())))
+
+    @functools.cached_property
+    def rows(self) -> np.ndarray:
+        """The line or row number of each row in its file."""
+        return self.numbering()
 
     def where(self, row: int) -> str:
         """Return the place of a row as `file:line`."""
@@ -87,8 +99,24 @@ def content_sha256(content: Table | Arrays) -> str:
     else:
         for name, cells in content.columns.items():
             add_text(digest, name)
-            add_array(digest, cells)
+            add_cells(digest, cells)
     return digest.hexdigest()
+
+
+def add_cells(digest: Any, cells: Cells) -> None:
+    """Add a column to a digest; text has the same digest in polars and in an array of objects."""
+    if isinstance(cells, np.ndarray):
+        add_array(digest, cells)
+        return
+    import polars
+
+    digest.update(f"|O({len(cells)},)".encode())
+    for part in range(0, len(cells), 100_000):  # in parts: the joined text is as large as the column
+        some = cells[part : part + 100_000]
+        joined = some.to_frame("c").select(
+            (polars.col("c").str.len_bytes().cast(polars.String) + ":" + polars.col("c")).str.join("")
+        )
+        digest.update(joined.item().encode())
 
 
 def add_array(digest: Any, array: np.ndarray) -> None:

@@ -26,6 +26,7 @@ from mltrainer.tasks.user_code import import_module, make_task, user_code
 from mltrainer.tasks.validation import Finding
 from mltrainer.workspace import digest
 
+NO_HASHES = np.zeros(0, dtype=np.uint64)
 __all__ = ["OpenTask", "Samples", "check_model", "open_task"]
 
 
@@ -109,8 +110,9 @@ class OpenTask:
 
     def _repeat_findings(self, repeats: Mapping[str, int], limits: DataLimits) -> list[Finding]:
         total = len(self._holdings.ids["validation"])
-        likely = self._holdings.repeats_likely(limits)
-        return validation.duplicate_findings(repeats["validation"], total, repeats["test"], likely, limits)
+        found = [repeats["validation"], repeats["test"]]
+        excuse = self._holdings.excuse(limits) if found[0] >= limits.leak_rows * total else None
+        return validation.duplicate_findings(found[0], total, found[1], excuse, limits)
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
@@ -187,17 +189,17 @@ class _Holdings(ABC):
         """Return what there is to say about the training and validation samples."""
 
     @abstractmethod
-    def digests(self, split: str) -> list[bytes]:
-        """Return a digest of each sample of a split; none where the samples are not in memory."""
+    def hashes(self, split: str) -> np.ndarray:
+        """Return a hash of each sample of a split; none where the samples are not in memory."""
 
-    def repeats_likely(self, limits: DataLimits) -> bool:
-        """Return whether equal samples are to be expected by chance."""
-        return False
+    def excuse(self, limits: DataLimits) -> str | None:
+        """Return why equal samples may be no leakage, or None."""
+        return None
 
     def repeats(self) -> dict[str, int]:
         """Return how many samples of the other splits the training split has too."""
-        training = set(self.digests("train"))
-        return {name: validation.repeated(self.digests(name), training) for name in ("validation", "test")}
+        training = self.hashes("train")
+        return {name: validation.repeated(self.hashes(name), training) for name in ("validation", "test")}
 
 
 class _Builtin(_Holdings):
@@ -205,10 +207,11 @@ class _Builtin(_Holdings):
 
     def __init__(self, task: BuiltinTask, source: Source, config: TrainingConfig, seed: int) -> None:
         self.task: BuiltinTask = task
+        self._split = config.split
         self.files, self.read = source.files, task.size
         self.sha256 = source.sha256
         self.classes, self.labels = task.classes, task.labels
-        self.ids = split_ids(task.size, task.labels, config.split, seed)
+        self.ids = split_ids(task.size, task.labels, config.split, seed, task.bound(config.split, seed))
         task.fit(self.ids["train"])
 
     def take(self, split: str) -> Samples:
@@ -218,13 +221,20 @@ class _Builtin(_Holdings):
         return self.task.describe(self._open_ids())
 
     def findings(self, limits: DataLimits) -> list[Finding]:
-        return self.task.findings(self._open_ids(), limits)
+        return [*self.task.findings(self._open_ids(), limits), *self._kept_together()]
 
-    def digests(self, split: str) -> list[bytes]:
-        return validation.row_digests([part.numpy() for part in self.task.rows(self.ids[split])]) if len(self.ids[split]) else []
+    def _kept_together(self) -> list[Finding]:
+        """Return what there is to say of equal rows, where the split keeps them together."""
+        bound_otherwise = self._split.group or self._split.time or self._split.column
+        if self._split.repeats == "anywhere" or bound_otherwise:
+            return []
+        return validation.repeats_finding(self.task.keys(), self.task.hashes(np.arange(self.task.size)))
 
-    def repeats_likely(self, limits: DataLimits) -> bool:
-        return self.task.repeats_likely(self._open_ids(), limits)
+    def hashes(self, split: str) -> np.ndarray:
+        return self.task.hashes(self.ids[split])
+
+    def excuse(self, limits: DataLimits) -> str | None:
+        return self.task.excuse(self._open_ids(), limits)
 
     def _open_ids(self) -> dict[str, np.ndarray]:
         return {name: self.ids[name] for name in ("train", "validation")}
@@ -264,13 +274,14 @@ class _Own(_Holdings):
         names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
         return found + (validation.class_findings(names, train, held_out, limits) if len(names) <= len(train) else [])
 
-    def repeats_likely(self, limits: DataLimits) -> bool:
-        training = self.digests("train")
-        return len(set(training)) < limits.chance_distinct * len(training)
+    def excuse(self, limits: DataLimits) -> str | None:
+        training = self.hashes("train")
+        few = len(np.unique(training)) < limits.chance_distinct * len(training)
+        return "the training samples repeat one another, too" if few else None
 
-    def digests(self, split: str) -> list[bytes]:
+    def hashes(self, split: str) -> np.ndarray:
         tensors = self.parts[split].tensors
-        return validation.row_digests([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else []
+        return validation.row_hashes([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else NO_HASHES
 
 
 class _Whole(_Own):

@@ -47,7 +47,7 @@ def read_source(config: Data, root: Path) -> Source:
         InputError: There is no such source, or its content is not valid; with file and line.
         MachineError: The file may not be read, or the disk failed.
     """
-    source = _read_samples(config.source, root)
+    source = _read_samples(config, root)
     if config.tokens is None or config.tokens.file is None:
         return source
     path = _existing(config.tokens.file, root, "data.tokens.file")
@@ -55,12 +55,13 @@ def read_source(config: Data, root: Path) -> Source:
     return dataclasses.replace(source, files=[*source.files, row], tokenizer=data)
 
 
-def _read_samples(source: str, root: Path) -> Source:
+def _read_samples(config: Data, root: Path) -> Source:
+    source = config.source
     if source.startswith(SKLEARN):
         return _read_sklearn(source.removeprefix(SKLEARN))
     path = _existing(source, root, "data.source")
     if not path.is_dir():
-        return _read_file(path, _place(path, root))
+        return _read_file(path, _place(path, root), config.header)
     if is_text_folder(path):
         return Source(*read_texts(path, _place(path, root)))
     return Source(*read_images(path, _place(path, root)))
@@ -85,11 +86,11 @@ def _near(path: Path) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _read_file(path: Path, place: str) -> Source:
+def _read_file(path: Path, place: str, header: bool) -> Source:
     suffix = path.suffix.lower()
     data, row = _bytes(path, place)
     if suffix in TABLE_READERS:
-        return Source(TABLE_READERS[suffix](data, place), [row])
+        return Source(_table(data, place, suffix, header), [row])
     if suffix == ".npz":
         content, notes = read_npz(data, place)
         return Source(content, [row], notes)
@@ -104,6 +105,10 @@ def _read_file(path: Path, place: str) -> Source:
         where=place,
         mend="convert it to one of these",
     )
+
+
+def _table(data: bytes, place: str, suffix: str, header: bool) -> Table:
+    return read_csv(data, place, header) if suffix in (".csv", ".tsv") else TABLE_READERS[suffix](data, place)
 
 
 def _bytes(path: Path, place: str) -> tuple[bytes, dict[str, Any]]:
@@ -152,7 +157,7 @@ def _sklearn_table(bunch: Any, name: str) -> Table:
     columns = {str(n): np.ascontiguousarray(bunch.data[:, nr], dtype=np.float64) for nr, n in enumerate(bunch.feature_names)}
     target = bunch.target
     labels = text_array([str(bunch.target_names[nr]) for nr in target]) if SKLEARN_TABLES[name] else target.astype(np.float64)
-    return Table({**columns, SKLEARN_TARGET: labels}, np.arange(1, len(target) + 1), SKLEARN + name)
+    return Table({**columns, SKLEARN_TARGET: labels}, lambda: np.arange(1, len(target) + 1), SKLEARN + name)
 
 
 def table_of(content: Table | Arrays, target: str | None) -> tuple[Table, str]:
@@ -165,7 +170,7 @@ def table_of(content: Table | Arrays, target: str | None) -> tuple[Table, str]:
         flat = content.x.reshape(len(content), -1).astype(np.float64)
         labels = content.y if content.classes is None else text_array([str(label) for label in content.y.tolist()])
         columns = {f"x{nr}": np.ascontiguousarray(flat[:, nr]) for nr in range(flat.shape[1])}
-        return Table({**columns, "y": labels}, np.arange(len(content)), content.place), "y"
+        return Table({**columns, "y": labels}, lambda: np.arange(len(content)), content.place), "y"
     builtin = content.place.startswith(SKLEARN)
     name = target or (SKLEARN_TARGET if builtin else None)
     if name is None:

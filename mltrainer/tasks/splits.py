@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def _generator(seed: int, *address: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int) -> dict[str, np.ndarray]:
+def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int, bound: Bound | None = None) -> dict[str, np.ndarray]:
     """Return the ids of each split: disjoint, together all, sorted, int64.
 
     Args:
@@ -27,15 +28,21 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int) -> dic
         labels: Integer label of each sample, to keep the classes' shares by largest remainder; None for a plain draw.
         split: The shares; `stratify` off ignores the labels.
         seed: The split's own seed, or the run's.
+        bound: What the data says of samples that belong together; None: nothing.
 
     Raises:
-        InputError: There are fewer samples than splits, or than classes.
+        InputError: There are fewer samples than splits, or than classes, or groups too large to be dealt.
     """
+    bound = bound or Bound()
+    if bound.given is not None:
+        return _nonempty(bound.given, split, "the data's own splits")
     needed = 3 if split.test > 0 else 2
     if n < needed:
         raise InputError(f"{n} samples; at least {needed} are needed, one for each split", where="split", mend="bring more data")
+    if bound.times is not None:
+        return _nonempty(_in_order(bound.times, split), split, f"the times of {split.time!r}")
     if labels is None or not split.stratify:
-        return _joined([_deal(np.arange(n), _counts(n, split), _generator(seed, "all"))])
+        return _dealt(np.zeros(n, dtype=np.int64), ["all"], split, seed, bound)
     values = np.unique(labels)
     if n < 2 * len(values):
         raise InputError(
@@ -43,11 +50,66 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int) -> dic
             where="split",
             mend="bring more data, merge rare classes, or predict another column",
         )
-    parts = [np.flatnonzero(labels == value) for value in values]
-    dealt = [
-        _deal(ids, _counts(len(ids), split), _generator(seed, "class", int(v))) for v, ids in zip(values, parts, strict=True)
-    ]
-    return _joined(dealt)
+    return _dealt(np.searchsorted(values, labels), [f"class/{int(value)}" for value in values], split, seed, bound)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What binds samples to each other, or to a split.
+
+    Attributes:
+        units: A number per sample: those with the same one go to one split.
+        times: A number per sample: those of the training split are not larger than those held out.
+        given: The ids of each split, where the data says which they are.
+    """
+
+    units: np.ndarray | None = None
+    times: np.ndarray | None = None
+    given: dict[str, np.ndarray] | None = None
+
+
+def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, bound: Bound) -> dict[str, np.ndarray]:
+    """Return the samples dealt stratum by stratum, whole units at a time; a unit belongs to the stratum of its first sample."""
+    n = len(strata)
+    units = np.arange(n) if bound.units is None else np.unique(bound.units, return_inverse=True)[1]
+    order = np.argsort(units, kind="stable")
+    firsts = order[np.flatnonzero(np.diff(units[order], prepend=-1))]
+    sizes = np.bincount(units)
+    parts = []
+    for number, name in enumerate(names):
+        members = units[firsts[strata[firsts] == number]]
+        members = members[np.argsort(firsts[members], kind="stable")]
+        if len(members):
+            counts = _counts(int(sizes[members].sum()), split)
+            parts.append(_deal(members, sizes, counts, _generator(seed, *name.split("/"))))
+    chosen = {name: np.isin(units, np.concatenate([part[name] for part in parts])) for name in SPLITS}
+    found = {name: np.flatnonzero(mask).astype(np.int64) for name, mask in chosen.items()}
+    return found if bound.units is None else _nonempty(found, split, f"the groups of {split.group or 'equal rows'!r}")
+
+
+def _in_order(times: np.ndarray, split: Split) -> dict[str, np.ndarray]:
+    """Return the earliest samples for training, the latest for testing; those of one moment are not parted."""
+    order = np.argsort(times, kind="stable")
+    counts = _counts(len(times), split)
+    cuts = np.cumsum([counts[name] for name in SPLITS])[:-1]
+    moments = times[order]
+    ends = [int(np.searchsorted(moments, moments[min(cut, len(moments) - 1)])) if cut < len(moments) else cut for cut in cuts]
+    parts = np.split(order, ends)
+    return {name: np.sort(part).astype(np.int64) for name, part in zip(SPLITS, parts, strict=True)}
+
+
+def _nonempty(found: dict[str, np.ndarray], split: Split, why: str) -> dict[str, np.ndarray]:
+    """Return splits after checking that none is empty which must not be.
+
+    Raises:
+        InputError: With the sizes.
+    """
+    needed = [name for name in SPLITS if name != "test" or split.test > 0]
+    if all(len(found[name]) for name in needed):
+        return found
+    sizes = ", ".join(f"{name} {len(found[name])}" for name in SPLITS)
+    mend = "change split.validation and split.test, split by something else, or bring more data"
+    raise InputError(f"a split is empty by {why}: {sizes}", where="split", mend=mend)
 
 
 def _counts(n: int, split: Split) -> dict[str, int]:
@@ -66,14 +128,13 @@ def _counts(n: int, split: Split) -> dict[str, int]:
     return counts
 
 
-def _deal(ids: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
-    order = generator.permutation(ids)
-    ends = np.cumsum([counts[name] for name in reversed(SPLITS)])
-    return dict(zip(reversed(SPLITS), np.split(order, ends[:-1]), strict=True))
-
-
-def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.sort(np.concatenate([part[name] for part in parts])).astype(np.int64) for name in SPLITS}
+def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return which units each split gets: in drawn order, the test split first, each as many as come nearest to its count."""
+    order = generator.permutation(units)
+    filled = np.concatenate([[0], np.cumsum(sizes[order])])
+    ends = np.cumsum([counts[name] for name in reversed(SPLITS)])[:-1]
+    cuts = [int(np.abs(filled - end).argmin()) for end in ends]
+    return dict(zip(reversed(SPLITS), np.split(order, cuts), strict=True))
 
 
 def ids_digest(ids: np.ndarray) -> str:

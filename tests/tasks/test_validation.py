@@ -33,22 +33,30 @@ def test_an_absent_training_class_does_not_hide_imbalance():
     assert len(found) == 2
 
 
-def test_row_digests_tell_rows_apart_by_all_parts():
+def test_row_hashes_tell_rows_apart_by_all_parts():
     x, y = np.array([[1.0], [1.0], [1.0]]), np.array([0, 1, 0])
-    first, second, third = validation.row_digests([x, y])
+    first, second, third = validation.row_hashes([x, y])
     assert first == third != second
-    assert validation.repeated([first, second], {third}) == 1
+    assert validation.repeated(np.array([first, second]), np.array([third])) == 1
+
+
+def test_row_hashes_of_many_rows_do_not_meet():
+    rows = np.arange(200_000, dtype=np.float32).reshape(-1, 2)
+    assert len(np.unique(validation.row_hashes([rows]))) == 100_000
+    assert len(np.unique(validation.row_hashes([rows[:, ::-1]]))) == 100_000
+    assert not np.isin(validation.row_hashes([rows]), validation.row_hashes([rows[:, ::-1]])).any()
 
 
 @pytest.mark.parametrize(
-    ("repeats", "chance", "severity"), [(0, False, []), (4, False, ["warning"]), (5, False, ["error"]), (5, True, ["warning"])]
+    ("repeats", "excuse", "severity"),
+    [(0, None, []), (4, None, ["warning"]), (5, None, ["error"]), (5, "few values", ["warning"])],
 )
-def test_repeated_rows_are_leakage_from_5_percent_on(repeats, chance, severity):
-    assert severities(validation.duplicate_findings(repeats, 100, 0, chance, LIMITS)) == severity
+def test_repeated_rows_are_leakage_from_5_percent_on(repeats, excuse, severity):
+    assert severities(validation.duplicate_findings(repeats, 100, 0, excuse, LIMITS)) == severity
 
 
 def test_rows_repeated_in_the_test_split_alone_are_a_warning():
-    assert severities(validation.duplicate_findings(0, 100, 3, False, LIMITS)) == ["warning"]
+    assert severities(validation.duplicate_findings(0, 100, 3, None, LIMITS)) == ["warning"]
 
 
 def test_a_number_that_tells_the_class_is_a_warning():

@@ -41,6 +41,7 @@ class ImageClassification(Classification):
         validation.refuse_one_class(self.classes, content.place)
         validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
         self.size = len(content)
+        self._keys: np.ndarray | None = None
 
     def fit(self, train: np.ndarray) -> None:
         """Fit mean and deviation of each channel, in float64."""
@@ -57,6 +58,12 @@ class ImageClassification(Classification):
         size = (min(PLAIN_SIDE, images.shape[2]), min(PLAIN_SIDE, images.shape[3]))
         pixels = images if images.shape[2:] == size else functional.adaptive_avg_pool2d(images, size)
         return Plain("pixels", pixels.flatten(1).numpy(), self.labels[ids])
+
+    def keys(self) -> np.ndarray:
+        """Return a hash of each image's pixels."""
+        if self._keys is None:
+            self._keys = validation.row_hashes([self._x])
+        return self._keys
 
     def model(self) -> nn.Module:
         """Return the config's model behind the standardization."""

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from mltrainer.configs.project import Data
+from mltrainer.checkpointing.inference_script import DATES, PARSERS
+from mltrainer.configs.project import ColumnKind, Data
 from mltrainer.tasks.content import Arrays, Table
 from mltrainer.tasks.sources import read_source, table_of
-from mltrainer.tasks.tables.schema import Column, Schema, labels_of, schema_of, understand
+from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
+from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
+LOOKED_AT = 2000  # distinct texts of a column that are tried
+WORDY = 3  # chosen by us: from so many words a cell on, texts are not names
+FEW = 50  # chosen by us: distinct texts that are categories still
+MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
@@ -27,7 +33,9 @@ class Inference:
         metric: The metric that suits it.
         explanation: What was inferred, and from what.
         warnings: What a person should look at.
-        ignored: Columns that look like ids, for `data.ignore`.
+        ignored: Columns that look like ids or hold nothing, for `data.ignore`.
+        columns: Kinds that the cells alone would not give, for `data.columns`.
+        has_wrong_cells: Whether `data.wrong_cells` has something to decide.
         text: The column of texts, for `data.text`.
         rows: How many samples there are.
     """
@@ -38,6 +46,8 @@ class Inference:
     warnings: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     text: str | None = None
+    columns: dict[str, ColumnKind] = field(default_factory=dict)
+    has_wrong_cells: bool = False
     rows: int = 0
 
 
@@ -69,14 +79,85 @@ def infer_table(table: Table, target: str) -> Inference:
     Raises:
         InputError: A column's content is not valid.
     """
-    ids = {name: why for name in table.columns if name != target and (why := id_reason(understand(name, table.columns[name])))}
-    schema = schema_of(table, target, list(ids))
-    kind, sentence = _kind(schema.target)
-    numbers = sum(c.kind == "number" for c in schema.features)
-    shape = f"{len(table)} rows; {numbers} number and {len(schema.features) - numbers} category columns predict {target!r}"
-    explanation = [shape, sentence, *(f"column {name!r} is ignored: {why}" for name, why in ids.items())]
-    metric, warnings = ("r2", []) if kind == "tabular_regression" else _classes(schema)
-    return Inference(kind, metric, explanation, [*warnings, *_constant(schema), *_gaps(schema)], list(ids), rows=len(table))
+    plain = {name: understand(name, cells) for name, cells in table.columns.items()}
+    kinds = {name: kind for name, column in plain.items() if (kind := kind_of(column, table)) is not None}
+    features = {name: column for name, column in plain.items() if name != target}
+    reasons = {name: _nothing_in(c) or (None if name in kinds else id_reason(c)) for name, c in features.items()}
+    ids = {name: why for name, why in reasons.items() if why}
+    kinds = {name: kind for name, kind in kinds.items() if name not in ids}
+    schema = schema_of(table, target, list(ids), kinds, "missing")
+    task, sentence = _kind(schema.target)
+    metric, warnings = ("r2", []) if task == "tabular_regression" else _classes(schema)
+    explanation = [
+        _shape(schema),
+        sentence,
+        *(f"column {name!r} is taken for {DESCRIBED[kind]}" for name, kind in kinds.items()),
+        *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
+    ]
+    warnings = [*warnings, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema)]
+    wrong = any("that can be used" in note for note in schema.notes)
+    return Inference(task, metric, explanation, warnings, list(ids), columns=kinds, has_wrong_cells=wrong, rows=len(schema))
+
+
+DESCRIBED: dict[str, str] = {
+    "number": "numbers",
+    "formatted": "numbers with thousands separators, currencies or percent signs",
+    "decimal_comma": "numbers with a decimal comma",
+    "boolean": "yes and no in several spellings",
+    "category": "categories",
+    "hashed": "many categories, hashed into 256 buckets",
+    "date": "dates",
+    "date_day_first": "dates with the day before the month",
+    "text": "text, as counts of its words",
+}
+
+
+def _shape(schema: Schema) -> str:
+    numbers = sum(column.kind == "number" for column in schema.features)
+    categories = sum(column.kind == "category" for column in schema.features)
+    others = len(schema.features) - numbers - categories
+    more = f", and {others} others" if others else ""
+    return f"{len(schema)} rows; {numbers} number and {categories} category columns{more} predict {schema.target.name!r}"
+
+
+def kind_of(column: Column, table: Table) -> ColumnKind | None:
+    """Return what a column's cells look like, or None where they are plain numbers or a few categories.
+
+    Args:
+        column: As its cells alone were understood.
+        table: Holds the cells.
+    """
+    if column.kind == "number":
+        if not len(column.wrong):
+            return None
+        again = understand(column.name, table.columns[column.name], "formatted")
+        return "formatted" if len(again.wrong) < len(column.wrong) else None
+    counts = np.bincount(column.values[column.values >= 0], minlength=len(column.texts))
+    if not len(counts):
+        return None
+    looked = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), LOOKED_AT)).astype(np.int64))
+    some, weights = [column.texts[nr] for nr in looked], counts[looked]
+    for kind in ("boolean", "date", "date_day_first", "formatted", "decimal_comma"):
+        read = np.array([PARSERS[kind](text) is not None for text in some], dtype=bool)
+        needed = 1 if kind == "boolean" else NUMERIC_SHARE
+        if (weights @ read) >= needed * weights.sum() and (kind != "boolean" or len(counts) > 2):
+            return kind
+    words = np.array([len(text.split()) for text in some])
+    if (weights @ words) >= WORDY * weights.sum() and len(counts) > FEW:
+        return "text"
+    many = len(counts) > MANY_CATEGORIES and len(column.values) >= 2 * len(counts)
+    return "hashed" if many else None
+
+
+def _nothing_in(column: Column) -> str | None:
+    return f"it has no value in any of {len(column.values)} rows" if column.missing.all() else None
+
+
+def _moments(schema: Schema) -> list[str]:
+    """Return how to split by time, where there are dates."""
+    dates = [column.name for column in schema.features if column.kind in DATES]
+    text = "is what you will predict later than what you have? split: {time: %s} trains on the past and tests on the future"
+    return [text % dates[0]] if dates else []
 
 
 def _kind(target: Column) -> tuple[str, str]:
@@ -120,7 +201,7 @@ def id_reason(column: Column) -> str | None:
 
 
 def _constant(schema: Schema) -> list[str]:
-    every = np.arange(len(schema.table))
+    every = np.arange(len(schema))
     return [f"column {c.name!r} has one value only" for c in schema.features if c.distinct(every) == 1 and not c.missing.any()]
 
 

@@ -1,4 +1,4 @@
-"""Tables from Parquet files; the one module that imports pyarrow."""
+"""Tables from Parquet files."""
 
 from __future__ import annotations
 
@@ -16,36 +16,34 @@ def read_parquet(data: bytes, place: str) -> Table:
     """Return the table of a Parquet file; nulls are missing values.
 
     Raises:
-        InputError: pyarrow is not installed, the file is damaged or empty, or a column holds nested values.
+        InputError: The file is damaged or empty, or a column holds nested values.
     """
+    import polars
+
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise InputError("reading Parquet needs pyarrow", where=place, mend='pip install "mltrainer[tables]"') from error
-    try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data))
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        frame = polars.read_parquet(io.BytesIO(data))
+    except (polars.exceptions.PolarsError, OSError, ValueError) as error:
         raise InputError(f"not readable as Parquet: {error}", where=place) from error
-    names = table.column_names
-    if len(set(names)) < len(names):
-        raise InputError(f"duplicate column names: {', '.join(sorted({n for n in names if names.count(n) > 1}))}", where=place)
-    if table.num_rows == 0:
-        raise InputError(f"a table with {len(names)} columns, but no rows", where=place)
-    columns = {name: _column(pyarrow, table.column(name), f"{place}, column {name!r}") for name in names}
-    return Table(columns, np.arange(1, table.num_rows + 1), place)
+    if frame.height == 0:
+        raise InputError(f"a table with {frame.width} columns, but no rows", where=place)
+    count = frame.height
+    columns = {name: _column(frame.drop_in_place(name), f"{place}, column {name!r}") for name in frame.columns}
+    return Table(columns, lambda: np.arange(1, count + 1), place)
 
 
-def _column(pyarrow: Any, column: Any, where: str) -> np.ndarray:
-    kind = column.type
-    if pyarrow.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
-    if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_decimal(kind):
-        cells = column.to_pylist()
-        return np.array([np.nan if cell is None else float(cell) for cell in cells], dtype=np.float64)
-    if pyarrow.types.is_nested(kind) or pyarrow.types.is_binary(kind):
-        raise InputError(f"numbers, text, dates or booleans were expected, found {kind}", where=where)
-    if pyarrow.types.is_boolean(kind):
-        return text_array(["" if cell is None else str(cell).lower() for cell in column.to_pylist()])
-    return text_array(["" if cell is None else str(cell) for cell in column.to_pylist()])
+def _column(column: Any, where: str) -> Any:
+    """Return numbers as float64, NaN for nulls, and anything else as text: dates in ISO form, booleans in lower case."""
+    import polars
+
+    kind = column.dtype
+    if kind.is_numeric():
+        return column.cast(polars.Float64).fill_null(np.nan).to_numpy().copy()
+    if kind.is_nested() or kind in (polars.Binary, polars.Object):
+        raise InputError(f"numbers, text, dates or booleans were expected, found {_named(kind)}", where=where)
+    if kind in (polars.String, polars.Categorical, polars.Enum, polars.Boolean, polars.Null):
+        return column.cast(polars.String).fill_null("").str.strip_chars()
+    return text_array(["" if cell is None else str(cell) for cell in column.to_list()])
+
+
+def _named(kind: Any) -> str:
+    return str(kind).lower()

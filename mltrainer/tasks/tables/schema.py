@@ -1,4 +1,4 @@
-"""Tables: what kind each column is, which task a target asks for, and one matrix of numbers for a model.
+"""Tables as a model sees them: features and target, the rows that are used, and one matrix of numbers.
 
 Kinds are read from all rows, as they are a table's form; everything that is learned - vocabularies, medians,
 means - comes from the training split alone.
@@ -6,73 +6,35 @@ means - comes from the training split alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
 
+from mltrainer.checkpointing.inference_script import DATES, DAY
+from mltrainer.configs.project import ColumnKind
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES, Table
+from mltrainer.tasks.tables.columns import Column, understand
 
-MISSING = frozenset({"", "NA", "NaN", "nan", "null", "None", "?"})
-NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 UNKNOWN = -1.0
-
-Kind = Literal["number", "category"]
+Wrong = Literal["stop", "missing", "drop"]
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column as it was understood.
+class Difference:
+    """The days between two dates of a row, float64 with NaN where one is missing."""
 
-    Attributes:
-        name: Its name.
-        kind: Number or category.
-        values: float64 with NaN for missing, for numbers; text with "" for missing, for categories.
-        junk: Rows of a number column that hold neither a number nor a missing marker.
-    """
-
-    name: str
-    kind: Kind
-    values: np.ndarray
-    junk: np.ndarray
+    first: Column
+    second: Column
 
     @property
-    def missing(self) -> np.ndarray:
-        """Which rows have no value."""
-        empty: np.ndarray = np.isnan(self.values) if self.kind == "number" else np.equal(self.values, "").astype(bool)
-        return empty
-
-    def distinct(self, ids: np.ndarray) -> int:
-        """Return how many values occur in some rows, missing ones aside."""
-        return len(np.unique(self.values[ids][~self.missing[ids]]))
-
-
-def understand(name: str, cells: np.ndarray) -> Column:
-    """Return a column with its kind: numbers where at least 90 % of its values are, else categories."""
-    none = np.zeros(0, dtype=np.int64)
-    if cells.dtype != object:
-        return Column(name, "number", cells.astype(np.float64), none)
-    missing = np.array([cell in MISSING for cell in cells], dtype=bool)
-    numbers = [None if gone else _number(cell) for cell, gone in zip(cells, missing, strict=True)]
-    junk = np.array([n is None and not gone for n, gone in zip(numbers, missing, strict=True)], dtype=bool)
-    present = len(cells) - int(missing.sum())
-    if present and present - int(junk.sum()) >= NUMERIC_SHARE * present:
-        return Column(name, "number", np.array([np.nan if n is None else n for n in numbers]), np.flatnonzero(junk))
-    text = cells.copy()
-    text[missing] = ""
-    return Column(name, "category", text, none)
-
-
-def _number(cell: str) -> float | None:
-    """Return a cell's number; Python's `1_000` is none."""
-    try:
-        return None if "_" in cell else float(cell)
-    except ValueError:
-        return None
-
-
-# --- a table's features and target --------------------------------------------------------------
+    def values(self) -> np.ndarray:
+        """The days from the first to the second."""
+        days: np.ndarray = (self.second.values - self.first.values) / DAY
+        return days
 
 
 @dataclass(frozen=True)
@@ -82,73 +44,125 @@ class Schema:
     Attributes:
         table: Where the cells came from.
         features: The columns that are used, in order.
+        differences: Between each two of the dates among them.
         target: The column to predict.
+        kept: The rows of the table that are used.
+        notes: What was left out or taken for missing, in one sentence each.
     """
 
     table: Table
     features: list[Column]
+    differences: list[Difference]
     target: Column
+    kept: np.ndarray
+    notes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def where(self, row: int) -> str:
+        """Return the place of one of the rows that are used, as `file:line`."""
+        return self.table.where(int(self.kept[row]))
 
 
-def schema_of(table: Table, target: str, ignore: list[str]) -> Schema:
-    """Return a table's features and target, understood and checked.
+def schema_of(
+    table: Table,
+    target: str,
+    ignore: list[str],
+    kinds: Mapping[str, ColumnKind] | None = None,
+    wrong: Wrong = "stop",
+) -> Schema:
+    """Return a table's features and target, understood and checked; rows without a target are left out.
+
+    Args:
+        table: The cells.
+        target: The column to predict.
+        ignore: Columns that are no features.
+        kinds: What `data.columns` says of some columns.
+        wrong: What is done with cells that are not of their column's kind.
 
     Raises:
-        InputError: An ignored column does not exist, no feature is left, junk in a number column, an infinite
-            number, a column without any value, or missing target values; with the rows.
+        InputError: A column that is named does not exist, no feature is left, a column without any value, or a wrong cell
+            where `wrong` is "stop"; with the rows.
     """
-    unknown = [name for name in ignore if name not in table.columns]
-    if unknown:
-        columns = ", ".join(list(table.columns)[:12])
-        raise InputError(
-            f"{table.place} has no column {unknown[0]!r}", where="data.ignore", mend=f"name some of its columns: {columns}"
-        )
-    features = [understand(name, cells) for name, cells in table.columns.items() if name != target and name not in ignore]
-    if not features:
+    kinds = kinds or {}
+    _refuse_unknown(table, ignore, "data.ignore")
+    _refuse_unknown(table, list(kinds), "data.columns")
+    names = [name for name in table.columns if name != target and name not in ignore]
+    if not names:
         mend = "name fewer columns in data.ignore, or bring data with more of them"
         raise InputError(f"no feature is left beside the target {target!r}", where=table.place, mend=mend)
-    wanted = understand(target, table.columns[target])
-    for column in [*features, wanted]:
-        _refuse_junk(table, column)
+    columns = [understand(name, table.columns[name], kinds.get(name)) for name in [*names, target]]
+    for column in columns:
+        if wrong == "stop":
+            _refuse_wrong(table, column)
         _refuse_empty(table, column)
-        _refuse_infinite(table, column)
-    gone = np.flatnonzero(wanted.missing)
-    if len(gone):
+    notes = [_told(table, column, wrong) for column in columns if len(column.wrong)]
+    dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
+    columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
+    without = np.flatnonzero(columns[-1].missing)
+    if len(without := np.setdiff1d(without, dropped)):
+        notes.append(f"{len(without)} of {len(table)} rows have no target and are left out: lines {_lines(table, without)}")
+    kept = np.setdiff1d(np.arange(len(table)), np.union1d(dropped, without))
+    if not len(kept):
         raise InputError(
-            f"{len(gone)} of {len(table)} rows have no value of the target {target!r}; lines {_lines(table, gone)}",
-            where=table.where(int(gone[0])),
-            mend="remove these rows, or fill in the target",
+            f"no row is left of {len(table)}", where=table.place, mend="data: {wrong_cells: missing} keeps more rows"
         )
-    return Schema(table, features, wanted)
+    if len(kept) < len(table):
+        columns = [column.taken(kept) for column in columns]
+    return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, notes)
 
 
-def _refuse_junk(table: Table, column: Column) -> None:
-    if len(column.junk):
-        row = int(column.junk[0])
+def _differences(columns: list[Column]) -> list[Difference]:
+    return [Difference(first, second) for first, second in combinations([c for c in columns if c.kind in DATES], 2)]
+
+
+def _refuse_unknown(table: Table, names: list[str], key: str) -> None:
+    unknown = [name for name in names if name not in table.columns]
+    if unknown:
+        columns = ", ".join(list(table.columns)[:12])
+        raise InputError(f"{table.place} has no column {unknown[0]!r}", where=key, mend=f"name some of its columns: {columns}")
+
+
+def _refuse_wrong(table: Table, column: Column) -> None:
+    if not len(column.wrong):
+        return
+    row, choice = int(column.wrong[0]), "or choose: data: {wrong_cells: missing} or {wrong_cells: drop}"
+    value = column.values[row] if column.values.dtype == np.float64 else np.nan
+    if not np.isnan(value):
         raise InputError(
-            f"column {column.name!r} holds numbers, but {table.columns[column.name][row]!r} here; "
-            f"{len(column.junk)} such cells in lines {_lines(table, column.junk)}",
+            f"column {column.name!r} holds {value}, which is not finite as float32; lines {_lines(table, column.wrong)}",
             where=table.where(row),
-            mend="mend these cells, leave them empty where the value is not known, or name the column in data.ignore",
+            mend=f"mend these cells, leave them empty where the value is not known, {choice}",
         )
+    raise InputError(
+        f"column {column.name!r} holds {_PLURAL.get(column.kind, column.kind)}, but {table.columns[column.name][row]!r} here; "
+        f"{len(column.wrong)} such cells in lines {_lines(table, column.wrong)}",
+        where=table.where(row),
+        mend=f"mend these cells, leave them empty where the value is not known, name the column in data.ignore, {choice}",
+    )
+
+
+_PLURAL = {
+    "number": "numbers",
+    "formatted": "numbers",
+    "decimal_comma": "numbers with a decimal comma",
+    "boolean": "yes and no",
+    "date": "dates",
+    "date_day_first": "dates with the day first",
+}
+
+
+def _told(table: Table, column: Column, wrong: Wrong) -> str:
+    done = "their rows are left out" if wrong == "drop" else "taken for missing"
+    what = f"{len(column.wrong)} cells of column {column.name!r} are no {_PLURAL.get(column.kind, column.kind)} that can be used"
+    return f"{what}: {done}; lines {_lines(table, column.wrong)}"
 
 
 def _refuse_empty(table: Table, column: Column) -> None:
     if column.missing.all():
         what = f"column {column.name!r} has no value in any of {len(table)} rows"
         raise InputError(what, where=table.place, mend="name it in data.ignore")
-
-
-def _refuse_infinite(table: Table, column: Column) -> None:
-    if column.kind != "number":
-        return
-    bad = np.flatnonzero(np.abs(column.values) > np.finfo(np.float32).max)
-    if len(bad):
-        raise InputError(
-            f"column {column.name!r} holds {column.values[bad[0]]}, which is not finite as float32; lines {_lines(table, bad)}",
-            where=table.where(int(bad[0])),
-            mend="mend these cells, or leave them empty where the value is not known",
-        )
 
 
 def _lines(table: Table, rows: np.ndarray) -> str:
@@ -167,11 +181,11 @@ def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
     if len(fractions):
         raise InputError(
             f"the target {target.name!r} holds {target.values[fractions[0]]}; a class was expected",
-            where=schema.table.where(int(fractions[0])),
+            where=schema.where(int(fractions[0])),
             mend="task: {kind: tabular_regression} predicts a quantity",
         )
     values, labels = np.unique(target.values, return_inverse=True)
-    names = [str(int(v)) if target.kind == "number" else str(v) for v in values]
+    names = [str(int(value)) for value in values] if target.values.dtype == np.float64 else [target.texts[v] for v in values]
     if len(names) < 2:
         what = f"the target {target.name!r} has one class only: {names[0]!r} in all {len(labels)} rows"
         raise InputError(what, where=schema.table.place, mend=TWO_CLASSES)
@@ -179,8 +193,9 @@ def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
 
 
 def _fractions(column: Column) -> np.ndarray:
-    whole = column.kind == "category" or column.values == np.floor(column.values)
-    return np.flatnonzero(np.logical_not(whole))
+    if column.values.dtype != np.float64:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.not_equal(column.values, np.floor(column.values)))
 
 
 def quantities_of(schema: Schema) -> np.ndarray:
@@ -189,10 +204,10 @@ def quantities_of(schema: Schema) -> np.ndarray:
     Raises:
         InputError: The target is not a number.
     """
-    if schema.target.kind != "number":
+    if schema.target.values.dtype != np.float64:
         raise InputError(
-            f"the target {schema.target.name!r} holds {schema.target.values[0]!r}; a number was expected",
-            where=schema.table.where(0),
+            f"the target {schema.target.name!r} holds {schema.target.shown(0)}; a number was expected",
+            where=schema.where(0),
             mend="task: {kind: tabular_classification} predicts a class",
         )
     return schema.target.values
@@ -204,19 +219,32 @@ def quantities_of(schema: Schema) -> np.ndarray:
 def vocabularies(schema: Schema, train: np.ndarray) -> dict[str, list[str]]:
     """Return the categories of each category column that occur in the training rows, sorted."""
     columns = [column for column in schema.features if column.kind == "category"]
-    return {c.name: sorted({str(v) for v in c.values[train] if v != ""}) for c in columns}
+    return {c.name: [c.texts[code] for code in np.unique(c.values[train]) if code >= 0] for c in columns}
 
 
 def encode(schema: Schema, vocabulary: dict[str, list[str]], ids: np.ndarray) -> np.ndarray:
     """Return some rows as one float32 matrix [rows, columns].
 
-    Numbers stay, NaN where missing; a category becomes its place in the vocabulary, -1 where missing or unseen.
+    Numbers stay, NaN where missing; a category becomes its place in the vocabulary, -1 where missing or unseen; a date and a
+    text become several columns; the days between dates come last.
     """
-    matrix = np.empty((len(ids), len(schema.features)), dtype=np.float32)
-    for place, column in enumerate(schema.features):
-        values = column.values[ids]
-        if column.kind == "category":
-            codes = {text: float(code) for code, text in enumerate(vocabulary[column.name])}
-            values = np.array([codes.get(str(text), UNKNOWN) for text in values], dtype=np.float32)
-        matrix[:, place] = values
+    matrix = np.empty((len(ids), width_of(schema)), dtype=np.float32)
+    place = 0
+    for column in schema.features:
+        matrix[:, place : place + column.width] = column.block(ids, vocabulary.get(column.name))
+        place += column.width
+    for difference in schema.differences:
+        matrix[:, place] = difference.values[ids]
+        place += 1
     return matrix
+
+
+def width_of(schema: Schema) -> int:
+    """Return how many columns the matrix has."""
+    return sum(column.width for column in schema.features) + len(schema.differences)
+
+
+def places(schema: Schema) -> dict[str, int]:
+    """Return the first place of each feature in the matrix."""
+    starts = np.cumsum([0, *(column.width for column in schema.features)]).tolist()
+    return {column.name: start for column, start in zip(schema.features, starts, strict=False)}

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mltrainer.checkpointing.inference_script import BUCKETS, MISSING
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import TableModel, TrainingConfig
+from mltrainer.configs.project import Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import metrics, validation
 from mltrainer.tasks._arrays import class_numbers
@@ -18,9 +19,12 @@ from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.models import build
 from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.tables import schema
+from mltrainer.tasks.splits import Bound
+from mltrainer.tasks.tables import binding, inferring, schema
+from mltrainer.tasks.tables.columns import Column, understand
 from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
+from mltrainer.tasks.tables.leaks import leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.validation import Finding
 
@@ -35,20 +39,41 @@ class _Tabular(BuiltinTask):
         self._config, self._notes = config, source.notes
         self._raw_scale = isinstance(source.content, Arrays)
         table, target = table_of(source.content, config.data.target)
-        self._schema = schema.schema_of(table, target, config.data.ignore)
-        self.size = len(table)
+        given, split = config.data, config.split
+        binds = [name for name in (split.group, split.column) if name is not None and name in table.columns]
+        not_features = [*given.ignore, *(name for name in binds if name not in given.ignore)]
+        found = schema.schema_of(table, target, not_features, given.columns, given.wrong_cells)
+        self._schema = binding.without_moments(found, split.time)
+        self.size = len(self._schema)
         self._vocabulary: dict[str, list[str]] = {}
+        self._keys: np.ndarray | None = None
 
     def fit(self, train: np.ndarray) -> None:
         """Fit vocabularies, medians, means and deviations, and the bins of numbers where the model has them."""
         self._vocabulary = schema.vocabularies(self._schema, train)
         columns = self._schema.features
         _refuse_empty_in_training(columns, train)
-        categories = {nr: len(self._vocabulary[c.name]) for nr, c in enumerate(columns) if c.kind == "category"}
+        places = schema.places(self._schema)
+        sizes = {name: len(texts) for name, texts in self._vocabulary.items()}
+        categories = {places[c.name]: sizes.get(c.name, BUCKETS) for c in columns if c.is_category}
         matrix = schema.encode(self._schema, self._vocabulary, train)
         self._statistics = fit_statistics(matrix, categories)
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
+
+    def keys(self) -> np.ndarray:
+        """Return a hash of each row's features, before anything is fitted."""
+        if self._keys is None:
+            self._keys = validation.row_hashes([column.values for column in self._schema.features])
+        return self._keys
+
+    def bound(self, split: Split, seed: int) -> Bound:
+        """Return what the split's columns bind together.
+
+        Raises:
+            InputError: There is no such column, or it does not hold what it must.
+        """
+        return binding.bound(self._schema, split, self.keys, self.labels, seed, self._config.data)
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
@@ -69,28 +94,50 @@ class _Tabular(BuiltinTask):
         encoder = TabularEncoder(self._statistics)
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
 
-    def repeats_likely(self, ids: Ids, limits: DataLimits) -> bool:
-        """Return whether the columns can take fewer values together than a number of times the training rows."""
+    def excuse(self, ids: Ids, limits: DataLimits) -> str | None:
+        """Return why equal rows may be no leakage: columns that were left out tell them apart, or there are few values."""
+        if names := self._telling_apart(ids, limits):
+            return f"columns that were left out tell them apart: {', '.join(map(repr, names))}"
+        return "the columns can take so few values together that rows must repeat" if self._few_values(ids, limits) else None
+
+    def _telling_apart(self, ids: Ids, limits: DataLimits) -> list[str]:
+        """Return the columns beside ids that were left out, where with them few enough rows repeat."""
+        columns = self._schema.table.columns
+        assert self._config.data is not None
+        left_out = [understand(name, columns[name]) for name in self._config.data.ignore if name in columns]
+        telling = [
+            column.taken(self._schema.kept) for column in left_out if inferring.id_reason(column) is None or _is_wordy(column)
+        ]
+        if not telling:
+            return []
+        whole = validation.row_hashes([self.hashes(np.arange(self.size)), *(column.values for column in telling)])
+        still = validation.repeated(whole[ids["validation"]], whole[ids["train"]])
+        return [c.name for c in telling] if still < limits.leak_rows * len(ids["validation"]) else []
+
+    def _few_values(self, ids: Ids, limits: DataLimits) -> bool:
         train = ids["train"]
         distinct = [max(1, c.distinct(train) + int(c.missing[train].any())) for c in self._schema.features]
         return float(np.log(distinct).sum()) < float(np.log(limits.chance_values * len(train)))
 
     def inference(self) -> dict[str, Any]:
         """Return the columns in the matrix's order, their categories, and what the output means."""
-        columns = [
-            {"name": c.name, "kind": c.kind, **({"categories": self._vocabulary[c.name]} if c.kind == "category" else {})}
-            for c in self._schema.features
-        ]
+        columns = [*map(self._column, self._schema.features), *map(_difference, self._schema.differences)]
         return {
             "kind": self._config.task.kind,
-            "input": {"name": "table", "dtype": "float32", "shape": [len(columns)]},
+            "input": {"name": "table", "dtype": "float32", "shape": [schema.width_of(self._schema)]},
             "preparation": self._notes,
             "columns": columns,
-            "missing": sorted(schema.MISSING),
+            "missing": sorted(MISSING),
             "target": self._schema.target.name,
             "output": "logits" if self.classes else "value",
             "classes": self.classes,
         }
+
+    def _column(self, column: Column) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": column.name, "kind": column.kind}
+        if column.kind == "category":
+            found["categories"] = self._vocabulary[column.name]
+        return {**found, "parts": list(column.parts)} if column.parts else found
 
     def describe(self, ids: Ids) -> dict[str, Any]:
         """Return the columns as the training and validation rows show them, and the matrix's width."""
@@ -99,7 +146,7 @@ class _Tabular(BuiltinTask):
             {"name": c.name, "kind": c.kind, "missing": int(c.missing[open_rows].sum()), "distinct": c.distinct(open_rows)}
             for c in self._schema.features
         ]
-        return {"columns": columns, "target": None, "shape": [len(columns)]}
+        return {"columns": columns, "target": None, "shape": [schema.width_of(self._schema)]}
 
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return constant and leaking columns, large inputs, and conversions."""
@@ -107,27 +154,30 @@ class _Tabular(BuiltinTask):
         found = validation.constant_findings(
             [c.name for c in columns], [c.distinct(train) + int(c.missing[train].any()) for c in columns]
         )
-        found += [leak for column in columns if (leak := self._leak(column, train, limits)) is not None]
+        target, classes = self._schema.target, len(self.classes or [])
+        found += leaks(columns, target, self.labels, classes, self._vocabulary, train, limits)
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += validation.scale_finding(largest, limits)
-        return found + [validation.finding("info", note) for note in self._notes]
-
-    def _leak(self, column: schema.Column, train: np.ndarray, limits: DataLimits) -> Finding | None:
-        """Return what it means if one column tells the target."""
-        target, values = self._schema.target, column.values[train]
-        if column.kind == target.kind and np.array_equal(values, target.values[train]):
-            return validation.equal_finding(column.name)
-        if column.kind == "category":
-            if self.labels is None:
-                return None  # categories have no order that a value could follow
-            codes = {text: float(code) for code, text in enumerate(self._vocabulary[column.name])}
-            values = np.array([codes.get(text, np.nan) for text in values])
-        wanted = target.values[train] if self.labels is None else self.labels[train]
-        return validation.leak_finding(column.name, values, wanted, len(self.classes or []), limits)
+        return found + [validation.finding("info", note) for note in [*self._schema.notes, *self._notes]]
 
 
-def _refuse_empty_in_training(columns: list[schema.Column], train: np.ndarray) -> None:
+def _is_wordy(column: Column) -> bool:
+    """Return whether a column's texts are of several words, such as names: no mere ids."""
+    return bool(column.texts) and sum(len(text.split()) for text in column.texts[:1000]) >= 2 * len(column.texts[:1000])
+
+
+def _difference(difference: schema.Difference) -> dict[str, Any]:
+    names = [difference.first.name, difference.second.name]
+    return {
+        "name": " to ".join(names),
+        "kind": "difference",
+        "of": names,
+        "dates": [difference.first.kind, difference.second.kind],
+    }
+
+
+def _refuse_empty_in_training(columns: list[Column], train: np.ndarray) -> None:
     for column in columns:
         if column.missing[train].all():
             raise InputError(
@@ -191,6 +241,10 @@ class TabularRegression(_Tabular):
                 where=self._schema.table.place,
                 mend="predict another column, or bring data in which it varies",
             )
+
+    def targets(self) -> np.ndarray:
+        """Return the value to predict of all rows."""
+        return self._target
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the matrix float32 [rows, columns] and targets float32 [rows]."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from mltrainer.tasks.content import Table
+from mltrainer.tasks.tables.columns import understand
 from mltrainer.tasks.tables.inferring import Inference, id_reason
-from mltrainer.tasks.tables.schema import understand
 from mltrainer.tasks.text.reading import classes_of, text_cells
 
 MEAN_WORDS = 3  # chosen by us: names and addresses have fewer words than a sentence
@@ -21,7 +21,7 @@ IMBALANCE = 10  # as for tables: above it, accuracy says little
 def infer_texts(table: Table, target: str) -> Inference | None:
     """Return text classification where the only feature beside ids is free text; None where a table asks for something else."""
     others = [name for name in table.columns if name != target]
-    found = [name for name in others if table.columns[name].dtype == object and is_free_text(text_cells(table, name))]
+    found = [name for name in others if table.columns[name].dtype != np.float64 and is_free_text(text_cells(table, name))]
     reasons = {name: id_reason(understand(name, table.columns[name])) for name in others if name not in found}
     labels, names = classes_of([cell for cell in text_cells(table, target) if cell])
     if len(found) != 1 or None in reasons.values() or ROWS_PER_CLASS * len(names) > len(labels):
@@ -33,7 +33,7 @@ def infer_texts(table: Table, target: str) -> Inference | None:
         *(f"column {name!r} is ignored: {why}" for name, why in reasons.items()),
     ]
     metric, warnings = _metric(labels, names)
-    return Inference("text_classification", metric, told, warnings, list(reasons), found[0])
+    return Inference("text_classification", metric, told, warnings, list(reasons), text=found[0])
 
 
 def is_free_text(cells: Sequence[str]) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from mltrainer.checkpointing.inference_script import MISSING
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Arrays, Table
-from mltrainer.tasks.tables.schema import MISSING
 from mltrainer.tasks.tables.text_files import decode, text_array
 from mltrainer.workspace import machine_faults
 
@@ -54,7 +54,7 @@ def read_texts(folder: Path, place: str) -> tuple[Table, list[dict[str, Any]]]:
             rows.append({"path": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)})
             texts.append(decode(data, name))
             labels.append(label)
-    return Table({TEXT: text_array(texts), LABEL: text_array(labels)}, np.arange(1, len(texts) + 1), place), rows
+    return Table({TEXT: text_array(texts), LABEL: text_array(labels)}, lambda: np.arange(1, len(texts) + 1), place), rows
 
 
 def folder_target(content: Table | Arrays) -> str | None:
@@ -65,7 +65,7 @@ def folder_target(content: Table | Arrays) -> str | None:
 def text_cells(table: Table, name: str) -> list[str]:
     """Return a column's cells as text, the empty text where a value is missing; whole numbers without a point."""
     cells = table.columns[name]
-    if cells.dtype == object:
+    if not isinstance(cells, np.ndarray) or cells.dtype == object:
         return ["" if cell in MISSING else str(cell) for cell in cells]
     return ["" if np.isnan(cell) else str(int(cell) if cell == np.floor(cell) else cell) for cell in cells.tolist()]
 
@@ -82,7 +82,7 @@ def text_column(table: Table, named: str | None, target: str, ignore: Sequence[s
         what = f"no column {named!r}" if named else "more than one column beside the target"
         mend = f"data: {{text: COLUMN}}, one of {', '.join(others[:12])}"
         raise InputError(f"{table.place} has {what}; the one with the texts is needed", where="data.text", mend=mend)
-    if table.columns[name].dtype != object or name == target:
+    if table.columns[name].dtype == np.float64 or name == target:
         what = "is the target" if name == target else "holds numbers"
         raise InputError(f"column {name!r} {what}; texts were expected", where="data.text", mend="data: {text: COLUMN}")
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,11 @@ class TextClassification(Classification):
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return token ids int64 [texts, tokens of the longest training text] and class numbers."""
         return torch.from_numpy(self._encoded.matrix(ids, self._width, self._padding)), torch.from_numpy(self.labels[ids])
+
+    def keys(self) -> np.ndarray:
+        """Return a hash of each text."""
+        digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in self.texts)
+        return np.frombuffer(digests, dtype=np.uint64)
 
     def model(self) -> nn.Module:
         """Return the config's model of texts."""

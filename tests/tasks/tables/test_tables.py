@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.tables import inferring
+from mltrainer.tasks.tables import columns, inferring
 from mltrainer.tasks.tables import schema as tables
 from mltrainer.tasks.tables.text_files import read_csv, text_array
 
@@ -12,7 +12,7 @@ def table(text):
 
 
 def column(cells):
-    return tables.understand("c", text_array(cells))
+    return columns.understand("c", text_array(cells))
 
 
 def repeated(header, row, times=40):
@@ -28,7 +28,7 @@ def test_each_missing_marker_is_a_missing_number(marker):
 
 def test_missing_categories_are_empty():
     found = column(["x", "?", "y"])
-    assert (found.kind, found.values.tolist()) == ("category", ["x", "", "y"])
+    assert (found.kind, found.texts, found.values.tolist()) == ("category", ["x", "y"], [0, -1, 1])
 
 
 @pytest.mark.parametrize("cell", ["1", "-2.5", "1e-3", "+.5", "inf", "012"])
@@ -59,7 +59,6 @@ def test_junk_in_a_number_column_is_refused_with_line_and_value():
         ("n,t\n1,?\n2,\n", "column 't' has no value in any of 2 rows"),
         ("n,t\n1,a\ninf,b\n", "d.csv:3: column 'n' holds inf"),
         ("n,t\n1,a\n1e300,b\n", "which is not finite as float32"),
-        ("n,t\n1,a\n2,\n3,b\n4,NA\n", "d.csv:3: 2 of 4 rows have no value of the target 't'; lines 3, 5"),
         ("t\na\nb\n", "no feature is left beside the target"),
     ],
 )
@@ -152,6 +151,47 @@ def test_whole_numbers_that_only_happen_to_differ_are_kept():
 def test_constant_and_mostly_empty_columns_are_warned_of():
     found = inferring.infer_table(repeated("same,gaps,t", lambda i: f"1,{i if i % 3 == 0 else ''},{'ab'[i % 2]}"), "t")
     assert found.warnings == ["column 'same' has one value only", "column 'gaps' is missing in 65% of the rows"]
+
+
+LOOKS = {
+    "formatted": lambda i: f'"${i * 37 % 90},{i % 10}00.50"',
+    "decimal_comma": lambda i: f'"{i * 37 % 90},{i % 10}"',
+    "date": lambda i: f"2020-{1 + i % 12:02d}-{1 + i % 28:02d}",
+    "date_day_first": lambda i: f"{1 + i % 28}/{1 + i % 12}/2020",
+    "boolean": lambda i: ["Yes", "no", "Y", "NO"][i * i % 4 if i % 3 else 2],
+    "text": lambda i: f"the {'good' if i % 2 else 'bad'} number {i * 7} of many words",
+    "hashed": lambda i: f"shop{i % 110}",
+}
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+def test_what_a_column_holds_is_seen_and_said(kind):
+    found = inferring.infer_table(repeated("c,n,t", lambda i: f"{LOOKS[kind](i)},{i % 7},{'ab'[i % 2]}", 240), "t")
+    assert found.columns == {"c": kind}
+    assert f"column 'c' is taken for {inferring.DESCRIBED[kind]}" in found.explanation
+    assert found.ignored == []
+
+
+def test_plain_numbers_and_a_few_categories_need_no_word():
+    found = inferring.infer_table(repeated("c,n,t", lambda i: f"{'xyz'[i % 3]},{i / 7},{'ab'[i % 2]}", 240), "t")
+    assert (found.columns, found.ignored, found.has_wrong_cells) == ({}, [], False)
+
+
+def test_a_wrong_cell_is_told_and_does_not_stop_the_start():
+    found = inferring.infer_table(repeated("n,t", lambda i: f"{'oops' if i == 5 else i % 7},{'ab'[i % 2]}"), "t")
+    assert found.has_wrong_cells
+    assert any("1 cells of column 'n' are no numbers that can be used" in warning for warning in found.warnings)
+
+
+def test_a_column_without_a_value_is_left_out():
+    found = inferring.infer_table(repeated("e,n,t", lambda i: f",{i % 7},{'ab'[i % 2]}"), "t")
+    assert found.ignored == ["e"]
+    assert "column 'e' is ignored: it has no value in any of 40 rows" in found.explanation
+
+
+def test_dates_suggest_a_split_by_time():
+    found = inferring.infer_table(repeated("d,n,t", lambda i: f"{LOOKS['date'](i)},{i % 7},{'ab'[i % 2]}"), "t")
+    assert any("split: {time: d}" in warning for warning in found.warnings)
 
 
 def test_a_project_is_inferred_from_a_file(project):

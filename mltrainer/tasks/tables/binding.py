@@ -1,0 +1,102 @@
+"""Which rows of a table belong together, or to a split, by what its columns say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from mltrainer.configs.project import ColumnKind, Data, Split
+from mltrainer.errors import InputError
+from mltrainer.tasks.splits import SPLITS, Bound, split_ids
+from mltrainer.tasks.tables.columns import Column, understand
+from mltrainer.tasks.tables.schema import Schema
+
+NAMES = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
+
+
+def without_moments(schema: Schema, time: str | None) -> Schema:
+    """Return a schema without the running days of the date by which rows are split: no later one was ever trained on."""
+    features = [replace(c, parts=c.parts[1:]) if c.name == time and c.parts[:1] == ("days",) else c for c in schema.features]
+    return replace(schema, features=[c for c in features if c.kind not in ("date", "date_day_first") or c.parts])
+
+
+def bound(
+    schema: Schema, split: Split, keys: Callable[[], np.ndarray], labels: np.ndarray | None, seed: int, data: Data | None
+) -> Bound:
+    """Return what the split's columns, or equal rows, bind together.
+
+    Args:
+        schema: The table.
+        split: Names the columns.
+        keys: Give a hash of each row's features.
+        labels: Class numbers; None for a quantity.
+        seed: Of a draw of validation rows, where the data's own splits have none.
+        data: Says what kinds the columns are.
+
+    Raises:
+        InputError: There is no such column, or it does not hold what it must.
+    """
+    kinds = data.columns if data else {}
+    if split.column is not None:
+        return Bound(given=_given(schema, _column(schema, split.column, "split.column", "category"), split, labels, seed))
+    if split.time is not None:
+        return Bound(times=_times(schema, split.time, kinds.get(split.time)))
+    if split.group is not None:
+        column = _column(schema, split.group, "split.group", "category")
+        alone = np.arange(len(schema)) + len(column.texts)  # a row without a group is one by itself
+        return Bound(units=np.where(column.missing, alone, column.values))
+    return Bound(units=keys() if split.repeats == "together" else None)
+
+
+def _column(schema: Schema, name: str, key: str, kind: ColumnKind | None) -> Column:
+    table = schema.table
+    if name not in table.columns:
+        columns = ", ".join(list(table.columns)[:12])
+        raise InputError(f"{table.place} has no column {name!r}", where=key, mend=f"name one of its columns: {columns}")
+    return understand(name, table.columns[name], kind).taken(schema.kept)
+
+
+def _times(schema: Schema, name: str, kind: ColumnKind | None) -> np.ndarray:
+    """Return each row's moment, in seconds or in the column's own numbers."""
+    column = _column(schema, name, "split.time", kind)
+    if column.kind == "category":
+        column = _column(schema, name, "split.time", "date")
+    bad = column.missing if column.values.dtype == np.float64 else np.ones(len(schema), dtype=bool)
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(
+            f"{int(bad.sum())} of {len(schema)} rows have no moment in column {name!r}, by which rows are split",
+            where=schema.where(row),
+            mend=f"mend these cells, or say what they are: data: {{columns: {{{name}: date_day_first}}}}",
+        )
+    return column.values
+
+
+def _given(schema: Schema, column: Column, split: Split, labels: np.ndarray | None, seed: int) -> dict[str, np.ndarray]:
+    """Return the splits that a column names; where it names no validation rows, they are drawn from those to train on."""
+    meant = {word: name for name, words in NAMES.items() for word in words}
+    places = [SPLITS.index(meant[text.lower()]) if text.lower() in meant else -1 for text in column.texts]
+    named = np.array([*places, -1])[column.values]
+    wrong = np.flatnonzero(named < 0)
+    if len(wrong):
+        raise InputError(
+            f"{len(wrong)} rows of column {column.name!r} name no split; train, validation and test are known",
+            where=schema.where(int(wrong[0])),
+            mend="mend these cells, or split by something else",
+        )
+    found = {name: np.flatnonzero(named == place).astype(np.int64) for place, name in enumerate(SPLITS)}
+    if len(found["validation"]):
+        return found
+    drawn = split_ids(
+        len(found["train"]),
+        None if labels is None else labels[found["train"]],
+        Split(validation=split.validation, test=0.0, stratify=split.stratify),
+        seed,
+    )
+    return {**{name: found["train"][drawn[name]] for name in ("train", "validation")}, "test": found["test"]}

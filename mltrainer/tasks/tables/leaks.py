@@ -1,0 +1,100 @@
+"""Columns that tell the target: alone, as a copy under another scale, or together; findings with the columns named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.tasks import validation
+from mltrainer.tasks.tables.columns import Column
+from mltrainer.tasks.validation import Finding
+
+EXACT = 1e-9  # share of the target's variance that rounding may leave unexplained
+SAMPLE = 20_000  # training rows that are looked at for columns that give the target together
+MOST_COLUMNS = 200
+
+
+def leaks(
+    columns: list[Column],
+    target: Column,
+    labels: np.ndarray | None,
+    classes: int,
+    vocabulary: Mapping[str, list[str]],
+    train: np.ndarray,
+    limits: DataLimits,
+) -> list[Finding]:
+    """Return what tells the target in the training rows.
+
+    Args:
+        columns: The features.
+        target: The column to predict.
+        labels: Class numbers of all rows; None where a quantity is predicted.
+        classes: How many there are; 0 for a quantity.
+        vocabulary: The categories that training has seen, by column.
+        train: The training rows.
+        limits: Hold how well a column must tell it.
+    """
+    told = [_alone(column, target, labels, classes, vocabulary, train, limits) for column in columns]
+    found = [one for one in told if one is not None]
+    sure = any(one["severity"] == "error" for one in found)
+    return found if labels is not None or sure else found + _together(columns, target, train)
+
+
+def _alone(
+    column: Column,
+    target: Column,
+    labels: np.ndarray | None,
+    classes: int,
+    vocabulary: Mapping[str, list[str]],
+    train: np.ndarray,
+    limits: DataLimits,
+) -> Finding | None:
+    values = column.values[train]
+    same_form = column.kind == target.kind and column.texts == target.texts
+    if same_form and np.array_equal(values, target.values[train], equal_nan=values.dtype == np.float64):
+        return validation.equal_finding(column.name)
+    if labels is None and _is_scaled(column, target, train):
+        text = f"leakage: column {column.name!r} is the target under another scale; name it in data.ignore"
+        return validation.finding("error", text)
+    if values.dtype != np.float64:
+        if labels is None or column.kind != "category":
+            return None  # categories have no order that a value could follow
+        codes = column.block(train, vocabulary[column.name])[:, 0].astype(np.float64)
+        values = np.where(codes < 0, np.nan, codes)
+    wanted = target.values[train] if labels is None else labels[train]
+    return validation.leak_finding(column.name, values, wanted, classes, limits)
+
+
+def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
+    """Return whether a column is the target times a factor plus a constant, in every row."""
+    if column.values.dtype != np.float64 or len(train) < 3:
+        return False
+    values, wanted = column.values[train], target.values[train]
+    if np.isnan(values).any() or values.std() == 0 or wanted.std() == 0:
+        return False
+    return bool(1 - np.corrcoef(values, wanted)[0, 1] ** 2 < EXACT)
+
+
+def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[Finding]:
+    """Return what it means if a line through some number columns gives the target; their plain sum is surely leakage."""
+    rows = train[np.linspace(0, len(train) - 1, min(len(train), SAMPLE)).astype(np.int64)]
+    numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1 and not np.isnan(c.values[rows]).any()]
+    varying = [c for c in numbers if c.values[rows].std() > 0]
+    wanted = target.values[rows]
+    if not 2 <= len(varying) <= min(MOST_COLUMNS, len(rows) // 5) or wanted.std() == 0:
+        return []
+    matrix = np.stack([c.values[rows] for c in varying], axis=1)
+    scaled = (matrix - matrix.mean(axis=0)) / matrix.std(axis=0)
+    weights, *_ = np.linalg.lstsq(scaled, wanted - wanted.mean(), rcond=None)
+    left = wanted - wanted.mean() - scaled @ weights
+    if left.var() > EXACT * wanted.var():
+        return []
+    used = [nr for nr, weight in enumerate(weights) if abs(weight) > 1e-6 * wanted.std()]
+    names = ", ".join(repr(varying[nr].name) for nr in used)
+    factors = np.array([weights[nr] / matrix[:, nr].std() for nr in used])
+    if len(used) > 1 and np.allclose(np.abs(factors), 1, atol=1e-4):
+        text = f"leakage: {names} together give the target, as their {'sum' if (factors > 0).all() else 'sum and difference'}"
+        return [validation.finding("error", f"{text}; name at least one of them in data.ignore")]
+    return [validation.finding("warning", f"{names} together give the target exactly: are they known before the target is?")]
