@@ -79,3 +79,16 @@ def test_cutting_back_refuses_another_runs_chain(tmp_path: Path) -> None:
 
 def test_bits_tell_nan_and_signed_zero_apart() -> None:
     assert len({fingerprint.bits(value) for value in (0.0, -0.0, float("nan"), float("inf"))}) == 4
+
+
+def test_each_link_covers_all_entries_before_it():
+    one, _ = fingerprint.extend(fingerprint.Head(), ["1 a", "2 b"])
+    other, _ = fingerprint.extend(fingerprint.Head(), ["1 x", "2 b"])
+    assert one.value != other.value
+
+
+def test_a_line_that_is_gone_from_the_middle_breaks_the_chain():
+    _, lines = fingerprint.extend(fingerprint.Head(), ["1 a", "2 b", "3 c"])
+    assert fingerprint.verify(lines, "chain").entries == 3
+    with pytest.raises(GateError, match="chain:2"):
+        fingerprint.verify([lines[0], lines[2]], "chain")
