@@ -211,7 +211,9 @@ class Metric(Strict):
     """The metric that chooses the best checkpoint; its direction must be said, there is no default."""
 
     name: str = Field(
-        pattern=r"^[a-z][a-z0-9_]*$", description="accuracy, f1_macro, loss; r2, rmse, mae; or one of your own task's"
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="accuracy, balanced_accuracy, f1_macro, roc_auc, average_precision, log_loss, calibration_error; "
+        "r2, rmse, mae; loss; or one of your own task's",
     )
     mode: Literal["max", "min"] = Field(description="whether larger or smaller is better")
     ties: Annotated[Literal["first", "loss"], Later("0.2")] = Field(

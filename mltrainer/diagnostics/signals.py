@@ -208,15 +208,21 @@ class Run:
     def skill_of(self, split: Literal["train", "validation"], place: int) -> float:
         """Return how much was learned at an evaluation: 0 is a constant answer, 1 is perfect.
 
-        Accuracy is taken relative to the most frequent class, R2 is its own skill; where neither can be used, the share of
-        the first step's loss that is gone. NaN where nothing can be said.
+        Accuracy is taken relative to the most frequent class, and balanced accuracy, where that is more, to one class for all:
+        rare classes that are found at the cost of common ones are learned too. R2 is its own skill; where none can be used, the
+        share of the first step's loss that is gone. NaN where nothing can be said.
         """
         if self.has_metric("accuracy") and self.chance < 1:
-            return (self.series(split, "accuracy")[place] - self.chance) / (1 - self.chance)
+            skill = (self.series(split, "accuracy")[place] - self.chance) / (1 - self.chance)
+            return max(finite([skill, self._balanced_skill(split, place)]), default=NAN)
         if self.has_metric(R2):
             return self.series(split, R2)[place]
         first = self.first_loss
         return 1 - self.series(split, "loss")[place] / first if first > 0 else NAN
+
+    def _balanced_skill(self, split: Literal["train", "validation"], place: int) -> float:
+        by_chance = ratio(1, sum(count > 0 for count in self.class_counts))
+        return ratio(self.series(split, "balanced_accuracy")[place] - by_chance, 1 - by_chance)
 
     @functools.cached_property
     def skill(self) -> float:

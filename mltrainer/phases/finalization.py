@@ -206,10 +206,11 @@ def _export(
         write_json(ctx.folder / OPENINGS_FILE, {"openings": openings})
     asked = FinalizationSettings.model_validate(ctx.page.settings)
     limits = {"level": asked.interval_level, "resamples": asked.interval_resamples, "seconds": asked.interval_seconds}
+    deciding = list(dict.fromkeys([config.metric.name, *(name for name in config.acceptance if not name.startswith("train_"))]))
     test = {
         "ledger": ctx.project.relative(ctx.folder / OPENINGS_FILE),
         "openings": openings,
-        "interval": {**limits, "loss": "loss" in config.acceptance},
+        "interval": {**limits, "loss": "loss" in config.acceptance, "deciding": deciding},
     }
     opens = sealed is None and _test_samples(ctx) > 0
     return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, test if opens else None)

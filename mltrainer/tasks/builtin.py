@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -112,12 +114,24 @@ class Classification(BuiltinTask):
         return functional.cross_entropy(outputs, targets)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Return `accuracy` and `f1_macro`."""
-        return metrics.classification(outputs, targets)
+        """Return the metrics of `metrics.CLASSIFICATION`."""
+        return metrics.classification(outputs, targets, self.positive)
+
+    def metric(self, name: str, outputs: Tensor, targets: Tensor) -> float:
+        """Return one metric, or the loss, and measure no other; NaN where it does not exist for these targets."""
+        if name == "loss":
+            return super().metric(name, outputs, targets)
+        return metrics.classification(outputs, targets, self.positive, [name]).get(name, math.nan)
+
+    @functools.cached_property
+    def positive(self) -> int:
+        """The class that is looked for where there are two: the rarer one; the second where both are as many."""
+        counts = np.bincount(self.labels, minlength=2)
+        return int(counts[0] >= counts[1])
 
     def evaluation(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
         """Return the confusion matrix."""
-        return metrics.classification_evaluation(outputs, targets, self.classes)
+        return metrics.classification_evaluation(outputs, targets, self.classes, self.positive)
 
     def _class_findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         return validation.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)
@@ -140,4 +154,8 @@ def builtin_task(config: TrainingConfig, source: Source) -> BuiltinTask:
     """
     module, _, name = KINDS[str(config.task.kind)].partition(":")
     make: Callable[[TrainingConfig, Source], BuiltinTask] = getattr(importlib.import_module(module), name)
-    return make(config, source)
+    task = make(config, source)
+    if isinstance(task, Classification):
+        validation.refuse_unknown_metric(config.metric.name, ["loss", *metrics.classification_names(len(task.classes))])
+    validation.refuse_wrong_direction(config.metric)
+    return task

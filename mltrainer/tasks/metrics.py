@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 MAX_PAIRS = 200
+CALIBRATION_BINS = 15
+MOST_RANKED = 100  # classes; of more, sorting the samples for each would take longer than the forward pass
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -23,25 +29,158 @@ def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
     return torch.bincount(cells, minlength=classes * classes).reshape(classes, classes)
 
 
-def classification(outputs: Tensor, targets: Tensor) -> dict[str, float]:
-    """Return `accuracy` and `f1_macro`.
+# --- classification -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What metrics are computed from, each part at most once.
+
+    Attributes:
+        outputs: Logits [samples, classes], none of them NaN, of at least one sample.
+        targets: Class numbers [samples].
+        positive: Of two classes the one that is looked for.
+    """
+
+    outputs: Tensor
+    targets: Tensor
+    positive: int
+
+    @functools.cached_property
+    def counts(self) -> Tensor:
+        """The confusion matrix, float64."""
+        return confusion(self.outputs, self.targets, self.outputs.shape[1]).double()
+
+    @functools.cached_property
+    def log_probabilities(self) -> Tensor:
+        """Logarithms of the probabilities, float64."""
+        return self.outputs.double().log_softmax(dim=1)
+
+    @functools.cached_property
+    def curves(self) -> list[Curve]:
+        """A curve for each class that has samples; of two classes that of the positive one only."""
+        labels, binary = self.targets.numpy(), self.outputs.shape[1] == 2
+        scores = self._margins() if binary else self.log_probabilities
+        drawn = [self.positive] if binary else range(scores.shape[1])
+        return [one for nr in drawn if (one := curve(scores[:, nr].numpy(), labels == nr)).positives[-1] > 0]
+
+    def _margins(self) -> Tensor:
+        """Return by how much each of two logits is above the other, which orders samples where probabilities are all but 1."""
+        outputs = self.outputs.double()
+        return outputs - outputs.flip(1)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The samples that a rising number of thresholds lets through, the highest threshold first.
+
+    Attributes:
+        thresholds: The distinct scores, falling; samples of a score or above are let through.
+        positives: How many of the class are let through, at each.
+        others: How many of the other classes are.
+    """
+
+    thresholds: np.ndarray
+    positives: np.ndarray
+    others: np.ndarray
+
+
+def curve(scores: np.ndarray, is_class: np.ndarray) -> Curve:
+    """Return the curve of one class's scores [samples]; samples of equal score are let through together."""
+    order = np.argsort(-scores)
+    falling = scores[order]
+    ends = np.append(np.flatnonzero(np.diff(falling)), len(falling) - 1)
+    positives = np.cumsum(is_class[order])[ends]
+    return Curve(falling[ends], positives.astype(np.float64), (ends + 1 - positives).astype(np.float64))
+
+
+def _accuracy(given: Answers) -> float:
+    return float(given.counts.diagonal().sum() / given.counts.sum())
+
+
+def _f1_macro(given: Answers) -> float:
+    """Return the mean F1 of the classes that occur, as targets or as predictions (scikit-learn's default)."""
+    counts = given.counts
+    support = counts.sum(0) + counts.sum(1)
+    occurs = support > 0
+    return float((2 * counts.diagonal()[occurs] / support[occurs]).mean())
+
+
+def _balanced_accuracy(given: Answers) -> float:
+    """Return the mean recall of the classes that occur as targets."""
+    support = given.counts.sum(1)
+    return float((given.counts.diagonal()[support > 0] / support[support > 0]).mean())
+
+
+def _log_loss(given: Answers) -> float:
+    return float(-given.log_probabilities.gather(1, given.targets[:, None]).mean())
+
+
+def _calibration_error(given: Answers) -> float:
+    """Return the expected calibration error over 15 bins of equal width (Guo et al., 2017, arXiv 1706.04599)."""
+    surest = given.log_probabilities.amax(1).exp()
+    right = (predictions(given.outputs) == given.targets).double()
+    bins = (surest * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
+    gaps = torch.zeros(CALIBRATION_BINS, dtype=torch.float64).index_add_(0, bins, right - surest)
+    return float(gaps.abs().sum() / len(right))
+
+
+def _roc_auc(given: Answers) -> float | None:
+    """Return the area under the ROC curve, of several classes the mean of each against the rest; equal scores count half."""
+    areas = [_area(one) for one in given.curves if one.others[-1] > 0]
+    return float(np.mean(areas)) if areas else None
+
+
+def _area(one: Curve) -> float:
+    hits, misses = np.append(0.0, one.positives), np.append(0.0, one.others)
+    return float(np.sum(np.diff(misses) * (hits[1:] + hits[:-1])) / (2 * hits[-1] * misses[-1]))
+
+
+def _average_precision(given: Answers) -> float | None:
+    """Return the mean precision over the recalls, of several classes the mean of all that have samples."""
+    found = [_precision(one) for one in given.curves]
+    return float(np.mean(found)) if found else None
+
+
+def _precision(one: Curve) -> float:
+    steps = np.diff(one.positives, prepend=0.0)
+    return float(np.sum(steps * one.positives / (one.positives + one.others)) / one.positives[-1])
+
+
+CLASSIFICATION: dict[str, Callable[[Answers], float | None]] = {
+    "accuracy": _accuracy,
+    "f1_macro": _f1_macro,
+    "balanced_accuracy": _balanced_accuracy,
+    "log_loss": _log_loss,
+    "calibration_error": _calibration_error,
+    "roc_auc": _roc_auc,
+    "average_precision": _average_precision,
+}
+RANKED = ("roc_auc", "average_precision")  # they sort the samples once for each class
+
+
+def classification_names(classes: int) -> list[str]:
+    """Return the metrics of so many classes; those that sort the samples for each class only where they are not too many."""
+    return [name for name in CLASSIFICATION if name not in RANKED or classes <= MOST_RANKED]
+
+
+def classification(outputs: Tensor, targets: Tensor, positive: int = 1, names: Sequence[str] | None = None) -> dict[str, float]:
+    """Return metrics by name; one that does not exist for these targets, such as the ROC area of one class, is left out.
 
     Args:
         outputs: Logits [samples, classes].
         targets: Class numbers [samples].
+        positive: Of two classes the one whose average precision is measured.
+        names: Which; None for all that there are for so many classes.
     """
+    asked = classification_names(outputs.shape[1]) if names is None else names
     if len(targets) == 0 or bool(outputs.isnan().any()):
-        return {"accuracy": math.nan, "f1_macro": math.nan}
-    counts = confusion(outputs, targets, outputs.shape[1]).double()
-    hits = counts.diagonal()
-    return {"accuracy": float(hits.sum() / counts.sum()), "f1_macro": _f1_macro(counts)}
+        return dict.fromkeys(asked, math.nan)
+    given = Answers(outputs, targets, positive)
+    return {name: value for name in asked if (value := CLASSIFICATION[name](given)) is not None}
 
 
-def _f1_macro(counts: Tensor) -> float:
-    """Return the mean F1 of the classes that occur, as targets or as predictions (scikit-learn's default)."""
-    support = counts.sum(0) + counts.sum(1)
-    occurs = support > 0
-    return float((2 * counts.diagonal()[occurs] / support[occurs]).mean())
+# --- regression -----------------------------------------------------------------------------------
 
 
 def regression(outputs: Tensor, targets: Tensor) -> dict[str, float]:
@@ -62,10 +201,31 @@ def regression(outputs: Tensor, targets: Tensor) -> dict[str, float]:
     }
 
 
-def classification_evaluation(outputs: Tensor, targets: Tensor, labels: list[str]) -> dict[str, Any]:
-    """Return the confusion matrix, true classes as rows; all NaN outputs give none."""
-    matrix = None if bool(outputs.isnan().any()) else confusion(outputs, targets, len(labels)).tolist()
-    return {"kind": "classification", "labels": labels, "confusion": matrix}
+def classification_evaluation(outputs: Tensor, targets: Tensor, labels: list[str], positive: int = 1) -> dict[str, Any]:
+    """Return the confusion matrix, true classes as rows, and of two classes the best threshold; NaN outputs give neither."""
+    if bool(outputs.isnan().any()):
+        return {"kind": "classification", "labels": labels, "confusion": None}
+    matrix = confusion(outputs, targets, len(labels)).tolist()
+    threshold = best_threshold(outputs, targets, positive) if len(labels) == 2 else None
+    decision = {} if threshold is None else {"threshold": {"class": labels[positive], **threshold}}
+    return {"kind": "classification", "labels": labels, "confusion": matrix, **decision}
+
+
+def best_threshold(outputs: Tensor, targets: Tensor, positive: int) -> dict[str, float] | None:
+    """Return the probability from which on to say the positive class for the largest F1; None where no sample is of it.
+
+    Returns:
+        `probability`, `f1` with it, and `f1_at_half`, that of the class of the larger logit.
+    """
+    given = Answers(outputs, targets, positive)
+    if not given.curves:
+        return None
+    one, counts = given.curves[0], given.counts
+    f1 = 2 * one.positives / (one.positives + one.others + one.positives[-1])
+    best = int(f1.argmax())
+    usual = 2 * counts[positive, positive] / (counts[positive].sum() + counts[:, positive].sum())
+    probability = 1 / (1 + math.exp(-max(-700.0, min(700.0, one.thresholds[best]))))
+    return {"probability": probability, "f1": float(f1[best]), "f1_at_half": float(usual)}
 
 
 def regression_evaluation(outputs: Tensor, targets: Tensor) -> dict[str, Any]:

@@ -12,13 +12,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES
 
 Finding = dict[str, str]
-CLASSIFICATION_METRICS = ("loss", "accuracy", "f1_macro")
+CLASSIFICATION_METRICS = (
+    "loss",
+    "accuracy",
+    "f1_macro",
+    "balanced_accuracy",
+    "roc_auc",
+    "average_precision",
+    "log_loss",
+    "calibration_error",
+)
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
+SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae"))
+LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
 
 def finding(severity: str, what: str) -> Finding:
@@ -40,6 +51,19 @@ def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         mend = "change metric.name (and metric.mode) in mltrainer.yaml"
         raise InputError(f"the task measures {', '.join(known)}, not {name!r}{hint}", where="metric.name", mend=mend)
+
+
+def refuse_wrong_direction(metric: Metric) -> None:
+    """Refuse a direction that would keep the worst checkpoint; a metric that is not known here may have either.
+
+    Raises:
+        InputError: With the right one.
+    """
+    right = "max" if metric.name in LARGER_IS_BETTER else "min" if metric.name in SMALLER_IS_BETTER else metric.mode
+    if metric.mode != right:
+        better = "larger" if right == "max" else "smaller"
+        what = f"{metric.name} is better where it is {better}: {right} was expected, found {metric.mode}"
+        raise InputError(what, where="metric.mode", mend=f"metric: {{name: {metric.name}, mode: {right}}} in mltrainer.yaml")
 
 
 def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None:

@@ -6,9 +6,10 @@ metric (Efron and Tibshirani, 1993, An Introduction to the Bootstrap, chapter 13
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mltrainer.reproducibility import seeds
+from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.structures import mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.evaluation import as_numbers
@@ -30,12 +32,16 @@ class Interval:
         resamples: How often the samples are drawn anew.
         seconds: Where all of it would take longer, there are no intervals.
         loss: Whether the loss has an interval too.
+        deciding: The metrics that decide; of a built-in task these alone have intervals where all would take longer.
+        only: The metrics that have intervals; none named: all.
     """
 
     level: float
     resamples: int
     seconds: float
     loss: bool = False
+    deciding: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
 
 
 def no_intervals(asked: Interval, reason: str) -> dict[str, Any]:
@@ -68,12 +74,15 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
     draws = seeds.generator(seed, "bootstrap")
     seeds.seed_everything(seeds.key(seed, "bootstrap"))  # for a metric that draws
     try:
-        drawn = _drawn(lambda rows: _measured(task, _at(outputs, rows), _at(targets, rows), asked.loss), draws, samples, asked)
+        drawn = _drawn(lambda rows: _measured(task, _at(outputs, rows), _at(targets, rows), asked), draws, samples, asked)
     except _TooSlowError as error:
+        if not asked.only and asked.deciding and isinstance(task, BuiltinTask):
+            return intervals(task, outputs, targets, samples, seed, replace(asked, only=asked.deciding))
         return no_intervals(asked, str(error))
     except Exception as error:  # a user's metrics may refuse a resample, such as one without a class
         return no_intervals(asked, f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}"[:300])
-    bounds = {name: ends([row[name] for row in drawn], asked.level) for name in drawn[0]}
+    names = dict.fromkeys(name for row in drawn for name in row)
+    bounds = {name: ends([row.get(name, math.nan) for row in drawn], asked.level) for name in names}
     empty = sorted(name for name, ends in bounds.items() if ends is None)
     reason = f"no spread, or no number, in the samples drawn anew: {', '.join(empty)}" if empty else None
     return _found(asked, {name: ends for name, ends in bounds.items() if ends is not None}, reason)
@@ -87,8 +96,10 @@ class _TooSlowError(Exception):
     """What was measured once takes too long to be measured so often."""
 
 
-def _measured(task: Task, outputs: Any, targets: Any, with_loss: bool) -> dict[str, float]:
-    loss = {"loss": float(task.loss(outputs, targets))} if with_loss else {}
+def _measured(task: Task, outputs: Any, targets: Any, asked: Interval) -> dict[str, float]:
+    if asked.only and isinstance(task, BuiltinTask):
+        return {name: task.metric(name, outputs, targets) for name in asked.only}
+    loss = {"loss": float(task.loss(outputs, targets))} if asked.loss else {}
     return {**loss, **as_numbers(task.metrics(outputs, targets))}
 
 

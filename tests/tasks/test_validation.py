@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.tasks import validation
 
@@ -107,3 +108,14 @@ def test_fewer_samples_than_a_batch_or_than_classes_are_refused(config):
         validation.refuse_too_few(config(), 3)
     with pytest.raises(InputError, match="3 training samples of 5 classes"):
         validation.refuse_too_few(config(), 3, 5)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("accuracy", "min"), ("roc_auc", "min"), ("loss", "max"), ("mae", "max")])
+def test_a_direction_that_would_keep_the_worst_checkpoint_is_refused(name, mode):
+    with pytest.raises(InputError, match=f"found {mode}"):
+        validation.refuse_wrong_direction(Metric(name=name, mode=mode))
+
+
+def test_a_metric_of_ones_own_may_have_either_direction():
+    for mode in ("min", "max"):
+        validation.refuse_wrong_direction(Metric(name="mine", mode=mode))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mltrainer.tasks.tables.task import TabularClassification
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.intervals import Interval, intervals
 
@@ -35,6 +36,19 @@ def test_an_interval_is_as_wide_as_the_metrics_standard_error_says() -> None:
     error = math.sqrt(0.8 * 0.2 / 100)
     assert low == pytest.approx(0.8 - 1.96 * error, abs=0.02)
     assert high == pytest.approx(0.8 + 1.96 * error, abs=0.02)
+
+
+def test_of_a_built_in_task_those_that_decide_have_intervals_where_all_would_take_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = TabularClassification.__new__(TabularClassification)
+    task.labels = torch.tensor([0, 1] * 30).numpy()
+    monkeypatch.setattr(task, "metrics", lambda *_: time.sleep(0.2) or {"accuracy": 1.0})
+    outputs = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
+    asked = Interval(level=0.95, resamples=100, seconds=5.0, deciding=("roc_auc",))
+    found = intervals(task, outputs, torch.tensor([0, 1] * 30), 60, 42, asked)
+    assert list(found["bounds"]) == ["roc_auc"]
+    assert found["reason"] is None
 
 
 def test_the_same_seed_gives_the_same_ends_and_the_loss_has_its_own() -> None:
