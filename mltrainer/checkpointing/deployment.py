@@ -120,6 +120,9 @@ def requirements(
     written = {row["format"] for row in exports if row["state"] == "written"}
     onnx, torch = _pin("onnxruntime"), _pin("torch")
     lines = ["# what inference.py needs", _pin("numpy"), *([_pin("tokenizers")] if (inference or {}).get("tokenizer") else [])]
+    given = (inference or {}).get("input")
+    if isinstance(given, Mapping) and "picture" in given:
+        lines += ["# reads pictures; another version may give other pixels", _pin("pillow")]
     if "onnx" in written:
         lines += ["# runs model.onnx", onnx]
     if "torch_export" in written:

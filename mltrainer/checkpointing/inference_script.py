@@ -1,9 +1,10 @@
 """Predict with the model in this folder: `python inference.py rows.csv` prints one JSON object per row.
 
 The input is a table with raw values (.csv, .json: a list of objects, .jsonl: an object per line), texts (such a table, or .txt
-with a text on each line), an array (.npy), several arrays by name (.npz) where the model has several inputs, or what the module
-beside this file reads. What the columns and classes are stands in inference.json beside this file. Needs NumPy, onnxruntime for
-model.onnx or torch for model.pt2, and tokenizers for texts.
+with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays by name (.npz)
+where the model has several inputs, or what the module beside this file reads. What the columns and classes are stands in
+inference.json beside this file. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts and Pillow
+for pictures.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import math
 import re
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -27,6 +29,7 @@ import numpy as np
 BATCH = 256  # rows that the model reads at once
 
 Inputs = np.ndarray | dict[str, np.ndarray]  # one array, or several by name
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
 
 
@@ -266,6 +269,100 @@ WANTED = {
 }
 
 
+# --- pictures: training reads them with these functions too -------------------------------------
+
+
+def picture(data: bytes, size: Sequence[int], fit: str, grey: bool) -> np.ndarray:
+    """Return a picture file's pixels as the model reads them: uint8 [channels, height, width].
+
+    Args:
+        data: The file's bytes.
+        size: Height and width of the result.
+        fit: "resize" stretches to the size, "crop" cuts at two edges, "pad" leaves two edges black.
+        grey: Whether there is one channel, else three.
+
+    Raises:
+        ValueError: It is no picture, or one whose pixels are no grey levels or colours.
+        Exception: Whatever else Pillow raises for a damaged file.
+    """
+    from PIL import Image, ImageOps
+
+    image = Image.open(io.BytesIO(data))
+    least = 2 * max(size)
+    image.draft(image.mode, (least, least))  # a large JPEG is decoded at a fraction of its size, but never below this
+    image = fitted(ImageOps.exif_transpose(_eight_bits(image)).convert("L" if grey else "RGB"), size, fit)
+    array = np.asarray(image)
+    return array[None] if grey else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def refuse_bombs() -> None:
+    """Make an error of Pillow's warning of a picture that is far larger than its file; its other warnings say nothing here."""
+    from PIL import Image
+
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+
+
+def _eight_bits(image: Any) -> Any:
+    """Return a picture with 8 bits for each channel; of 16 the upper ones are kept."""
+    if image.mode.startswith("I;16"):
+        from PIL import Image
+
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode[0] in "IF":
+        raise ValueError(f"pixels of mode {image.mode}; 8 or 16 bits for each channel were expected")
+    return image
+
+
+def fitted(image: Any, size: Sequence[int], fit: str) -> Any:
+    """Return a Pillow image brought to a height and width; it is smoothed where it shrinks."""
+    (height, width), (across, down) = size, image.size
+    if (across, down) == (width, height):
+        return image
+    bilinear = 2  # Image.Resampling.BILINEAR
+    if fit == "resize":
+        return image.resize((width, height), bilinear)
+    if fit == "crop":
+        scale = max(width / across, height / down)
+        left, top = max(0.0, (across - width / scale) / 2), max(0.0, (down - height / scale) / 2)
+        return image.resize((width, height), bilinear, box=(left, top, across - left, down - top))
+    scale = min(width / across, height / down)
+    inner = image.resize((max(1, round(across * scale)), max(1, round(down * scale))), bilinear)
+    left, top = (width - inner.width) // 2, (height - inner.height) // 2
+    return inner.crop((-left, -top, width - left, height - top))  # what lies outside is black
+
+
+def read_pictures(paths: list[Path], spec: dict[str, Any]) -> np.ndarray:
+    """Return picture files as the model reads them."""
+    given = spec["input"]["picture"]
+    return np.stack([_read_picture(path, given["size"], given["fit"], spec["input"]["shape"][0] == 1) for path in paths])
+
+
+def _read_picture(path: Path, size: Sequence[int], fit: str, grey: bool) -> np.ndarray:
+    data = path.read_bytes()
+    try:
+        with warnings.catch_warnings():
+            refuse_bombs()
+            return picture(data, size, fit, grey)
+    except ImportError as error:
+        raise InvalidInputError("reading pictures needs Pillow: pip install pillow") from error
+    except Exception as error:
+        raise InvalidInputError(f"{path.name}: not readable as a picture: {type(error).__name__}: {error}") from error
+
+
+def pictures_in(path: Path) -> list[Path]:
+    """Return the picture files of a folder and those below it, sorted; of a file, itself; none where it is no picture."""
+    if not path.is_dir():
+        return [path] if path.suffix.lower() in PICTURES else []
+    found = sorted(each for each in path.rglob("*") if each.suffix.lower() in PICTURES and not each.name.startswith("."))
+    if not found:
+        raise InvalidInputError(f"{path.name}: no pictures in this folder; known are {', '.join(PICTURES)}")
+    return found
+
+
+# --- arrays and files ---------------------------------------------------------------------------
+
+
 def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
     """Return images as the model reads them; the array may lack the axis of samples, or of the one channel."""
     array: np.ndarray = np.load(path, allow_pickle=False)
@@ -275,11 +372,15 @@ def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
     if array.ndim == 0 or array.shape[1:] not in (shape, shape[1:]) or array[:1].size != math.prod(shape):
         found = f"an array of shape {list(array.shape)}"
         raise InvalidInputError(f"{path.name}: expected images of shape {list(shape)}, found {found}")
+    if spec["input"].get("dtype") == "uint8":
+        if array.dtype != np.uint8:
+            raise InvalidInputError(f"{path.name}: expected uint8 pixels from 0 to 255, found {array.dtype}")
+        return array.reshape(len(array), *shape)
     scaled: np.ndarray = array.astype(np.float32) * np.float32(spec["input"].get("scale", 1.0))
     return scaled.reshape(len(array), *shape)
 
 
-WANTED = {"table": "a .csv, .json or .jsonl file with raw rows", "texts": "a .csv, .json, .jsonl or .txt file with texts"}
+READS = {"table": "a .csv, .json or .jsonl file with raw rows", "texts": "a .csv, .json, .jsonl or .txt file with texts"}
 
 
 def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
@@ -290,8 +391,8 @@ def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
         return read_named(path, spec["model_inputs"])
     given = spec.get("input")
     kind = given.get("name") if isinstance(given, dict) else None
-    if (kind in WANTED) == (path.suffix == ".npy"):
-        wanted = WANTED.get(kind or "", "an .npy file")
+    if (kind in READS) == (path.suffix == ".npy"):
+        wanted = READS.get(kind or "", "an .npy file")
         raise InvalidInputError(f"{path.name}: this model reads {wanted}")
     if kind == "table":
         return to_matrix(read_rows(path), spec)
@@ -442,14 +543,29 @@ def predictions(inputs: Inputs, spec: dict[str, Any]) -> Iterator[dict[str, Any]
         yield from answers(run(batch_of(inputs, start)), spec)
 
 
+def answered(path: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a prediction per row of a file, or per picture with its name; pictures are read some at a time."""
+    given = spec.get("input")
+    pictures = pictures_in(path) if isinstance(given, dict) and "picture" in given else []
+    if not pictures:
+        yield from predictions(read_input(path, spec), spec)
+        return
+    run = open_model(here())
+    for low in range(0, len(pictures), BATCH):
+        part = pictures[low : low + BATCH]
+        for each, answer in zip(part, answers(run(read_pictures(part, spec)), spec), strict=True):
+            yield {"file": each.relative_to(path).as_posix() if path.is_dir() else each.name, **answer}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Read, run, print; return the exit code."""
     parser = argparse.ArgumentParser(description="Predict with the model in this folder; prints one JSON object per row.")
-    parser.add_argument("input", type=Path, help="rows or texts: .csv, .json, .jsonl, texts also .txt; other inputs: .npy, .npz")
+    told = "rows or texts: .csv, .json, .jsonl, texts also .txt; a picture or a folder of them; other inputs: .npy, .npz"
+    parser.add_argument("input", type=Path, help=told)
     path = parser.parse_args(arguments).input
     try:
         spec = json.loads((here() / "inference.json").read_text("utf-8"))
-        for answer in predictions(read_input(path, spec), spec):
+        for answer in answered(path, spec):
             sys.stdout.write(json.dumps(answer) + "\n")
     except (InvalidInputError, OSError, ValueError, csv.Error) as error:
         sys.stderr.write(f"error: {error}\n")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from mltrainer.configs import yaml
+from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.loading import Decides, Later, Strict, read_text, told, validate
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
@@ -49,6 +50,22 @@ class Tokens(Strict):
     )
 
 
+class Image(Strict):
+    """How pictures become pixels of one shape, in training and in the delivered `inference.py` alike."""
+
+    size: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=2, max_length=2)] = Field(
+        description="[height, width] in pixels"
+    )
+    fit: Literal["resize", "crop", "pad"] = Field(
+        "resize", description="resize: stretched to the size; crop: cut at two edges; pad: black at two edges"
+    )
+    colour: Literal["rgb", "grey"] = Field("rgb", description="rgb: three channels; grey: one")
+    column: str | None = Field(None, description="the column of paths, where data.source is a table; relative to its folder")
+    damaged: Literal["stop", "leave_out"] = Field(
+        "stop", description="what a file that is no picture does: stop, or be left out and told in the report"
+    )
+
+
 class Data(Strict):
     """Where the samples come from."""
 
@@ -66,6 +83,9 @@ class Data(Strict):
         description="cells that are not of their column's kind: stop and say where, take as missing, drop the rows",
     )
     header: Annotated[bool, Later("0.2")] = Field(True, description="whether a CSV file's first line holds the columns' names")
+    image: Annotated[Image | None, Later("0.2")] = Field(
+        None, description="for pictures: their size, and how they are brought to it"
+    )
 
 
 class Split(Strict):
@@ -113,6 +133,34 @@ class Cnn(Strict):
     name: Literal["cnn"] = "cnn"
     channels: list[Annotated[int, Field(ge=1)]] = Field(default_factory=lambda: [32, 64], description="channels of each layer")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of features dropped before the last layer")
+
+
+class ResNet(Strict):
+    """A residual network for images (He et al., 2016, arXiv 1512.03385): stages of blocks, each with half the pixels."""
+
+    name: Literal["resnet"] = "resnet"
+    stem: int = Field(1, ge=1, le=16, description="by how much the first convolution shrinks an image; 4 for 128 pixels and more")
+    stages: int = Field(3, ge=1, le=6, description="stages; each has twice the channels and half the pixels of the one before")
+    blocks: int = Field(2, ge=1, le=64, description="blocks of two 3x3 convolutions in each stage")
+    width: int = Field(32, ge=1, description="channels of the first stage")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of features dropped before the last layer")
+
+
+class Vit(Strict):
+    """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929), its tokens averaged."""
+
+    name: Literal["vit"] = "vit"
+    patch: int = Field(4, ge=1, description="pixels of a patch's side; an image's sides must be multiples of it")
+    width: int = Field(64, ge=1, description="features of a token; a multiple of heads")
+    depth: int = Field(4, ge=1, le=64, description="blocks of attention and a perceptron")
+    heads: int = Field(4, ge=1, description="attention heads of a block")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of features dropped behind attention and perceptron")
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
+        return self
 
 
 class Linear(Strict):
@@ -204,7 +252,7 @@ class Transformer(Strict):
 
 
 TextModel = Bag | TextCnn | Gru | Transformer
-ModelConfig = Annotated[Mlp | Cnn | Linear | TabularMlp | FtTransformer | TextModel, Field(discriminator="name")]
+ModelConfig = Annotated[Mlp | Cnn | ResNet | Vit | Linear | TabularMlp | FtTransformer | TextModel, Field(discriminator="name")]
 
 
 class Metric(Strict):
@@ -395,6 +443,13 @@ class TrainingConfig(ProjectConfig):
     precision: Literal["fp32", "bf16", "fp16", "auto"] = Field(
         "fp32", description="arithmetic of forward and backward, weights stay fp32; auto: the fastest that the device can do well"
     )
+    augment: Annotated[Augment | None, Later("0.2")] = Field(
+        None,
+        description="what training does to images: crop, flip, affine, colour, randaugment, erase, mixup, cutmix",
+    )
+    label_smoothing: Annotated[float, Later("0.2")] = Field(
+        0.0, ge=0, lt=1, description="share of a training target that all classes share (Szegedy et al., 2016, arXiv 1512.00567)"
+    )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the model is trained")
     threads: int = Field(1, ge=1, le=256, description="CPU threads of one operation; part of what decides the bits")
     numerics: Literal["native", "portable"] = Field(
@@ -433,6 +488,14 @@ class TrainingConfig(ProjectConfig):
     @property
     def _optimizer_averages(self) -> bool:
         return self.optimizer.lookahead is not None or self.optimizer.name == "schedule_free"
+
+    @model_validator(mode="after")
+    def _alters_what_it_knows(self) -> Self:
+        if self.augment is not None and self.task.kind != "image_classification":
+            raise ValueError("augment belongs to task.kind image_classification; your own data set alters its samples")
+        if self.label_smoothing and not str(self.task.kind).endswith("classification"):
+            raise ValueError("label_smoothing belongs to a built-in classification; in a task of your own, smooth in its loss")
+        return self
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -22,6 +22,7 @@ from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
 if TYPE_CHECKING:
     from mltrainer.tasks.tables.inferring import Inference
 
+NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml"
 ELSEWHERE = "ANOTHER_FOLDER"
 EXAMPLES: dict[str, dict[str, Any]] = {
     "digits": {
@@ -160,7 +161,7 @@ def _values(folder: Path, example: str | None, data: Path | None, target: str | 
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
-        return _from_table(folder, data, target)
+        return _from_pictures(folder, data, target) or _from_table(folder, data, target)
     if target is not None:
         raise InputError("--target belongs to --data", mend="mltrainer init --data file.csv --target column")
     chosen = example or "digits"
@@ -173,13 +174,27 @@ def _values(folder: Path, example: str | None, data: Path | None, target: str | 
     return {**EXAMPLES[chosen], "split": split}, note
 
 
+def _from_pictures(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]] | None:
+    """Return what a folder of pictures or a table of paths to some asks for; None where the data is none of that."""
+    from mltrainer.tasks.images.inferring import holds_pictures, infer_pictures
+
+    if not holds_pictures(data):
+        return None
+    values, told = infer_pictures(data, _source(folder, data), target)
+    return values, [*told, NO_CRITERION]
+
+
+def _source(folder: Path, data: Path) -> str:
+    return Path(os.path.relpath(data.resolve(), folder.resolve())).as_posix()
+
+
 def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]]:
     from mltrainer.tasks.tables.inferring import infer_project
 
     if target is None and not data.is_dir():
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
     found = infer_project(data, target)
-    source = Path(os.path.relpath(data.resolve(), folder.resolve())).as_posix()
+    source = _source(folder, data)
     classification = found.kind in ("tabular_classification", "text_classification")
     tokens = Tokens().model_dump() if found.text else None
     given = {"target": target, **_columns(found), "text": found.text, "tokens": tokens}
@@ -193,7 +208,7 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
     return values, [
         *found.explanation,
         *(f"warning: {w}" for w in found.warnings),
-        "no acceptance criterion yet: name one in mltrainer.yaml",
+        NO_CRITERION,
     ]
 
 

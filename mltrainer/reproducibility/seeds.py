@@ -17,6 +17,8 @@ import torch
 
 from mltrainer.reproducibility import tensorflow
 
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step: 2**64 over the golden ratio
+
 
 def key(seed: int, purpose: str, *numbers: int) -> int:
     """Return the 63-bit key of an address.
@@ -33,6 +35,27 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
 def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
     """Return NumPy's counter-based Philox generator at an address (Salmon et al., 2011, SC'11)."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *numbers)))
+
+
+def uniforms(address: int, ids: np.ndarray, count: int) -> np.ndarray:
+    """Return float64 draws from [0, 1) for many samples at once, [ids, count]: each a function of (address, id, place) alone.
+
+    The counter (id, place) goes through SplitMix64's finalizer (Steele, Lea and Flood, 2014, OOPSLA), once for each of its parts.
+
+    Args:
+        address: As `key` gives it.
+        ids: Sample ids.
+        count: Draws for each.
+    """
+    places = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
+    streams = _finalized(ids.astype(np.uint64) * GOLDEN + np.full(1, address, dtype=np.uint64))
+    return np.asarray((_finalized(streams[:, None] + places) >> np.uint64(11)) * 2.0**-53)
+
+
+def _finalized(state: np.ndarray) -> np.ndarray:
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(state ^ (state >> np.uint64(31)))
 
 
 def seed_torch(value: int) -> None:

@@ -51,16 +51,18 @@ class Arrays:
     """Samples as one array.
 
     Attributes:
-        x: float32, samples first; images as [samples, channels, height, width].
+        x: float32, samples first; images as [samples, channels, height, width], where they are pictures, uint8.
         y: int64 class numbers from 0, or float64 values to predict.
         classes: The classes' names; None for values to predict.
         place: The file's name, or the data set's.
+        x_sha256: Digest of x, where reading it has made one.
     """
 
     x: np.ndarray
     y: np.ndarray
     classes: list[str] | None
     place: str
+    x_sha256: str | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -93,8 +95,11 @@ def content_sha256(content: Table | Arrays) -> str:
     """Return the digest of all samples with their labels, in their order."""
     digest = hashlib.sha256()
     if isinstance(content, Arrays):
-        for array in (content.x, content.y):
-            add_array(digest, array)
+        if content.x_sha256 is None:
+            add_array(digest, content.x)
+        else:
+            add_text(digest, f"{content.x_sha256} {content.x.dtype.str}{content.x.shape}")
+        add_array(digest, content.y)
         digest.update(repr(content.classes).encode())
     else:
         for name, cells in content.columns.items():

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mltrainer.configs.project import Cnn, Mlp, ModelConfig, TableModel
+from mltrainer.configs.project import Cnn, Linear, Mlp, ModelConfig, ResNet, TableModel, TextModel, Vit
 from mltrainer.errors import InputError
+from mltrainer.tasks.images.models import image_layers
 
 
 class Standardize(nn.Module):
@@ -34,6 +35,14 @@ class Standardize(nn.Module):
         return torch.addcmul(self.shift, x, self.scale)
 
 
+class Pixels(Standardize):
+    """Standardizes uint8 pixels, so that pictures are held, copied and delivered with a byte for each."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return pixels as float32, as `Standardize` does."""
+        return super().forward(x.to(torch.float32))
+
+
 def build(
     config: ModelConfig, entry: nn.Module, shape: Sequence[int], outputs: int, exit_module: nn.Module | None = None
 ) -> nn.Sequential:
@@ -49,18 +58,27 @@ def build(
     Raises:
         InputError: The model does not fit the data's shape.
     """
-    if isinstance(config, TableModel):
-        raise InputError(f"{config.name} is a model for tables", where="model.name", mend="model: {name: cnn} (or mlp, linear)")
+    if isinstance(config, (TableModel, TextModel)):
+        other = "tables" if isinstance(config, TableModel) else "texts"
+        mend = "model: {name: mlp}, or linear; for images also cnn, resnet and vit"
+        raise InputError(f"{config.name} is a model for {other}", where="model.name", mend=mend)
     layers: OrderedDict[str, nn.Module] = OrderedDict(encoder=entry)
-    width = _convolutions(layers, config, shape) if isinstance(config, Cnn) else prod(shape)
-    if len(shape) > 1:
-        layers["flatten"] = nn.Flatten()
-    if isinstance(config, Mlp):
-        width = _hidden(layers, config, width)
+    if isinstance(config, (ResNet, Vit)):
+        inner, width = image_layers(config, shape)
+        layers |= inner
+    else:
+        width = _plain_layers(layers, config, shape)
     layers["output"] = nn.Linear(width, outputs)
     if exit_module is not None:
         layers["units"] = exit_module
     return nn.Sequential(layers)
+
+
+def _plain_layers(layers: OrderedDict[str, nn.Module], config: Mlp | Cnn | Linear, shape: Sequence[int]) -> int:
+    width = _convolutions(layers, config, shape) if isinstance(config, Cnn) else prod(shape)
+    if len(shape) > 1:
+        layers["flatten"] = nn.Flatten()
+    return _hidden(layers, config, width) if isinstance(config, Mlp) else width
 
 
 def _hidden(layers: OrderedDict[str, nn.Module], config: Mlp, width: int) -> int:

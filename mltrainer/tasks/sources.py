@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.configs.project import Data
+from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
 from mltrainer.tasks.content import WHOLE_FILE, Arrays, Source, Table
+from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.images.reading import read_images
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.text_files import read_csv, read_jsonl, text_array
@@ -47,7 +48,7 @@ def read_source(config: Data, root: Path) -> Source:
         InputError: There is no such source, or its content is not valid; with file and line.
         MachineError: The file may not be read, or the disk failed.
     """
-    source = _read_samples(config, root)
+    source = _read_samples(config, root) if config.image is None else _read_pictures(config, config.image, root)
     if config.tokens is None or config.tokens.file is None:
         return source
     path = _existing(config.tokens.file, root, "data.tokens.file")
@@ -73,6 +74,14 @@ def _existing(name: str, root: Path, key: str) -> Path:
         mend = f"bring it there, or change {key} in mltrainer.yaml; a path is relative to the project"
         raise InputError(f"no such file or folder: {name!r}{_near(path)}", where=key, mend=mend)
     return path
+
+
+def _read_pictures(config: Data, image: Image, root: Path) -> Source:
+    path = _existing(config.source, root, "data.source")
+    place = _place(path, root)
+    table = [] if path.is_dir() else [_bytes(path, place)[1]]
+    content, files, notes = read_pictures(list_pictures(path, place, image.column, config.target), image, root)
+    return Source(content, [*table, *files], notes)
 
 
 def _place(path: Path, root: Path) -> str:

@@ -16,9 +16,10 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.reproducibility import fingerprint
+from mltrainer.tasks.altering import alteration
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.trainer.callbacks import Callbacks
-from mltrainer.trainer.data.addresses import Plan, Step, training_steps
+from mltrainer.trainer.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainer.evaluation import measure
 from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
@@ -176,7 +177,8 @@ class Trainer:
         self.model.train()
         if not self.recorder.head.entries and self._note_weights():
             return self.outcome
-        self._steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        self._steps = altered(steps, self.plan, self.step, alteration(self.task.task, self.config))
         self._row_started = time.perf_counter()  # what was prepared before is no time of training
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
         state = Stage.TRAIN if self._more_to_do() else Stage.STOP

@@ -73,3 +73,23 @@ def test_the_numerics_class_ignores_the_hash_seed_and_the_generators_state() -> 
 )
 def test_the_numerics_class_tells_other_kernels(name: str, value: str) -> None:
     assert class_under(**{name: value}) != class_under()
+
+
+def test_draws_of_many_samples_are_each_sample_s_own() -> None:
+    ids = np.array([5, 0, 2**40])
+    found = seeds.uniforms(seeds.key(42, "augment flip", 3), ids, 4)
+    assert found.shape == (3, 4)
+    assert np.array_equal(found[::-1], seeds.uniforms(seeds.key(42, "augment flip", 3), ids[::-1], 4))
+    assert np.array_equal(found[:, :2], seeds.uniforms(seeds.key(42, "augment flip", 3), ids, 2))
+
+
+def test_draws_of_many_samples_are_even_and_independent() -> None:
+    found = seeds.uniforms(seeds.key(42, "augment flip", 0), np.arange(20_000), 3)
+    assert (found >= 0).all()
+    assert (found < 1).all()
+    assert np.abs(found.mean(axis=0) - 0.5).max() < 0.01
+    assert np.abs(found.var(axis=0) - 1 / 12).max() < 0.002
+    other = seeds.uniforms(seeds.key(42, "augment flip", 1), np.arange(20_000), 1)
+    pairs = np.corrcoef(np.concatenate([found.T, other.T]))
+    assert np.abs(pairs - np.eye(4)).max() < 0.03
+    assert abs(np.corrcoef(found[:-1, 0], found[1:, 0])[0, 1]) < 0.03

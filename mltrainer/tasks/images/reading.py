@@ -1,4 +1,4 @@
-"""Folders of images, a folder per class; the one module that imports Pillow."""
+"""Folders of images, a folder per class, all of one size."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from mltrainer.checkpointing.inference_script import PICTURES
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Arrays
 from mltrainer.workspace import machine_faults
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"}
 GREY = ("1", "L")
 
 
@@ -58,7 +58,7 @@ def image_paths(folder: Path, place: str) -> list[Path]:
     with machine_faults(place):
         folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
         found = {
-            f: sorted(p for p in f.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")) for f in folders
+            f: sorted(p for p in f.iterdir() if p.suffix.lower() in PICTURES and not p.name.startswith(".")) for f in folders
         }
     if not folders:
         raise InputError(
@@ -66,7 +66,7 @@ def image_paths(folder: Path, place: str) -> list[Path]:
         )
     empty = [f.name for f, paths in found.items() if not paths]
     if empty:
-        raise InputError(f"no images in {', '.join(empty)}; known are {', '.join(sorted(SUFFIXES))}", where=place)
+        raise InputError(f"no images in {', '.join(empty)}; known are {', '.join(sorted(PICTURES))}", where=place)
     return [path for paths in found.values() for path in paths]
 
 
@@ -99,5 +99,5 @@ def _refuse_unequal(images: list[Any], rows: list[dict[str, Any]]) -> None:
             raise InputError(
                 f"{c}x{d} pixels, but {rows[0]['path']} has {a}x{b}; all images must be of one size",
                 where=row["path"],
-                mend="resize the images first",
+                mend="name a size in mltrainer.yaml, to which all are brought: data: {image: {size: [64, 64]}}",
             )

@@ -16,15 +16,23 @@ from mltrainer.tasks import validation
 from mltrainer.tasks._arrays import class_numbers
 from mltrainer.tasks.builtin import Classification, Ids
 from mltrainer.tasks.content import Arrays, Source
-from mltrainer.tasks.models import Standardize, build
+from mltrainer.tasks.images.augmenting import Levels
+from mltrainer.tasks.models import Pixels, Standardize, build
 from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.validation import Finding
 
 PLAIN_SIDE = 32
+AT_ONCE = 1024  # images that are counted or shrunk together
 
 
 class ImageClassification(Classification):
-    """Tells classes of images apart."""
+    """Tells classes of images apart.
+
+    Attributes:
+        levels: Of black and white: of pictures 0 and 255, else the least and the largest of the training split.
+    """
+
+    levels = Levels(0.0, 255.0)
 
     def __init__(self, config: TrainingConfig, source: Source) -> None:
         content = source.content
@@ -36,6 +44,7 @@ class ImageClassification(Classification):
                 mend="task: {kind: tabular_classification}",
             )
         self._config, self._x, self._notes = config, content.x, source.notes
+        self._picture = config.data.image if config.data else None
         self.labels = class_numbers(content.y, content.place)
         self.classes = list(content.classes or [])
         validation.refuse_one_class(self.classes, content.place)
@@ -45,19 +54,28 @@ class ImageClassification(Classification):
 
     def fit(self, train: np.ndarray) -> None:
         """Fit mean and deviation of each channel, in float64."""
+        if self._x.dtype == np.uint8:
+            self._mean, self._std = level_statistics(self._x, train)
+            return
+        self.levels = Levels(float(self._x[train].min()), float(self._x[train].max()))
         pixels = self._x[train].astype(np.float64)
         self._mean, self._std = pixels.mean(axis=(0, 2, 3)), pixels.std(axis=(0, 2, 3))
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return images float32 [samples, channels, height, width] and class numbers."""
+        """Return images [samples, channels, height, width], uint8 where they are pictures, else float32; and class numbers."""
         return torch.from_numpy(self._x[ids]), torch.from_numpy(self.labels[ids])
 
     def plain(self, ids: np.ndarray) -> Plain:
         """Return the pixels in a row; larger images averaged down to 32 pixels a side, which linear models can still read."""
+        parts = [self._plain_pixels(part) for part in np.array_split(ids, max(1, -(-len(ids) // AT_ONCE)))]
+        return Plain("pixels", torch.cat(parts).numpy(), self.labels[ids])
+
+    def _plain_pixels(self, ids: np.ndarray) -> Tensor:
         images = self.rows(ids)[0]
+        images = images.float() / 255 if images.dtype == torch.uint8 else images
         size = (min(PLAIN_SIDE, images.shape[2]), min(PLAIN_SIDE, images.shape[3]))
         pixels = images if images.shape[2:] == size else functional.adaptive_avg_pool2d(images, size)
-        return Plain("pixels", pixels.flatten(1).numpy(), self.labels[ids])
+        return pixels.flatten(1)
 
     def keys(self) -> np.ndarray:
         """Return a hash of each image's pixels."""
@@ -68,20 +86,23 @@ class ImageClassification(Classification):
     def model(self) -> nn.Module:
         """Return the config's model behind the standardization."""
         assert self._config.model is not None
-        return build(self._config.model, Standardize(self._mean, self._std), self._x.shape[1:], len(self.classes))
+        entry = Pixels if self._x.dtype == np.uint8 else Standardize
+        return build(self._config.model, entry(self._mean, self._std), self._x.shape[1:], len(self.classes))
 
     def inference(self) -> dict[str, Any]:
         """Return the input's shape, how pixels become numbers, and the classes."""
         return {
             "kind": "image_classification",
-            "input": {"name": "images", "dtype": "float32", "shape": list(self._x.shape[1:]), **self._scale()},
+            "input": {"name": "images", "dtype": str(self._x.dtype), "shape": list(self._x.shape[1:]), **self._read_as()},
             "preparation": self._notes,
             "output": "logits",
             "classes": self.classes,
         }
 
-    def _scale(self) -> dict[str, float]:
-        """Return what raw pixels are multiplied by, where they were scaled on reading."""
+    def _read_as(self) -> dict[str, Any]:
+        """Return how a picture becomes pixels, or what raw pixels are multiplied by, where they were scaled on reading."""
+        if self._picture is not None:
+            return {"picture": {"size": self._picture.size, "fit": self._picture.fit}}
         return {"scale": 1 / 255} if any("divided by 255" in note for note in self._notes) else {}
 
     def describe(self, ids: Ids) -> dict[str, Any]:
@@ -91,5 +112,18 @@ class ImageClassification(Classification):
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return imbalance, large inputs, and conversions."""
         notes = [validation.finding("info", note) for note in self._notes]
+        if self._x.dtype == np.uint8:
+            return [*self._class_findings(ids, limits), *notes]
         largest = float(np.abs(self._x[ids["train"]]).max())
         return [*self._class_findings(ids, limits), *validation.scale_finding(largest, limits), *notes]
+
+
+def level_statistics(pixels: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation of each channel of some uint8 images, from exact counts of their levels."""
+    counts = np.zeros((pixels.shape[1], 256), dtype=np.int64)
+    for part in np.array_split(ids, -(-len(ids) // AT_ONCE)):
+        for channel, levels in enumerate(pixels[part].swapaxes(0, 1)):
+            counts[channel] += np.bincount(levels.reshape(-1), minlength=256)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    mean = shares @ np.arange(256.0)
+    return mean, np.sqrt((shares * (np.arange(256.0) - mean[:, None]) ** 2).sum(axis=1))

@@ -7,7 +7,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from mltrainer.trainer.data.addresses import Plan, Step, training_steps
+from mltrainer.tasks.altering import alteration
+from mltrainer.trainer.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainer.session import Session
 
 
@@ -15,4 +16,5 @@ def first_steps(session: Session, count: int, plan: Plan | None = None) -> Itera
     """Yield the first `count` steps of a plan, the config's own by default, with as many epochs as they take."""
     plan = plan or session.plan
     enough = dataclasses.replace(plan, epochs=math.ceil(count / plan.steps_per_epoch))
-    return itertools.islice(training_steps(session.task.split("train"), enough, session.config, 0), count)
+    steps = training_steps(session.task.split("train"), enough, session.config, 0)
+    return itertools.islice(altered(steps, enough, 0, alteration(session.task.task, session.config)), count)

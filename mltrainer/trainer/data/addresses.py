@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
+from mltrainer.tasks.altering import Alteration
 from mltrainer.tasks.opening import Samples
 from mltrainer.trainer.data.reading import Batch as Batch
 from mltrainer.trainer.data.reading import batches_of, make_loader
@@ -79,6 +80,18 @@ def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: 
     if samples.tensors is None:
         return _loaded(samples, plan, config, start)
     return _gathered(samples, plan, config, start)
+
+
+def altered(steps: Iterator[Step], plan: Plan, start: int, alter: Alteration | None) -> Iterator[Step]:
+    """Return the steps after `start` with their batches altered one by one; where nothing is to do, the steps themselves."""
+    return steps if alter is None else _altered(steps, plan, start, alter)
+
+
+def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: Alteration) -> Iterator[Step]:
+    for number, step in enumerate(steps, start + 1):
+        epoch, _ = plan.place(number)
+        ids = np.split(step.ids, range(plan.batch_size, len(step.ids), plan.batch_size))
+        yield Step(step.ids, [alter(*each, epoch) for each in zip(step.micro_batches, ids, strict=True)])
 
 
 def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int) -> Iterator[Step]:

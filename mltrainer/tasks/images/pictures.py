@@ -1,0 +1,333 @@
+"""Pictures with `data.image`: read by the delivered `inference.py`'s own functions, hashed and decoded once, kept as uint8.
+
+A project keeps the decoded pixels in its state folder. Later processes map them into memory: they compare each file's size and
+times with those of the decoding, and the pixels' digest with the one that was written beside them.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import tempfile
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mltrainer.checkpointing.inference_script import PICTURES, InvalidInputError, picture, read_rows, refuse_bombs
+from mltrainer.configs.project import Image
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import Arrays
+from mltrainer.tasks.images.reading import image_paths
+from mltrainer.workspace import PROJECT_FILE, TEMPORARY, Project, digest, machine_faults, write_atomic
+
+NEEDED = InputError("reading images needs Pillow", mend='pip install "mltrainer[images]"')
+AT_ONCE = 64  # pictures that a thread takes at a time
+SHOWN = 5  # damaged files named in a message
+TABLES = (".csv", ".tsv", ".jsonl")
+STORE = "cache/pictures"  # in the state folder
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Picture files with their labels, in the samples' order.
+
+    Attributes:
+        paths: The files.
+        names: Their paths as records and messages name them.
+        labels: The class of each.
+        place: What lists them, in messages: a folder or a table.
+    """
+
+    paths: list[Path]
+    names: list[str]
+    labels: list[str]
+    place: str
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The pixels of listed pictures.
+
+    Attributes:
+        pixels: uint8 [pictures, channels, height, width]; mapped from the project's copy where there is one.
+        sha256: Digest of the pixels.
+        digests: SHA-256 of each file.
+        faults: Why a picture could not be read, by its place; its pixels are 0.
+        colourful: How many pictures of several channels were made grey.
+    """
+
+    pixels: np.ndarray
+    sha256: str
+    digests: list[str]
+    faults: dict[int, str]
+    colourful: int
+
+
+def read_pictures(listed: Listed, config: Image, root: Path) -> tuple[Arrays, list[dict[str, Any]], list[str]]:
+    """Return the pictures of a list, a row for each file, and what was done to them in sentences.
+
+    Args:
+        listed: The files.
+        config: Size, fit and colour.
+        root: The project's folder; where it holds no project, nothing is kept.
+
+    Raises:
+        InputError: Pillow is not installed, or a file is no picture and `data.image.damaged` is stop.
+        MachineError: A file may not be read, or the disk failed.
+    """
+    marks = [_mark(path, name) for path, name in zip(listed.paths, listed.names, strict=True)]
+    store = Project(root).state_dir / STORE if (root / PROJECT_FILE).is_file() else None
+    decoded = _kept(store, listed, marks, config) or _decode(store, listed, marks, config)
+    if decoded.faults and config.damaged == "stop":
+        raise _refusal(listed, decoded.faults)
+    left = [place for place in range(len(listed.names)) if place not in decoded.faults]
+    classes = sorted({listed.labels[place] for place in left})
+    number = {name: nr for nr, name in enumerate(classes)}
+    y = np.array([number[listed.labels[place]] for place in left], dtype=np.int64)
+    pixels = decoded.pixels[left] if decoded.faults else decoded.pixels
+    x_sha256 = digest([decoded.sha256, left]) if decoded.faults else decoded.sha256
+    rows = [
+        {"path": name, "sha256": sha256, "size": mark[0]}
+        for name, sha256, mark in zip(listed.names, decoded.digests, marks, strict=True)
+    ]
+    return Arrays(pixels, y, classes, listed.place, x_sha256), rows, _notes(listed, decoded, config)
+
+
+def _mark(path: Path, name: str) -> list[int]:
+    """Return a file's size and times, by which a change of it is noticed; the change time cannot be set back."""
+    with machine_faults(name):
+        try:
+            stat = path.stat()
+        except FileNotFoundError as error:
+            raise InputError("no such file", where=name, mend="bring it there, or take it out of the table") from error
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def _refusal(listed: Listed, faults: dict[int, str]) -> InputError:
+    shown = [f"{listed.names[place]}: {why}" for place, why in list(faults.items())[:SHOWN]]
+    more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    return InputError(
+        f"{len(faults)} of {len(listed.names)} files are not readable as images: {'; '.join(shown)}{more}",
+        where=listed.place,
+        mend="remove or repair them, or leave them out: data: {image: {damaged: leave_out}}",
+    )
+
+
+def _notes(listed: Listed, decoded: Decoded, config: Image) -> list[str]:
+    height, width = config.size
+    notes = [f"pictures are brought to {height}x{width} pixels ({config.fit}), {config.colour}"]
+    if decoded.colourful:
+        notes.append(f"{decoded.colourful} pictures in colour were made grey")
+    if decoded.faults:
+        names = ", ".join(listed.names[place] for place in list(decoded.faults)[:SHOWN])
+        notes.append(f"{len(decoded.faults)} files that are no pictures were left out: {names}")
+    return notes
+
+
+# --- decoding -----------------------------------------------------------------------------------
+
+
+def cores() -> int:
+    """Return how many threads decode."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def decode(listed: Listed, config: Image, pixels: np.ndarray, threads: int) -> Decoded:
+    """Decode pictures into an array, each at its place, with some threads; the result does not depend on how many.
+
+    Args:
+        listed: The files.
+        config: Size, fit and colour.
+        pixels: uint8 zeros [pictures, channels, height, width]; filled.
+        threads: How many decode at a time.
+    """
+    try:
+        import PIL.Image
+    except ImportError as error:
+        raise NEEDED from error
+    PIL.Image.init()  # not in several threads at once
+    lows = range(0, len(listed.paths), AT_ONCE)
+    with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
+        refuse_bombs()  # here, for all threads: these filters are the process's
+        rows = [row for part in pool.map(partial(_decode_some, listed, config, pixels), lows) for row in part]
+    faults = {place: fault for place, (_, fault, _) in enumerate(rows) if fault is not None}
+    sha256 = hashlib.sha256(pixels.reshape(-1).data).hexdigest()
+    return Decoded(pixels, sha256, [sha256 for sha256, _, _ in rows], faults, sum(colourful for _, _, colourful in rows))
+
+
+def _decode_some(listed: Listed, config: Image, pixels: np.ndarray, low: int) -> list[tuple[str, str | None, bool]]:
+    return [_decode_one(listed, config, pixels, place) for place in range(low, min(low + AT_ONCE, len(listed.paths)))]
+
+
+def _decode_one(listed: Listed, config: Image, pixels: np.ndarray, place: int) -> tuple[str, str | None, bool]:
+    """Put one picture at its place; return its file's digest, what is wrong with it, and whether colours were lost."""
+    with machine_faults(listed.names[place]):
+        data = listed.paths[place].read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    grey = config.colour == "grey"
+    try:
+        pixels[place] = picture(data, config.size, config.fit, grey)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever Pillow raises for a damaged file
+        return sha256, f"{type(error).__name__}: {error}", False
+    return sha256, None, grey and _is_colourful(data)
+
+
+def _is_colourful(data: bytes) -> bool:
+    import PIL.Image
+
+    return not is_grey(PIL.Image.open(io.BytesIO(data)).mode)
+
+
+def is_grey(mode: str) -> bool:
+    """Return whether Pillow's mode of a picture has grey levels only."""
+    return mode in ("1", "L", "LA", "La") or mode.startswith("I;16")
+
+
+# --- the project's copy -------------------------------------------------------------------------
+
+
+def _shape(listed: Listed, config: Image) -> tuple[int, int, int, int]:
+    return (len(listed.paths), 1 if config.colour == "grey" else 3, *config.size)  # type: ignore[return-value]
+
+
+def _origin(listed: Listed, marks: list[list[int]], config: Image) -> str:
+    """Return the digest of what decided the pixels: the files, how they are read, and by which version of Pillow."""
+    import PIL
+
+    return digest([listed.names, marks, config.model_dump(), PIL.__version__])
+
+
+def _name(listed: Listed, config: Image) -> str:
+    return digest([listed.place, config.model_dump()])[:16]
+
+
+def _kept(store: Path | None, listed: Listed, marks: list[list[int]], config: Image) -> Decoded | None:
+    """Return the project's copy, mapped into memory; None where it is of other files, damaged, or not there."""
+    if store is None:
+        return None
+    path = store / f"{_name(listed, config)}.npy"
+    try:
+        kept = json.loads(path.with_suffix(".json").read_bytes())
+        if kept["origin"] != _origin(listed, marks, config):
+            return None
+        pixels = np.load(path, mmap_mode="c", allow_pickle=False)  # written to by nobody; torch wants it writable
+        found = hashlib.sha256(pixels.reshape(-1).data).hexdigest()
+        faults = {int(place): why for place, why in kept["faults"].items()}
+        whole = found == kept["sha256"] and pixels.shape == _shape(listed, config)
+        return Decoded(pixels, found, kept["digests"], faults, kept["colourful"]) if whole else None
+    except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _decode(store: Path | None, listed: Listed, marks: list[list[int]], config: Image) -> Decoded:
+    """Decode, and keep the pixels where there is a project whose disk has room for them."""
+    room = None if store is None else _room(store, listed, config)
+    if store is None or room is None:
+        return decode(listed, config, np.zeros(_shape(listed, config), dtype=np.uint8), cores())
+    path = store / f"{_name(listed, config)}.npy"
+    temporary, pixels = room
+    try:
+        decoded = decode(listed, config, pixels, cores())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    beside = {"origin": _origin(listed, marks, config), "sha256": decoded.sha256, "digests": decoded.digests}
+    write_atomic(
+        path.with_suffix(".json"), json.dumps({**beside, "faults": decoded.faults, "colourful": decoded.colourful}).encode()
+    )
+    return decoded
+
+
+def _room(store: Path, listed: Listed, config: Image) -> tuple[Path, np.ndarray] | None:
+    """Return a new file with room for the pixels, mapped, or None where the state folder cannot hold it."""
+    temporary = None
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=".npy", dir=store)
+        temporary = Path(name)
+        with os.fdopen(descriptor, "wb"):
+            pixels = np.lib.format.open_memmap(name, "w+", np.uint8, _shape(listed, config))
+            os.posix_fallocate(descriptor, 0, temporary.stat().st_size)  # else a full disk would end the process
+    except OSError:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        return None
+    return temporary, pixels
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+def list_pictures(path: Path, place: str, column: str | None, target: str | None) -> Listed:
+    """Return the pictures that a folder of class folders or a table of paths lists.
+
+    Args:
+        path: The folder, or a CSV or JSONL file, to whose folder the paths in it are relative.
+        place: Its path in messages and records.
+        column: For a table, that of the paths; None where one column alone holds names of picture files.
+        target: For a table, the column of labels; None where there is one other column.
+
+    Raises:
+        InputError: There are no class folders, or one is empty; columns are not there or not clear; or a path leads out of the
+            table's folder without being absolute.
+    """
+    if path.is_dir():
+        paths = image_paths(path, place)
+        names = [f"{place}/{each.relative_to(path).as_posix()}" for each in paths]
+        return Listed(paths, names, [each.parent.name for each in paths], place)
+    if path.suffix.lower() not in TABLES:
+        what = f"data.image belongs to a folder of pictures or a table of paths ({', '.join(TABLES)})"
+        raise InputError(what, where=place, mend="remove data.image from mltrainer.yaml")
+    return _listed_in_table(path, place, column, target)
+
+
+def _listed_in_table(path: Path, place: str, column: str | None, target: str | None) -> Listed:
+    """Return the pictures that a table names, in its order; rows without a label are left out."""
+    with machine_faults(place):
+        try:
+            rows = read_rows(path)
+        except (InvalidInputError, ValueError, csv.Error) as error:
+            raise InputError(f"not readable as a table of pictures: {error}", where=place) from error
+    column, target = _columns(rows, place, column, target)
+    labelled = [(row[column], row[target]) for row in rows if row[target]]
+    folder, base = path.resolve().parent, Path(place).parent
+    for cell, label in labelled:
+        _refuse_path(cell, label, folder, place)
+    names = [cell if Path(cell).is_absolute() else (base / cell).as_posix() for cell, _ in labelled]
+    return Listed([folder / cell for cell, _ in labelled], names, [label for _, label in labelled], place)
+
+
+def _columns(rows: list[dict[str, str]], place: str, column: str | None, target: str | None) -> tuple[str, str]:
+    """Return the column of paths and that of labels."""
+    names = list(rows[0]) if rows else []
+    paths = [column] if column is not None else [name for name in names if name != target and names_pictures(rows, name)]
+    labels = [target] if target is not None else [name for name in names if name not in paths]
+    for key, found in (("data.image.column", paths), ("data.target", labels)):
+        if len(found) != 1 or found[0] not in names:
+            what = f"{', '.join(map(repr, found)) or 'no column'} as {key}; the table has {', '.join(names) or 'no rows'}"
+            raise InputError(what, where=place, mend=f"name one column with {key}")
+    return paths[0], labels[0]
+
+
+def names_pictures(rows: list[dict[str, Any]], name: str) -> bool:
+    """Return whether a column of a table holds names of picture files and nothing else."""
+    return all(str(row[name]).lower().endswith(PICTURES) for row in rows)
+
+
+def _refuse_path(cell: str, label: str, folder: Path, place: str) -> None:
+    if not cell or "\0" in cell:
+        raise InputError(f"{cell!r} is no path, beside the label {label!r}", where=place, mend="name a file, or remove the row")
+    if not Path(cell).is_absolute() and not Path(os.path.normpath(folder / cell)).is_relative_to(folder):
+        mend = "move the pictures below the table's folder, or give absolute paths"
+        raise InputError(f"{cell!r} leads out of the table's folder", where=place, mend=mend)
