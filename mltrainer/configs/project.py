@@ -12,6 +12,7 @@ from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.loading import Decides, Later, Strict, read_text, told, validate
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.schedules import Cosine, Schedule
+from mltrainer.configs.starting import Start
 from mltrainer.workspace import digest
 
 TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression", "text_classification"]
@@ -386,6 +387,9 @@ class ProjectConfig(Strict):
     data: Data | None = Field(None, description="not needed by a task of your own that makes its data")
     split: Split = Field(default_factory=lambda: Split())
     model: ModelConfig | None = Field(None, description="a built-in model; a task of your own brings its own")
+    start: Annotated[Start | None, Later("0.2")] = Field(
+        None, description="weights that the model begins with, and parameters that are held; null: drawn weights"
+    )
     metric: Metric
     acceptance: Annotated[dict[str, str], Decides.NOTHING] = Field(
         {}, description='metric: criterion, such as accuracy: ">= 0.95"'

@@ -110,8 +110,17 @@ class Target(Part):
     std: Measured
 
 
+class Begun(Part):
+    """Weights that the model begins with: its tensors that were loaded and that were not, and the file's that were not used."""
+
+    weights: str
+    loaded: list[str]
+    new: list[str]
+    unused: list[str]
+
+
 class Data(Part):
-    """The data: its fingerprint, its splits, and what was found in it."""
+    """The data: its fingerprint, its splits, what was found in it, and weights that the model begins with."""
 
     sha256: str
     samples: int
@@ -127,6 +136,7 @@ class Data(Part):
     shape: list[int] | None
     findings: list[Finding]
     duplicates_across_splits: int
+    start: Begun | None = None
 
 
 class Call(Part):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from mltrainer.checkpointing.starting import begin, weight_rows
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
@@ -27,7 +28,7 @@ from mltrainer.tasks.validation import Finding
 from mltrainer.workspace import digest
 
 NO_HASHES = np.zeros(0, dtype=np.uint64)
-__all__ = ["OpenTask", "Samples", "check_model", "open_task"]
+__all__ = ["OpenTask", "Samples", "check_model", "make_model", "open_task"]
 
 
 class OpenTask:
@@ -37,14 +38,19 @@ class OpenTask:
         task: The task.
         root: The project's folder.
         config: What was opened.
-        data_sha256: Digest of all samples with labels and order, and of which belong to which split.
+        data_sha256: Digest of all samples with labels and order, of which belong to which split, and of weights that the model
+            begins with.
+        start: What of such weights was loaded, once a model was made.
     """
 
     def __init__(self, holdings: _Holdings, config: TrainingConfig, root: Path) -> None:
         self.task, self.root, self.config = holdings.task, root, config
         self._holdings = holdings
         self._ids_sha256 = {name: ids_digest(holdings.ids[name]) for name in SPLITS}
-        self.data_sha256 = digest({"content": holdings.sha256, "splits": self._ids_sha256})
+        self._weights = weight_rows(config.start, root) if config.start is not None else []
+        begun = {"start": [row["sha256"] for row in self._weights]} if self._weights else {}
+        self.data_sha256 = digest({"content": holdings.sha256, "splits": self._ids_sha256, **begun})
+        self.start: dict[str, Any] | None = None
         self._taken: dict[str, Samples] = {name: holdings.take(name) for name in ("train", "validation")}
 
     def split(self, name: str) -> Samples:
@@ -90,7 +96,8 @@ class OpenTask:
             "samples": sum(len(part) for part in ids.values()),
             "source": self.config.data.source if self.config.data else self.config.task.use,
             "kind": self.config.task.kind or "own",
-            "files": self._holdings.files,
+            "files": [*self._holdings.files, *self._weights],
+            **({"start": self.start} if self.start is not None else {}),
             "fingerprinted": self._holdings.read,
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),
@@ -147,6 +154,19 @@ def _users_task(config: TrainingConfig, use: str, root: Path) -> Task:
     if tensorflow.switch_on(config.threads):
         tensorflow.seed(seeds.key(config.data_seed, "task"))
     return make_task(use, config.task.options, root)
+
+
+def make_model(opened: OpenTask) -> nn.Module:
+    """Return a new model, with the weights that the config lets it begin with; torch's generators are seeded before the call.
+
+    Raises:
+        InputError: The weights cannot be read, or do not fit.
+    """
+    model = opened.task.model()
+    if opened.config.start is not None and isinstance(model, nn.Module):
+        is_builtin = opened.config.task.use is None
+        opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)
+    return model
 
 
 def check_model(opened: OpenTask, model: nn.Module) -> None:

@@ -24,7 +24,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
-from mltrainer.tasks.opening import OpenTask, check_model, open_task
+from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
 from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
 from mltrainer.trainer.callbacks import Callbacks
@@ -32,6 +32,7 @@ from mltrainer.trainer.data.addresses import Plan, plan_for
 from mltrainer.trainer.data.workers import Limits, workers_needed
 from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.gpu import GpuWatch
+from mltrainer.trainer.holding import Held
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.trainer.saving import Checkpoints
@@ -42,6 +43,7 @@ from mltrainer.workspace import Project, machine_faults, plain, read_json, write
 
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
+START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
 REHEARSAL_SAMPLES = 512
 
 
@@ -84,8 +86,10 @@ class Session:
         self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
         seeds.seed_everything(seeds.key(config.seed, "model"))
-        self.model: nn.Module = self.task.task.model()
+        self.model: nn.Module = make_model(self.task)
         check_model(self.task, self.model)
+        self._tell_start()
+        held = Held(self.model, config.start)
         self.model.to(config.device)
         self.init_sha256 = self._note_initial_weights()
         prepare_model(self.model, config)
@@ -98,7 +102,7 @@ class Session:
         recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clipped_above(config))
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
-        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, max_steps, stops)
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, max_steps, stops)
         run = self.job["run"]
         protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected)
@@ -108,6 +112,12 @@ class Session:
         self._expected = self._expected_chain()
         self._restore()
         self.gpu = GpuWatch(config.device)
+
+    def _tell_start(self) -> None:
+        """Tell what of the weights that the config names was loaded."""
+        if (start := self.task.start) is not None:
+            counts = ", ".join(f"{len(start[key])} {told}" for key, told in START_TOLD.items())
+            self.events.send("note", text=f"begins with {start['weights']}: {counts}")
 
     def _begin_trace(self) -> Tracer | None:
         """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""

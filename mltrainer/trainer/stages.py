@@ -21,6 +21,7 @@ from mltrainer.tasks.opening import OpenTask
 from mltrainer.trainer.callbacks import Callbacks
 from mltrainer.trainer.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainer.evaluation import measure
+from mltrainer.trainer.holding import Held
 from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
 from mltrainer.trainer.stepping import Stepper
@@ -81,6 +82,7 @@ class Trainer:
         recorder: What writes the chain.
         sinks: Where events go.
         callbacks: The user's own, of which some take part in each step.
+        held: The parameters that are not trained, or not yet.
         max_steps: Stop after this step, for a probe or a short reproduction.
         stops_at_difference: Whether the first difference from another run ends this one.
     """
@@ -94,11 +96,12 @@ class Trainer:
         recorder: Recorder,
         sinks: Sinks,
         callbacks: Callbacks,
+        held: Held,
         max_steps: int | None = None,
         stops_at_difference: bool = True,
     ) -> None:
         self.task, self.model, self.config, self.plan = task, model, config, plan
-        self.recorder, self.sinks, self.callbacks = recorder, sinks, callbacks
+        self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
         self.stepper = Stepper(task.task, model, config)
         callbacks.attach(self.stepper)
         self.average = Average(model, config, plan)
@@ -225,6 +228,7 @@ class Trainer:
         step = next(self._steps)
         loaded = time.perf_counter()
         self.step += 1
+        self.held.enter(self.plan.place(self.step)[0] + 1)
         measured = self.stepper.take(self.step, self.rate(self.step), step)
         self.average.update(self.step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)

@@ -67,7 +67,8 @@ class Stepper:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, model)
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
-        if self.scaler.is_enabled():
+        thaws = config.start is not None and bool(config.start.unfreeze)
+        if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
         self._autocast = autocast(config)
         self.before_step: Callable[[int], None] = lambda _number: None
@@ -163,7 +164,7 @@ class Stepper:
         *gradients, total, weight = tree.total()
         torch._foreach_div_(gradients, weight)
         for p, gradient in zip(self.parameters, gradients, strict=True):
-            p.grad = gradient
+            p.grad = gradient if p.requires_grad else None
         seeds.seed_everything(update_key(self.config.seed, number))  # not where the last shard's draws ended
         return total / weight
 
@@ -185,10 +186,13 @@ class Stepper:
             return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
 
     def _gradients(self) -> list[Tensor]:
-        """Return every parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up."""
+        """Return every parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up.
+
+        One that is held has none, so that no optimizer changes it, and counts as zero.
+        """
         for p in self.parameters:
-            if p.grad is None:
+            if p.grad is None and p.requires_grad:
                 p.grad = torch.zeros_like(p)
-            elif p.grad.is_sparse:  # neither norms nor most optimizers can do with it
+            elif p.grad is not None and p.grad.is_sparse:  # neither norms nor most optimizers can do with it
                 p.grad = p.grad.to_dense()
-        return [p.grad for p in self.parameters if p.grad is not None]
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]

@@ -32,6 +32,7 @@ LATER = {  # keys that came after version 0.1, each with a default that means "a
     "augment",
     "image",
     "label_smoothing",
+    "start",
     "text",
     "ties",
     "tokens",

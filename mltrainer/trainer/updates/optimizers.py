@@ -55,7 +55,11 @@ def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
 
 
 def begin_momentum(optimizer: Any) -> None:
-    """Let SGD's momentum begin at zero: where a first step overflows and is skipped, the fused kernel leaves it unwritten."""
+    """Let SGD's momentum begin at zero, from which its first step gives the same.
+
+    Where a first step overflows and is skipped, the fused kernel leaves it unwritten; and it takes no parameters of which some
+    have had their first step and some not.
+    """
     for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
         for p in group["params"] if group["momentum"] else ():
             optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)

@@ -1,0 +1,162 @@
+"""Weights from a file or folder that a model begins with: read without executing anything, mapped by strict rules."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.starting import Start
+from mltrainer.errors import InputError
+from mltrainer.workspace import machine_faults, sha256_file
+
+PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth")  # in a folder; the first that is there
+INSIDE = ("state_dict", "model_state_dict", "model")  # where checkpoints of other programs hold the weights
+FITTED = ("encoder.", "units.")  # modules of built-in models that are fitted to the data, so never another's
+SHOWN = 8  # names in a message
+
+
+def weight_files(start: Start, root: Path) -> list[Path]:
+    """Return the files that weights are read from, sorted.
+
+    Raises:
+        InputError: There are none.
+    """
+    path = root / start.weights
+    if path.is_file():
+        return [path]
+    found = next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
+    if not found:
+        what = f"no weights at {start.weights!r}: a .safetensors or torch file, or a folder with one, was expected"
+        raise InputError(what, where="start.weights", mend="bring them there; a path is relative to the project")
+    return found
+
+
+def weight_rows(start: Start, root: Path) -> list[dict[str, Any]]:
+    """Return `path`, relative to the project, `sha256` and `size` of each file of weights."""
+    files = weight_files(start, root)
+    places = [Path(os.path.relpath(file, root)).as_posix() for file in files]
+    with machine_faults(start.weights):
+        return [
+            {"path": place, "sha256": sha256_file(file), "size": file.stat().st_size}
+            for place, file in zip(places, files, strict=True)
+        ]
+
+
+def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> dict[str, Any]:
+    """Give a new model the weights that a config names; what they do not give stays as it is.
+
+    Args:
+        model: The model, with its drawn weights.
+        start: Where the weights are, and how their names are mapped.
+        root: The project's folder.
+        is_builtin: Whether the model is a built-in one, whose preprocessing is fitted to the data.
+
+    Returns:
+        `weights`; `loaded`, `new` and `unused`: names of the model's tensors that were loaded and that were not, and of the
+        file's that were not used.
+
+    Raises:
+        InputError: A file cannot be read; or a tensor is missing, left over or of another shape without being named.
+    """
+    own = model.state_dict()
+    given = renamed(_read(weight_files(start, root)), start.rename)
+    head = _module([name for name, _ in model.named_parameters()][-1])
+    fitted = FITTED if is_builtin else ()
+    begins_new = [name for name in own if _stays_new(name, start, head if start.replace_head else None, fitted)]
+    unused = [name for name in given if name not in own or name in begins_new]
+    wanted = [name for name in own if name not in begins_new]
+    _refuse(start, own, given, wanted, [n for n in unused if n not in own and not _matches(start.unused, n)])
+    with torch.no_grad():
+        for name in wanted:
+            if name in given:
+                own[name].copy_(given[name])
+    return {"weights": start.weights, "loaded": wanted, "new": begins_new, "unused": unused}
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+def _stays_new(name: str, start: Start, head: str | None, fitted: tuple[str, ...]) -> bool:
+    return _module(name) == head or name.startswith(fitted) or _matches(start.new, name)
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _refuse(start: Start, own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: list[str], left: list[str]) -> None:
+    """Refuse what does not fit, all at once."""
+    told = {own[name].data_ptr() for name in wanted if name in given}  # a tensor of two names stands once in a .safetensors file
+    missing = [name for name in wanted if name not in given and own[name].data_ptr() not in told]
+    other = [
+        f"{name} ({list(given[name].shape)} in the file, {list(own[name].shape)} in the model)"
+        for name in wanted
+        if name in given and given[name].shape != own[name].shape
+    ]
+    faults = [
+        _told("the model's tensors that the file lacks", missing, "start.new or start.rename"),
+        _told("the file's tensors that the model lacks", left, "start.unused or start.rename"),
+        _told("tensors of other shapes", other, "start.new, or start.replace_head for the last layer"),
+    ]
+    if any(faults):
+        raise InputError("; ".join(filter(None, faults)), where="start.weights", mend="name them under start in mltrainer.yaml")
+
+
+def _told(what: str, names: list[str], key: str) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{what}: {', '.join(names[:SHOWN])}{more} ({key})" if names else ""
+
+
+def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str]) -> dict[str, Tensor]:
+    """Return tensors under other names.
+
+    Raises:
+        InputError: Two tensors get one name.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        new = name
+        for pattern, replacement in rules.items():
+            new = re.sub(pattern, replacement, new)
+        if new in found:
+            raise InputError(f"two tensors get the name {new!r}", where="start.rename", mend="let the patterns tell them apart")
+        found[new] = tensor
+    return found
+
+
+def _read(files: list[Path]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for file in files:
+        found |= _read_file(file)
+    return dict(sorted(found.items()))  # a .safetensors file's own order is none
+
+
+def _read_file(file: Path) -> dict[str, Tensor]:
+    with machine_faults(str(file)):
+        try:
+            if file.suffix == ".safetensors":
+                return safetensors.torch.load(file.read_bytes())
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except OSError:
+            raise
+        except Exception as error:  # whatever a damaged file raises, or one with more than tensors in it
+            what = f"not readable as weights: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise InputError(what, where=str(file), mend="save a state dict, best as .safetensors") from error
+    return _tensors(content, file)
+
+
+def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
+    """Return the tensors by name of what a torch file holds."""
+    inner = next((content[key] for key in INSIDE if key in content), content) if isinstance(content, dict) else content
+    tensors = {str(name): value for name, value in inner.items() if isinstance(value, Tensor)} if isinstance(inner, dict) else {}
+    if not tensors:
+        raise InputError("no tensors by name in this file", where=str(file), mend="save a model's state_dict()")
+    return tensors

@@ -1,0 +1,129 @@
+"""Weights that a model begins with: names mapped strictly, and told."""
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.starting import begin, weight_rows
+from mltrainer.configs.loading import validate_values
+from mltrainer.configs.starting import Start
+from mltrainer.errors import InputError
+
+
+def model(classes: int = 3) -> nn.Sequential:
+    layers = OrderedDict(encoder=nn.BatchNorm1d(4), hidden=nn.Linear(4, 5), output=nn.Linear(5, classes))
+    return nn.Sequential(layers)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Tensor]:
+    """The weights of another model of these layers, in other.safetensors."""
+    state = {name: torch.full_like(tensor, 7) for name, tensor in model().state_dict().items()}
+    safetensors.torch.save_file(state, tmp_path / "other.safetensors")
+    return state
+
+
+def start(**changes: Any) -> Start:
+    return Start(**{"weights": "other.safetensors", **changes})
+
+
+def test_all_tensors_are_loaded_and_told(tmp_path: Path, given: dict[str, Tensor]) -> None:
+    new = model()
+    told = begin(new, start(), tmp_path, is_builtin=False)
+    assert all(torch.equal(tensor, given[name]) for name, tensor in new.state_dict().items())
+    assert told == {"weights": "other.safetensors", "loaded": list(new.state_dict()), "new": [], "unused": []}
+
+
+def test_a_built_in_models_preprocessing_is_its_own_datas(tmp_path: Path, given: dict[str, Tensor]) -> None:
+    new = model()
+    told = begin(new, start(), tmp_path, is_builtin=True)
+    assert new.encoder.weight.tolist() == [1, 1, 1, 1]
+    expected = [name for name in given if name.startswith("encoder.")]
+    assert sorted(told["new"]) == sorted(told["unused"]) == sorted(expected)
+
+
+def test_a_head_for_other_classes_begins_as_a_new_one(tmp_path: Path, given: dict[str, Tensor]) -> None:
+    new = model(classes=9)
+    with pytest.raises(InputError, match=r"output.weight \(\[3, 5\] in the file, \[9, 5\] in the model\).*start.replace_head"):
+        begin(new, start(), tmp_path, is_builtin=False)
+    told = begin(new, start(replace_head=True), tmp_path, is_builtin=False)
+    assert sorted(told["new"]) == sorted(told["unused"]) == ["output.bias", "output.weight"]
+    assert torch.equal(new.hidden.weight, given["hidden.weight"])
+
+
+@pytest.mark.parametrize(
+    ("rename", "message"),
+    [
+        (
+            {"^hidden": "body"},
+            "the file lacks: hidden.weight, hidden.bias .*the model lacks: body.bias, body.weight",
+        ),
+        ({"^(hidden|output)": "one"}, "two tensors get the name 'one.bias'"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(tmp_path: Path, given: dict[str, Tensor], rename: Any, message: str) -> None:
+    new = model()
+    before = {name: tensor.clone() for name, tensor in new.state_dict().items()}
+    with pytest.raises(InputError, match=message):
+        begin(new, start(rename=rename), tmp_path, is_builtin=False)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in new.state_dict().items())
+
+
+def test_names_are_mapped_and_the_rest_is_named(tmp_path: Path, given: dict[str, Tensor]) -> None:
+    state = {f"backbone.{name}": tensor for name, tensor in given.items() if not name.startswith("output")}
+    torch.save({"state_dict": {**state, "decoder.weight": torch.zeros(2)}}, tmp_path / "w.ckpt")
+    chosen = start(weights="w.ckpt", rename={"^backbone\\.": ""}, new=["^output\\."], unused=["^decoder\\."])
+    told = begin(model(), chosen, tmp_path, is_builtin=False)
+    assert (told["new"], told["unused"]) == (["output.weight", "output.bias"], ["decoder.weight"])
+
+
+def test_a_folder_gives_all_its_parts(tmp_path: Path, given: dict[str, Tensor]) -> None:
+    (tmp_path / "final_model").mkdir()
+    names = list(given)
+    for number, part in enumerate((names[:3], names[3:])):
+        path = tmp_path / f"final_model/model-{number}.safetensors"
+        safetensors.torch.save_file({name: given[name] for name in part}, path)
+    assert len(begin(model(), start(weights="final_model"), tmp_path, is_builtin=False)["loaded"]) == len(names)
+    rows = weight_rows(start(weights="final_model"), tmp_path)
+    assert [row["path"] for row in rows] == ["final_model/model-0.safetensors", "final_model/model-1.safetensors"]
+
+
+def test_a_tensor_of_two_names_may_stand_once(tmp_path: Path) -> None:
+    def tied() -> nn.ModuleDict:
+        layers = nn.ModuleDict({"embedding": nn.Embedding(4, 3), "output": nn.Linear(3, 4, bias=False)})
+        layers["output"].weight = layers["embedding"].weight
+        return layers
+
+    safetensors.torch.save_file({"embedding.weight": torch.ones(4, 3)}, tmp_path / "other.safetensors")
+    new = tied()
+    begin(new, start(), tmp_path, is_builtin=False)
+    assert new["output"].weight.tolist() == torch.ones(4, 3).tolist()
+
+
+class Trap:
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("trapped"),))
+
+
+@pytest.mark.parametrize("what", [Trap(), {"a": 1}, "torn"], ids=["code", "no tensors", "torn"])
+def test_a_file_of_something_else_is_refused_and_never_run(tmp_path: Path, what: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(what, tmp_path / "w.pt") if what != "torn" else (tmp_path / "w.pt").write_bytes(b"torn")
+    with pytest.raises(InputError, match=r"w\.pt: (not readable as weights|no tensors by name)"):
+        begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_weights_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"start\.weights: no weights at 'nowhere'"):
+        weight_rows(start(weights="nowhere"), tmp_path)
+
+
+def test_thawing_needs_freezing() -> None:
+    with pytest.raises(InputError, match="unfreeze needs freeze"):
+        validate_values(Start, {"weights": "w", "unfreeze": [{"epoch": 2, "match": "a"}]}, "start")
