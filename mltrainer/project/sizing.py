@@ -24,7 +24,7 @@ EVALUATIONS = 40  # chosen by us: points of the learning curve; twelve of them w
 MODEL: dict[str, Any] = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
 SPACE: dict[str, Any] = {
     "optimizer.lr": {"log_uniform": [2.0e-4, 5.0e-3]},
-    "model.hidden": {"choice": [[64], [64, 64], [128, 128], [256, 256]]},
+    "model.hidden": {"choice": [[32], [64, 64], [128, 128], [128, 128, 128]]},
     "model.dropout": {"uniform": [0.0, 0.4]},
     "model.numbers": {"choice": ["piecewise", "periodic", "plain"]},
     "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
