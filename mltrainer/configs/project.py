@@ -30,13 +30,16 @@ class Task(Strict):
     kind: TaskKind | None = Field(None, description="a built-in task")
     use: str | None = Field(None, description='one\'s own task: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
     options: dict[str, Any] = Field({}, description="keyword arguments of one's own task")
+    samples_per_epoch: Annotated[int | None, Later("0.2")] = Field(
+        None, ge=1, description="training samples of an epoch, where the iterable of one's own task does not tell its length"
+    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.kind is None) == (self.use is None):
             raise ValueError("give either kind (a built-in task) or use (your own, as module:Class)")
-        if self.options and self.use is None:
-            raise ValueError("options belong to a task of your own (use: module:Class)")
+        if self.use is None and (self.options or self.samples_per_epoch):
+            raise ValueError("options and samples_per_epoch belong to a task of your own (use: module:Class)")
         return self
 
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
-from mltrainer.reproducibility import seeds
 from mltrainer.tasks._samples import Samples, generators_kept
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.tasks.task import Task
@@ -59,12 +58,10 @@ def _refuse_complex(model: nn.Module, config: TrainingConfig) -> None:
 def _batch(task: Task, samples: Samples, count: int, config: TrainingConfig, root: Path) -> Any:
     if samples.tensors is not None:
         return samples.batch([tensor[:count] for tensor in samples.tensors])
-    assert samples.dataset is not None
     rows = []
     with user_code(root, "reading your data set"):
         for place in range(count):
-            seeds.seed_everything(seeds.key(config.seed, "sample", 0, int(samples.ids[place])))
-            rows.append(samples.dataset[place])
+            rows.append(samples.read(config.seed, "sample", 0, place))
     batch = _collated(task, rows, root)
     if isinstance(batch, Mapping):
         return dict(batch)

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.content import add_array, add_text
+from mltrainer.tasks.streams import Stream, stream_of
 from mltrainer.tasks.task import Task
 
 MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
@@ -29,7 +30,7 @@ class Samples:
     Attributes:
         ids: Their ids in the whole set, in the split's order, int64.
         tensors: In memory: one row per sample in each, targets last; None where `dataset` is given.
-        dataset: A map-style data set with these samples in this order; None where `tensors` are given.
+        dataset: A map-style data set with these samples in this order, or a stream; None where `tensors` are given.
         names: Of the tensors, where a batch is a dict of them; None where it is a tuple.
         collate: Makes a data set's samples one batch; None for torch's own way.
         loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
@@ -37,7 +38,7 @@ class Samples:
 
     ids: np.ndarray
     tensors: tuple[Tensor, ...] | None = None
-    dataset: Dataset[Any] | None = None
+    dataset: Dataset[Any] | Stream | None = None
     names: tuple[str, ...] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     loaders: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -45,16 +46,54 @@ class Samples:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the samples come in the order of an iterable."""
+        return isinstance(self.dataset, Stream)
+
+    @property
+    def given(self) -> Any:
+        """What the user's method gave, or its part of it."""
+        if self.tensors is not None:
+            return self.batch(self.tensors)
+        return self.dataset.iterable if isinstance(self.dataset, Stream) else self.dataset
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """Return the positions of the samples in an epoch's order; a stream keeps its own."""
+        positions = np.arange(len(self))
+        return positions if self.is_stream else seeds.epoch_order(seed, epoch, positions)
+
+    def spread(self, wanted: int) -> np.ndarray:
+        """Return at most so many positions, the same each time: evenly spaced, or a stream's first ones."""
+        count = min(len(self), wanted)
+        if self.is_stream:
+            return np.arange(count)
+        return np.unique(np.linspace(0, len(self) - 1, count).round().astype(np.int64))
+
+    def read(self, seed: int, purpose: str, epoch: int, position: int) -> Any:
+        """Return a sample of the data set, whose draws are addressed by seed, purpose, epoch and the sample."""
+        if isinstance(self.dataset, Stream):
+            return self.dataset.read(seed, purpose, epoch, position)
+        assert self.dataset is not None
+        seeds.seed_everything(seeds.key(seed, purpose, epoch, int(self.ids[position])))
+        return self.dataset[position]
+
     def batch(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Return some rows of each tensor in memory as the batch that a task gets."""
         return tuple(tensors) if self.names is None else dict(zip(self.names, tensors, strict=True))
 
 
-def samples_of(given: Any, what: str, task: Task) -> Samples:
+def samples_of(given: Any, what: str, task: Task, samples: int | None = None) -> Samples:
     """Return what a user's method gave as samples with ids from 0.
 
+    Args:
+        given: Tensors, a map-style data set, or an iterable.
+        what: The method, for messages.
+        task: Whose it is.
+        samples: How many an iterable has that does not tell its length.
+
     Raises:
-        InputError: It is neither tensors of equal length nor a map-style data set, or does not suit the task's `collate`.
+        InputError: It is none of them, tensors are of unequal length, or they never meet the task's `collate`.
     """
     collate = task.collate if type(task).collate is not Task.collate else None
     if isinstance(given, TensorDataset):
@@ -64,13 +103,26 @@ def samples_of(given: Any, what: str, task: Task) -> Samples:
             mend = "return a data set (torch.utils.data.Dataset), or leave collate out"
             raise InputError(f"{what} gave tensors, which collate never sees", where="task.use", mend=mend)
         return _named(given, what, task.target_key) if isinstance(given, dict) else _in_memory(tuple(given), what)
-    map_style = hasattr(given, "__getitem__") and isinstance(given, Sized) and not isinstance(given, (Tensor, np.ndarray, str))
-    if isinstance(given, IterableDataset) or not map_style:
+    if _is_map_style(given):
+        return Samples(np.arange(len(given)), dataset=given, collate=collate)
+    if not is_iterable(given):
         raise InputError(
-            f"{what} gave {type(given).__name__}; tensors, or a data set with __len__ and __getitem__, were expected",
+            f"{what} gave {type(given).__name__}; tensors, a data set with __len__ and __getitem__, or an iterable were expected",
             where="task.use",
         )
-    return Samples(np.arange(len(given)), dataset=given, collate=collate)
+    stream = stream_of(given, what, samples)
+    return Samples(np.arange(len(stream)), dataset=stream, collate=collate)
+
+
+def is_iterable(given: Any) -> bool:
+    """Return whether a user's method gave samples that can only be read in their order."""
+    arrays = (Tensor, np.ndarray, str, bytes, tuple, list, dict)
+    return hasattr(given, "__iter__") and not isinstance(given, arrays) and not _is_map_style(given)
+
+
+def _is_map_style(given: Any) -> bool:
+    readable = hasattr(given, "__getitem__") and isinstance(given, Sized)
+    return readable and not isinstance(given, (IterableDataset, Tensor, np.ndarray, str, bytes))
 
 
 def _named(parts: dict[str, Any], what: str, target: str) -> Samples:
@@ -103,7 +155,8 @@ def pick(whole: Samples, places: np.ndarray) -> Samples:
         index = torch.from_numpy(places)
         return replace(whole, ids=whole.ids[places], tensors=tuple(t.index_select(0, index) for t in whole.tensors), loaders={})
     assert whole.dataset is not None
-    return replace(whole, ids=whole.ids[places], dataset=Subset(whole.dataset, places.tolist()), loaders={})
+    subset: Dataset[Any] = Subset(whole.dataset, places.tolist())  # type: ignore[arg-type]
+    return replace(whole, ids=whole.ids[places], dataset=subset, loaders={})
 
 
 def labels_of(samples: Samples) -> np.ndarray | None:
@@ -117,8 +170,8 @@ def labels_of(samples: Samples) -> np.ndarray | None:
 def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
     """Return the digest of the samples' content with labels and order, and how many were read for it.
 
-    A data set that is not in memory is read at no more than 2048 evenly spaced places, each under its own seed,
-    so that one that draws at random has a fingerprint too.
+    A data set that is not in memory is read at no more than 2048 evenly spaced places, a stream at its first ones, each under
+    its own seed, so that one that draws at random has a fingerprint too.
     """
     digest = hashlib.sha256(f"{len(samples)}".encode())
     if samples.tensors is not None:
@@ -128,11 +181,12 @@ def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
             _add(digest, tensor)
         return digest.hexdigest(), len(samples)
     spaced = np.linspace(0, max(0, len(samples) - 1), min(len(samples), MAX_READ))
-    places: np.ndarray = np.unique(spaced.round().astype(np.int64))
+    places: np.ndarray = np.arange(len(spaced)) if samples.is_stream else np.unique(spaced.round().astype(np.int64))
     with generators_kept():
         for place in places:
-            seeds.seed_everything(seeds.key(seed, "sample", 0, int(place)))
-            _add(digest, samples.dataset[int(place)])  # type: ignore[index]
+            _add(digest, samples.read(seed, "sample", 0, int(place)))
+        if isinstance(samples.dataset, Stream) and len(places) == len(samples):
+            samples.dataset.refuse_more()
     return digest.hexdigest(), len(places)
 
 

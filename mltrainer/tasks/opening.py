@@ -17,7 +17,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
-from mltrainer.tasks._samples import Samples, fingerprint, labels_of, pick, samples_of
+from mltrainer.tasks._samples import Samples, fingerprint, is_iterable, labels_of, pick, samples_of
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.content import Source
 from mltrainer.tasks.sources import read_source
@@ -144,6 +144,9 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
         assert config.data is not None
         source = read_source(config.data, root)
         holdings = _Builtin(builtin_task(config, source), source, config, seed)
+    if config.task.samples_per_epoch is not None and not holdings.reads_stream:
+        what = "the training samples tell their number themselves"
+        raise InputError(what, where="task.samples_per_epoch", mend="leave the key out: it is for an iterable without __len__")
     validation.refuse_too_few(config, len(holdings.ids["train"]), len(holdings.classes or []))
     return OpenTask(holdings, config, root)
 
@@ -195,6 +198,7 @@ class _Holdings(ABC):
     files: list[dict[str, Any]]
     classes: list[str] | None = None
     labels: np.ndarray | None = None
+    reads_stream = False
 
     @abstractmethod
     def take(self, split: str) -> Samples:
@@ -271,9 +275,10 @@ class _Own(_Holdings):
         with user_code(root, "samples of your task"):
             self._load(seed)
         self.ids = {name: part.ids for name, part in self.parts.items()}
+        self.reads_stream = self.parts["train"].is_stream
         with user_code(root, "prepare of your task"):
             train = self.parts["train"]
-            task.prepare(train.batch(train.tensors) if train.tensors is not None else train.dataset)  # type: ignore[arg-type]
+            task.prepare(train.given)
 
     @abstractmethod
     def _load(self, seed: int) -> None:
@@ -312,7 +317,11 @@ class _Whole(_Own):
         super().__init__(task, root, seed)
 
     def _load(self, seed: int) -> None:
-        whole = samples_of(self.task.samples(), "samples()", self.task)
+        given = self.task.samples()
+        if is_iterable(given):
+            mend = "write dataset(self, split) in place of samples(self), with an iterable for each split"
+            raise InputError("samples() gave an iterable, which mltrainer cannot split", where="task.use", mend=mend)
+        whole = samples_of(given, "samples()", self.task)
         self.sha256, self.read = fingerprint(whole, seed)
         labels = labels_of(whole)
         stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
@@ -323,6 +332,10 @@ class _Whole(_Own):
 class _Given(_Own):
     """A user's samples that come with their own splits; ids count through train, validation and test."""
 
+    def __init__(self, task: Task, config: TrainingConfig, root: Path, seed: int) -> None:
+        self._train_samples = config.task.samples_per_epoch
+        super().__init__(task, root, seed)
+
     def _load(self, seed: int) -> None:
         self.parts, prints, start = {}, [], 0
         self.read = 0
@@ -330,7 +343,7 @@ class _Given(_Own):
             given = self.task.dataset(name)
             if given is None and name != "test":
                 raise InputError(f"dataset({name!r}) gave None; only a test split may be missing", where="task.use")
-            part = Samples(np.zeros(0, dtype=np.int64)) if given is None else samples_of(given, f"dataset({name!r})", self.task)
+            part = self._part(name, given)
             sha256, count = fingerprint(part, seed) if given is not None else ("", 0)
             prints.append(sha256)
             self.read += count
@@ -338,11 +351,18 @@ class _Given(_Own):
             start += len(part)
         self.sha256 = digest(prints)
 
+    def _part(self, name: str, given: Any) -> Samples:
+        if given is None:
+            return Samples(np.zeros(0, dtype=np.int64))
+        if any(given is part.given for part in self.parts.values() if part.is_stream):
+            raise InputError(f"dataset({name!r}) gave the iterable of another split", where="task.use", mend="make one for each")
+        return samples_of(given, f"dataset({name!r})", self.task, self._train_samples if name == "train" else None)
+
 
 def _own_or_whole(task: Task, config: TrainingConfig, root: Path, seed: int) -> _Own:
     kind = type(task)
     if kind.dataset is not Task.dataset:
-        return _Given(task, root, seed)
+        return _Given(task, config, root, seed)
     if kind.samples is Task.samples:
         raise InputError(
             f"{kind.__name__} has neither samples(self) nor dataset(self, split)", where="task.use", mend="write one of them"

@@ -29,6 +29,7 @@ from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
 from mltrainer.trainer.callbacks import Callbacks
 from mltrainer.trainer.data.addresses import Plan, plan_for
+from mltrainer.trainer.data.reading import readers
 from mltrainer.trainer.data.workers import Limits, workers_needed
 from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.gpu import GpuWatch
@@ -340,7 +341,7 @@ class Session:
     @property
     def readers(self) -> int:
         """How many processes read the training samples; those in memory are read by none."""
-        return self.config.loader.processes if self.task.split("train").tensors is None else 0
+        return readers(self.task.split("train"), self.config)
 
     def measure_loader(self, limits: Limits) -> dict[str, Any]:
         """Return how many loader processes keep this training's steps fed, measured after it; as `workers_needed`."""

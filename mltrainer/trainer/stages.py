@@ -312,7 +312,7 @@ class Trainer:
             **self.recorder.interval.row(self.layer_places),
             **({} if counts_clipped(self.config) else {"clipped": None}),
             "update_ratios": ratios,
-            "train": self._measure("train", sample_positions(len(train), len(validation))),
+            "train": self._measure("train", train.spread(len(validation))),
             "validation": self._measure("validation"),
             "seconds": seconds,
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
@@ -321,8 +321,8 @@ class Trainer:
 
     def measured_samples(self) -> dict[str, int]:
         """Return on how many samples of each split an evaluation measures."""
-        train, validation = len(self.task.split("train")), len(self.task.split("validation"))
-        return {"train": len(sample_positions(train, validation)), "validation": validation}
+        train, validation = self.task.split("train"), len(self.task.split("validation"))
+        return {"train": len(train.spread(validation)), "validation": validation}
 
     def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
         return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions)
@@ -353,8 +353,3 @@ class Trainer:
     def _is_best(self) -> bool:
         best = best_row(self.history, self.config.metric)
         return self.config.checkpoint.save_best and best is not None and best["step"] == self.step
-
-
-def sample_positions(available: int, wanted: int) -> np.ndarray:
-    """Return evenly spaced positions of at most `wanted` of the samples, the same in every evaluation."""
-    return np.unique(np.linspace(0, available - 1, min(available, wanted)).round().astype(np.int64))

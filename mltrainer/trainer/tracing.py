@@ -101,10 +101,11 @@ class Tracer:
 
 def _source(opened: OpenTask) -> str:
     """Return the name of the class that gives the training samples."""
-    dataset: Any = opened.split("train").dataset
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    return type(opened.task if dataset is None else dataset).__name__
+    samples = opened.split("train")
+    given: Any = opened.task if samples.dataset is None else samples.given
+    while isinstance(given, Subset):
+        given = given.dataset
+    return type(given).__name__
 
 
 def tensors_digest(found: Any) -> str:

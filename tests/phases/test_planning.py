@@ -374,22 +374,30 @@ def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_
 
 # --- the rehearsal of the export ------------------------------------------------------------------
 
-NAMED = TASK.replace(
-    "    def loss(self",
-    "    def forward(self, model, batch):\n        return model(input=batch[0]), batch[1]\n\n    def loss(self",
+LISTED = (
+    TASK.replace(
+        "    def loss(self",
+        "    def forward(self, model, batch):\n        return model([batch[0]])[0], batch[1]\n\n    def loss(self",
+    ).replace("return nn.Sequential(", "return Listed(")
+    + """
+
+class Listed(nn.Sequential):
+    def forward(self, parts):
+        return [super(Listed, self).forward(parts[0])]
+"""
 )
 
 
 @pytest.mark.usefixtures("tools_here")
-def test_a_model_called_by_keywords_fails_in_planning_with_its_line_and_is_tried_again_when_mended(
+def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_tried_again_when_mended(
     tmp_path: Path, cli: Cli
 ) -> None:
-    project = write_rings(tmp_path, NAMED, task={"use": "my_task:Rings", "options": {"n": 60}})
+    project = write_rings(tmp_path, LISTED, task={"use": "my_task:Rings", "options": {"n": 60}})
     said = cli("phase", "run", "planning", "--project", tmp_path, "--set", "epochs=1", "--set", "batch_size=8")
-    line = next(nr for nr, text in enumerate(NAMED.splitlines(), 1) if "model(input=" in text)
+    line = next(nr for nr, text in enumerate(LISTED.splitlines(), 1) if "model([batch" in text)
     assert said.code == 4
-    assert f"my_task.py:{line}: a model that is exported is called with tensors only, found input=" in said.out
-    assert "call the model with positional tensors; then mltrainer phase run planning" in said.out
+    assert f"my_task.py:{line}: a model that is exported is called with tensors, found list" in said.out
+    assert "by name also numbers, text and None; then mltrainer phase run planning" in said.out
     assert not project.runs_dir.exists() or not list(project.runs_dir.glob("*/result.json"))
     (tmp_path / "my_task.py").write_text(TASK)
     assert cli("phase", "run", "planning", "--project", tmp_path).code == 0

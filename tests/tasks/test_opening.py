@@ -254,8 +254,8 @@ def test_nan_in_a_users_samples_is_a_warning(own):
         ("(X, Y[:39])", r"torch.int64 \[39\]"),
         ("(X.numpy(), Y)", "ndarray"),
         ("None", "gave NoneType"),
-        ("iter([1])", "gave list_iterator"),
-        ("type('Stream', (IterableDataset,), {'__iter__': iter})()", "gave Stream"),
+        ("iter([1])", "gave an iterable, which mltrainer cannot split"),
+        ("type('Stream', (IterableDataset,), {'__iter__': iter})()", "gave an iterable, which mltrainer cannot split"),
     ],
 )
 def test_samples_that_are_none_are_refused(own, value, message):

@@ -94,6 +94,24 @@ def test_a_model_of_named_inputs_of_any_length_is_delivered(tmp_path: Path, monk
     assert len(answer["output"]) == 22
 
 
+WALKING: dict[str, Any] = {"task": {"use": "walking:Walking"}, "epochs": 2, "batch_size": 16, "evaluate": {"every_n_steps": 4}}
+
+
+def test_a_stream_has_the_same_bits_wherever_a_run_stops_and_whoever_reads_it(tmp_path: Path) -> None:
+    whole = train(project(tmp_path / "whole"), **WALKING)
+    assert whole["metrics"]["accuracy"] > 0.6
+    assert same(train(project(tmp_path / "parts"), stops=(3, 9), workers=(2, 0, 1), **WALKING), whole)
+
+
+def test_a_stream_without_end_has_as_many_samples_as_are_asked_for(tmp_path: Path) -> None:
+    project(tmp_path)
+    source = FILES["walking.py"].replace("return self.count\n", "return NotImplemented if self.first == 0 else self.count\n")
+    (tmp_path / "walking.py").write_text(source)
+    task = {"use": "walking:Walking", "samples_per_epoch": 150}
+    result = train(tmp_path, **{**WALKING, "task": task, "epochs": 1})
+    assert result["train_samples"] == 150
+
+
 SHOUTING: dict[str, Any] = {
     "task": {"use": "shouting:Shouting"},
     "metric": {"name": "loss", "mode": "min"},

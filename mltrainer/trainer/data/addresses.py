@@ -126,6 +126,7 @@ class Addresses:
     """The (epoch, position) of every sample of every micro-batch after a step, in order."""
 
     plan: Plan
+    samples: Samples
     seed: int
     start: int
 
@@ -135,7 +136,7 @@ class Addresses:
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first, done = divmod(self.start, self.plan.steps_per_epoch)
         for epoch in range(first, self.plan.epochs):
-            order = seeds.epoch_order(self.seed, epoch, np.arange(self.plan.samples)).tolist()
+            order = self.samples.order(self.seed, epoch).tolist()
             skip = done * self.plan.step_samples if epoch == first else 0
             for low in range(skip, self.plan.samples, self.plan.batch_size):
                 yield [(epoch, position) for position in order[low : low + self.plan.batch_size]]
@@ -144,10 +145,10 @@ class Addresses:
 def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int) -> Iterator[Step]:
     """Yield steps from one loader, whose workers live as long as the run."""
     device = torch.device(config.device)
-    micros = batches_of(make_loader(samples, config, "sample", Addresses(plan, config.seed, start)), device)
+    micros = batches_of(make_loader(samples, config, "sample", Addresses(plan, samples, config.seed, start)), device)
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
-        order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples))
+        order = samples.order(config.seed, epoch)
         skip = done * plan.step_samples if epoch == first_epoch else 0
         for low in range(skip, plan.samples, plan.step_samples):
             positions = order[low : low + plan.step_samples]

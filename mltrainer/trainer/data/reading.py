@@ -6,7 +6,7 @@ import ctypes
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ def make_loader(
         timeout_s: How long a batch of a worker may take; 0 for ever.
     """
     own = torch.Generator().manual_seed(seeds.key(config.seed, "loader"))  # else iterating draws from the global generator
-    workers: dict[str, Any] = {"num_workers": config.loader.processes}
-    if config.loader.processes:
+    workers: dict[str, Any] = {"num_workers": readers(samples, config)}
+    if workers["num_workers"]:
         workers |= {"prefetch_factor": config.loader.prefetch, "persistent_workers": keep_workers, "timeout": timeout_s}
         workers["worker_init_fn"] = _end_with_the_reader if sys.platform == "linux" else None
     return DataLoader(
@@ -59,6 +59,13 @@ def make_loader(
         generator=own,
         **workers,
     )
+
+
+def readers(samples: Samples, config: TrainingConfig) -> int:
+    """Return how many processes read samples: none those in memory, one a stream, whose order is its own."""
+    if samples.tensors is not None:
+        return 0
+    return min(1, config.loader.processes) if samples.is_stream else config.loader.processes
 
 
 def _end_with_the_reader(_worker: int) -> None:
@@ -133,17 +140,14 @@ class _Addressed(Dataset[Any]):
     """A map-style data set whose samples draw from generators keyed by (seed, purpose, epoch, sample id)."""
 
     def __init__(self, samples: Samples, seed: int, purpose: str) -> None:
-        assert samples.dataset is not None
-        self.ids, self.dataset, self.seed, self.purpose = samples.ids, samples.dataset, seed, purpose
+        self.samples, self.seed, self.purpose = replace(samples, loaders={}, collate=None), seed, purpose
         self.root = Path.cwd()
 
     def __getitem__(self, address: Address) -> Any:
         epoch, position = address
-        name = int(self.ids[position])
-        seeds.seed_everything(seeds.key(self.seed, self.purpose, epoch, name))
         try:
-            with user_code(self.root, f"sample {name} of your data set"):
-                return self.dataset[position]
+            with user_code(self.root, f"sample {int(self.samples.ids[position])} of your data set"):
+                return self.samples.read(self.seed, self.purpose, epoch, position)
         except InputError as error:
             return _Fault(InputError, error.message, error.where, f"mend your code, {AGAIN}")
         except OSError as error:  # the machine's

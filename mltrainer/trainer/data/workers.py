@@ -59,7 +59,8 @@ def workers_needed(samples: Samples, config: TrainingConfig, step_s: float, limi
     batch_size = _batch_size(samples, config, limits.seconds)
     rows = [_row(samples, config, 0, batch_size, limits.seconds, needed)]
     reading_s = plan.samples * plan.epochs / rows[0].get("samples_per_s", math.inf)
-    for workers in counts(len(os.sched_getaffinity(0))) if reading_s >= limits.least_s else []:
+    cores = 1 if samples.is_stream else len(os.sched_getaffinity(0))  # a stream is read by one process, in its order
+    for workers in counts(cores) if reading_s >= limits.least_s else []:
         if "error" in rows[-1] or rows[-1]["wait"] <= limits.largest_wait:
             break
         rows.append(_row(samples, config, workers, batch_size, limits.seconds, needed))
@@ -96,7 +97,7 @@ def _row(samples: Samples, config: TrainingConfig, workers: int, batch_size: int
 
 def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int:
     """Return the config's batch size, or a smaller one where a batch would take too long to read."""
-    addresses = Addresses(Plan(len(samples), 1, 1, ENDLESS), config.seed, 0)
+    addresses = Addresses(Plan(len(samples), 1, 1, ENDLESS), samples, config.seed, 0)
     here = config.model_copy(update={"loader": config.loader.model_copy(update={"workers": 0})})
     batches = batches_of(make_loader(samples, here, "sample", addresses), torch.device("cpu"))
     durations: list[float] = []
@@ -110,7 +111,7 @@ def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int
 
 def _rate(samples: Samples, config: TrainingConfig, batch_size: int, seconds: float) -> float:
     """Return the samples per second that a loader delivers, after those that its processes read while they started."""
-    addresses = Addresses(Plan(len(samples), batch_size, 1, ENDLESS), config.seed, 0)
+    addresses = Addresses(Plan(len(samples), batch_size, 1, ENDLESS), samples, config.seed, 0)
     batches = batches_of(make_loader(samples, config, "sample", addresses, timeout_s=HANGING_S), torch.device(config.device))
     for _ in range(1 + config.loader.processes * config.loader.prefetch):
         next(batches)

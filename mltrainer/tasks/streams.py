@@ -1,0 +1,107 @@
+"""The samples of an iterable data set by their place, so that a run can begin, go on and measure anywhere in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+
+
+def _nothing(_epoch: int) -> None:
+    """Stand for the `set_epoch` of an iterable that gives the same in every epoch."""
+
+
+class Stream:
+    """Reads an iterable in order, from its beginning in each epoch; a place that lies ahead is reached by reading up to it.
+
+    The sample at a position is what the iterable gives there, after `set_epoch(epoch)` where it has that, with the generators of
+    Python, NumPy and torch seeded at (seed, purpose, epoch, position) for each sample. So it depends on nothing else that was
+    read from the iterable, as long as what `iter` gives begins anew.
+
+    Args:
+        iterable: The user's.
+        samples: How many it gives.
+        is_told: Whether the iterable itself tells so; else it may give more.
+    """
+
+    def __init__(self, iterable: Iterable[Any], samples: int, is_told: bool = True) -> None:
+        self.iterable, self.samples, self.is_told = iterable, samples, is_told
+        self._place: tuple[Any, ...] | None = None
+        self._next = 0
+        self._rows: Iterator[Any] = iter(())
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process gets: no open iterator."""
+        return {**vars(self), "_place": None, "_rows": iter(())}
+
+    def read(self, seed: int, purpose: str, epoch: int, position: int) -> Any:
+        """Return the sample at a position of an epoch.
+
+        Raises:
+            InputError: The iterable ends before it.
+        """
+        place = (seed, purpose, epoch, os.getpid())  # a forked process must not go on with files that its parent reads
+        if place != self._place or position < self._next:
+            self._begin(place)
+        while True:
+            found, sample = self._advance()
+            if found == position:
+                return sample
+
+    def refuse_more(self) -> None:
+        """Refuse an iterable that gives another sample than the last one that was read, against what it tells.
+
+        Raises:
+            InputError: It does.
+        """
+        if self.is_told and next(self._rows, self) is not self:
+            what = f"your iterable gives more samples than the {self.samples} that its __len__ tells"
+            raise InputError(what, where="task.use", mend="return from __len__ how many samples an epoch gives")
+
+    def _begin(self, place: tuple[Any, ...]) -> None:
+        seed, purpose, epoch, _ = place
+        getattr(self.iterable, "set_epoch", _nothing)(epoch)
+        seeds.seed_everything(seeds.key(seed, f"{purpose}-begin", epoch))
+        self._rows, self._next, self._place = iter(self.iterable), 0, place
+
+    def _advance(self) -> tuple[int, Any]:
+        assert self._place is not None
+        seed, purpose, epoch, _ = self._place
+        position = self._next
+        seeds.seed_everything(seeds.key(seed, purpose, epoch, position))
+        for sample in self._rows:
+            self._next += 1
+            return position, sample
+        raise InputError(
+            f"your iterable ended after {position} samples of epoch {epoch + 1}; {self.samples} were expected",
+            where="task.use",
+            mend="return from __len__, or give as task.samples_per_epoch, how many samples an epoch has at least",
+        )
+
+
+def stream_of(given: Iterable[Any], what: str, samples: int | None) -> Stream:
+    """Return an iterable as a stream of as many samples as it tells, or as are asked for.
+
+    Raises:
+        InputError: Nothing says how many there are, or it can be read only once.
+    """
+    if iter(given) is given:
+        mend = "return an object whose __iter__ begins anew, such as a torch.utils.data.IterableDataset"
+        raise InputError(f"{what} gave a {type(given).__name__}, which can be read only once", where="task.use", mend=mend)
+    try:
+        told = len(given)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        told = None
+    if told is not None and samples is not None:
+        what = f"{what} gave an iterable of {told} samples, and {samples} are asked for"
+        raise InputError(what, where="task.samples_per_epoch", mend="leave the key out, or __len__")
+    if told is None and samples is None:
+        mend = "write __len__ in it; for the training split, task.samples_per_epoch in mltrainer.yaml will do, too"
+        raise InputError(f"{what} gave an iterable that does not tell its length", where="task.use", mend=mend)
+    return Stream(given, told if told is not None else samples or 0, told is not None)
