@@ -27,6 +27,7 @@ from mltrainer.errors import InputError, InUseError, MachineError
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
 PROJECT_FILE = "mltrainer.yaml"
+STATE_DIR = ".mltrainer"  # of what is found again by digest and stays out of git
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
 READ_AT_ONCE = 1 << 18  # bytes; larger files are digested piece by piece
 TEMPORARY = ".tmp-"  # begins the name of what is being written
@@ -213,7 +214,7 @@ class Project:
     @property
     def state_dir(self) -> Path:
         """The git-ignored folder of runs, checkpoints and caches."""
-        return self.root / ".mltrainer"
+        return self.root / STATE_DIR
 
     @property
     def runs_dir(self) -> Path:

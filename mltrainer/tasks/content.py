@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     import polars
+
+    from mltrainer.tasks.tables.kept import Kept
 
     Cells = np.ndarray | polars.Series
 
@@ -27,14 +29,16 @@ class Table:
         columns: Name to cells, in the file's order: float64 with NaN for missing, or text (an array of objects, or polars').
         numbering: Gives the line or row number of each row in its file; asked for messages only, as it may take reading anew.
         place: The file's name, or the data set's.
+        kept: What an earlier process read of a large table, and this one reads for later ones.
     """
 
-    columns: dict[str, Cells]
+    columns: Mapping[str, Cells]
     numbering: Callable[[], np.ndarray]
     place: str
+    kept: Kept | None = None
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return self.kept.rows if self.kept is not None else len(next(iter(self.columns.values())))
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
@@ -93,6 +97,8 @@ class Source:
 
 def content_sha256(content: Table | Arrays) -> str:
     """Return the digest of all samples with their labels, in their order."""
+    if isinstance(content, Table) and content.kept is not None and content.kept.content_sha256:
+        return content.kept.content_sha256
     digest = hashlib.sha256()
     if isinstance(content, Arrays):
         if content.x_sha256 is None:

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ import numpy as np
 from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
-from mltrainer.tasks.content import WHOLE_FILE, Arrays, Source, Table
+from mltrainer.tasks.content import WHOLE_FILE, Arrays, Source, Table, content_sha256
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.images.reading import read_images
+from mltrainer.tasks.tables.kept import Kept, Unread
 from mltrainer.tasks.tables.parquet import read_parquet
-from mltrainer.tasks.tables.text_files import read_csv, read_jsonl, text_array
+from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_jsonl, text_array
 from mltrainer.tasks.text.reading import is_text_folder, read_texts
-from mltrainer.workspace import machine_faults
+from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults, sha256_file
 
 SKLEARN = "sklearn:"
 SKLEARN_TARGET = "target"
@@ -62,7 +63,7 @@ def _read_samples(config: Data, root: Path) -> Source:
         return _read_sklearn(source.removeprefix(SKLEARN))
     path = _existing(source, root, "data.source")
     if not path.is_dir():
-        return _read_file(path, _place(path, root), config.header)
+        return _read_file(path, _place(path, root), config.header, root)
     if is_text_folder(path):
         return Source(*read_texts(path, _place(path, root)))
     return Source(*read_images(path, _place(path, root)))
@@ -95,8 +96,10 @@ def _near(path: Path) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _read_file(path: Path, place: str, header: bool) -> Source:
+def _read_file(path: Path, place: str, header: bool, root: Path) -> Source:
     suffix = path.suffix.lower()
+    if suffix in TABLE_READERS and (root / PROJECT_FILE).is_file() and path.stat().st_size >= FAST_FROM:
+        return _kept_table(path, place, header, root)
     data, row = _bytes(path, place)
     if suffix in TABLE_READERS:
         return Source(_table(data, place, suffix, header), [row])
@@ -118,6 +121,27 @@ def _read_file(path: Path, place: str, header: bool) -> Source:
 
 def _table(data: bytes, place: str, suffix: str, header: bool) -> Table:
     return read_csv(data, place, header) if suffix in (".csv", ".tsv") else TABLE_READERS[suffix](data, place)
+
+
+def _kept_table(path: Path, place: str, header: bool, root: Path) -> Source:
+    """Return a large table as it was kept in the project's state folder, or read now and kept."""
+    with machine_faults(place):
+        row = {"path": place, "sha256": sha256_file(path), "size": path.stat().st_size}
+    kept = Kept(root / STATE_DIR / "tables" / digest([row["sha256"], header])[:16])
+
+    def read() -> Table:
+        data, found = _bytes(path, place)
+        if found["sha256"] != row["sha256"]:
+            raise InputError("the file changed while it was read", where=place, mend="then type the same command again")
+        return _table(data, place, path.suffix.lower(), header)
+
+    if kept.names is not None:
+        columns: Mapping[str, Any] = Unread(kept.names, lambda: read().columns)
+    else:
+        table = read()
+        columns = table.columns
+        kept.keep(place, list(columns), len(table), content_sha256(table))
+    return Source(Table(columns, lambda: read().rows, place, kept), [row])
 
 
 def _bytes(path: Path, place: str) -> tuple[bytes, dict[str, Any]]:

@@ -10,8 +10,8 @@ import numpy as np
 from mltrainer.configs.project import ColumnKind, Data, Split
 from mltrainer.errors import InputError
 from mltrainer.tasks.splits import SPLITS, Bound, split_ids
-from mltrainer.tasks.tables.columns import Column, understand
-from mltrainer.tasks.tables.schema import Schema
+from mltrainer.tasks.tables.columns import Column
+from mltrainer.tasks.tables.schema import Schema, column_of
 
 NAMES = {
     "train": ("train", "training"),
@@ -59,7 +59,7 @@ def _column(schema: Schema, name: str, key: str, kind: ColumnKind | None) -> Col
     if name not in table.columns:
         columns = ", ".join(list(table.columns)[:12])
         raise InputError(f"{table.place} has no column {name!r}", where=key, mend=f"name one of its columns: {columns}")
-    return understand(name, table.columns[name], kind).taken(schema.kept)
+    return column_of(table, name, kind).taken(schema.kept)
 
 
 def _times(schema: Schema, name: str, kind: ColumnKind | None) -> np.ndarray:

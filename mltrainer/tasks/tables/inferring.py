@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,22 +71,32 @@ def infer_project(path: Path, target: str | None) -> Inference:
     from mltrainer.tasks.text.reading import folder_target
 
     table, name = table_of(content, target or folder_target(content))
-    return infer_texts(table, name) or infer_table(table, name)
+    plain = plain_columns(table)
+    return infer_texts(table, name, plain) or infer_table(table, name, plain)
 
 
-def infer_table(table: Table, target: str) -> Inference:
+def plain_columns(table: Table) -> dict[str, Column]:
+    """Return a table's columns as their cells alone are understood."""
+    return {name: understand(name, cells) for name, cells in table.columns.items()}
+
+
+def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Inference:
     """Return what a table's target column asks for.
+
+    Args:
+        table: The cells.
+        target: The column to predict.
+        plain: The columns as their cells alone were understood.
 
     Raises:
         InputError: A column's content is not valid.
     """
-    plain = {name: understand(name, cells) for name, cells in table.columns.items()}
     kinds = {name: kind for name, column in plain.items() if (kind := kind_of(column, table)) is not None}
     features = {name: column for name, column in plain.items() if name != target}
     reasons = {name: _nothing_in(c) or (None if name in kinds else id_reason(c)) for name, c in features.items()}
     ids = {name: why for name, why in reasons.items() if why}
     kinds = {name: kind for name, kind in kinds.items() if name not in ids}
-    schema = schema_of(table, target, list(ids), kinds, "missing")
+    schema = schema_of(table, target, list(ids), kinds, "missing", plain)
     task, sentence = _kind(schema.target)
     metric, warnings = ("r2", []) if task == "tabular_regression" else _classes(schema)
     explanation = [
@@ -188,21 +199,22 @@ def _classes(schema: Schema) -> tuple[str, list[str]]:
 def id_reason(column: Column) -> str | None:
     """Return why a column looks like an id or free text, or None."""
     present = column.values[~column.missing]
-    n, distinct = len(present), len(np.unique(present))
+    n = len(present)
     if n < ID_ROWS:
         return None
     if column.kind == "category":
+        distinct = len(column.texts)
         loose = distinct > max(50, n / 2) or distinct == n
         return f"{distinct} distinct texts in {n} rows, an id or free text" if loose else None
-    if distinct < n or (present != np.floor(present)).any():
+    if (present != np.floor(present)).any() or len(np.unique(present)) < n:
         return None
     consecutive = present.max() - present.min() == n - 1
     return "every row has a whole number of its own, an id" if consecutive or _ID_NAME.search(column.name) else None
 
 
 def _constant(schema: Schema) -> list[str]:
-    every = np.arange(len(schema))
-    return [f"column {c.name!r} has one value only" for c in schema.features if c.distinct(every) == 1 and not c.missing.any()]
+    same = [c for c in schema.features if not c.missing.any() and (c.values[0] == c.values).all()]
+    return [f"column {c.name!r} has one value only" for c in same]
 
 
 def _gaps(schema: Schema) -> list[str]:

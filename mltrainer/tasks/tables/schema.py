@@ -71,6 +71,7 @@ def schema_of(
     ignore: list[str],
     kinds: Mapping[str, ColumnKind] | None = None,
     wrong: Wrong = "stop",
+    known: Mapping[str, Column] | None = None,
 ) -> Schema:
     """Return a table's features and target, understood and checked; rows without a target are left out.
 
@@ -80,6 +81,7 @@ def schema_of(
         ignore: Columns that are no features.
         kinds: What `data.columns` says of some columns.
         wrong: What is done with cells that are not of their column's kind.
+        known: Columns that were understood already.
 
     Raises:
         InputError: A column that is named does not exist, no feature is left, a column without any value, or a wrong cell
@@ -92,7 +94,7 @@ def schema_of(
     if not names:
         mend = "name fewer columns in data.ignore, or bring data with more of them"
         raise InputError(f"no feature is left beside the target {target!r}", where=table.place, mend=mend)
-    columns = [understand(name, table.columns[name], kinds.get(name)) for name in [*names, target]]
+    columns = [_understood(table, name, kinds.get(name), known or {}) for name in [*names, target]]
     for column in columns:
         if wrong == "stop":
             _refuse_wrong(table, column)
@@ -111,6 +113,17 @@ def schema_of(
     if len(kept) < len(table):
         columns = [column.taken(kept) for column in columns]
     return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, notes)
+
+
+def _understood(table: Table, name: str, kind: ColumnKind | None, known: Mapping[str, Column]) -> Column:
+    return known[name] if kind is None and name in known else column_of(table, name, kind)
+
+
+def column_of(table: Table, name: str, kind: ColumnKind | None = None) -> Column:
+    """Return a table's column, understood now or by an earlier process."""
+    if table.kept is not None:
+        return table.kept.column(name, kind, lambda: table.columns[name])
+    return understand(name, table.columns[name], kind)
 
 
 def _differences(columns: list[Column]) -> list[Difference]:

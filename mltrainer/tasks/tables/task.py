@@ -21,7 +21,7 @@ from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.splits import Bound
 from mltrainer.tasks.tables import binding, inferring, schema
-from mltrainer.tasks.tables.columns import Column, understand
+from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.leaks import leaks
@@ -102,9 +102,9 @@ class _Tabular(BuiltinTask):
 
     def _telling_apart(self, ids: Ids, limits: DataLimits) -> list[str]:
         """Return the columns beside ids that were left out, where with them few enough rows repeat."""
-        columns = self._schema.table.columns
+        table = self._schema.table
         assert self._config.data is not None
-        left_out = [understand(name, columns[name]) for name in self._config.data.ignore if name in columns]
+        left_out = [schema.column_of(table, name) for name in self._config.data.ignore]
         telling = [
             column.taken(self._schema.kept) for column in left_out if inferring.id_reason(column) is None or _is_wordy(column)
         ]

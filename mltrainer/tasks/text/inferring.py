@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from mltrainer.tasks.content import Table
-from mltrainer.tasks.tables.columns import understand
+from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.inferring import Inference, id_reason
 from mltrainer.tasks.text.reading import classes_of, text_cells
 
@@ -18,35 +18,42 @@ ROWS_PER_CLASS = 5  # chosen by us: a target with fewer rows for each value is n
 IMBALANCE = 10  # as for tables: above it, accuracy says little
 
 
-def infer_texts(table: Table, target: str) -> Inference | None:
-    """Return text classification where the only feature beside ids is free text; None where a table asks for something else."""
+def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> Inference | None:
+    """Return text classification where the only feature beside ids is free text; None where a table asks for something else.
+
+    Args:
+        table: The cells.
+        target: The column to predict.
+        plain: The columns as their cells alone were understood.
+    """
     others = [name for name in table.columns if name != target]
-    found = [name for name in others if table.columns[name].dtype != np.float64 and is_free_text(text_cells(table, name))]
-    reasons = {name: id_reason(understand(name, table.columns[name])) for name in others if name not in found}
-    labels, names = classes_of([cell for cell in text_cells(table, target) if cell])
-    if len(found) != 1 or None in reasons.values() or ROWS_PER_CLASS * len(names) > len(labels):
+    found = [name for name in others if is_free_text(plain[name])]
+    reasons = {name: id_reason(plain[name]) for name in others if name not in found}
+    if len(found) != 1 or None in reasons.values():
         return None
-    words = mean_words(text_cells(table, found[0]))
+    labels, names = classes_of([cell for cell in text_cells(table, target) if cell])
+    if ROWS_PER_CLASS * len(names) > len(labels):
+        return None
+    words = mean_words(plain[found[0]].texts)
     told = [
         f"column {found[0]!r} holds the texts: {words:.0f} words in the mean, nearly all of {len(table)} distinct",
         f"column {target!r} holds the classes, {len(names)} of them: text_classification",
         *(f"column {name!r} is ignored: {why}" for name, why in reasons.items()),
     ]
     metric, warnings = _metric(labels, names)
-    return Inference("text_classification", metric, told, warnings, list(reasons), text=found[0])
+    return Inference("text_classification", metric, told, warnings, list(reasons), text=found[0], rows=len(table))
 
 
-def is_free_text(cells: Sequence[str]) -> bool:
+def is_free_text(column: Column) -> bool:
     """Return whether cells are sentences of their own: three words or more in the mean, nearly all distinct."""
-    present = [cell for cell in cells if cell]
-    distinct = len(set(present)) >= DISTINCT_SHARE * len(present)
-    return len(present) >= FEWEST and distinct and mean_words(present) >= MEAN_WORDS
+    present = len(column.values) - int(column.missing.sum())
+    distinct = column.kind == "category" and len(column.texts) >= DISTINCT_SHARE * present
+    return present >= FEWEST and distinct and mean_words(column.texts) >= MEAN_WORDS
 
 
-def mean_words(cells: Sequence[str]) -> float:
-    """Return the mean number of words of the cells that are not empty."""
-    counts = [len(cell.split()) for cell in cells if cell]
-    return sum(counts) / max(1, len(counts))
+def mean_words(texts: Sequence[str]) -> float:
+    """Return the mean number of words of some texts."""
+    return sum(len(text.split()) for text in texts) / max(1, len(texts))
 
 
 def _metric(labels: np.ndarray, names: Sequence[str]) -> tuple[str, list[str]]:

@@ -15,6 +15,11 @@ def column(cells):
     return columns.understand("c", text_array(cells))
 
 
+def inferred(found):
+    """What a table with the target `t` asks for."""
+    return inferring.infer_table(found, "t", inferring.plain_columns(found))
+
+
 def repeated(header, row, times=40):
     """A table of many rows made by a function of the row's number."""
     return table(header + "\n" + "\n".join(row(i) for i in range(times)) + "\n")
@@ -109,7 +114,7 @@ def test_unseen_and_missing_categories_are_minus_one():
 
 
 def test_text_targets_ask_for_classification():
-    found = inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{'ab'[i % 2]}"), "t")
+    found = inferred(repeated("n,t", lambda i: f"{i % 7},{'ab'[i % 2]}"))
     assert (found.kind, found.metric) == ("tabular_classification", "accuracy")
     assert "'t' holds text with 2 distinct values" in found.explanation[1]
 
@@ -123,33 +128,33 @@ def test_text_targets_ask_for_classification():
     ],
 )
 def test_numeric_targets_are_told_apart_by_fractions_and_distinct_values(value, kind):
-    assert inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{value(i)}", 42), "t").kind == kind
+    assert inferred(repeated("n,t", lambda i: f"{i % 7},{value(i)}", 42)).kind == kind
 
 
 def test_regression_is_measured_by_r2():
-    assert inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{i / 8}"), "t").metric == "r2"
+    assert inferred(repeated("n,t", lambda i: f"{i % 7},{i / 8}")).metric == "r2"
 
 
 def test_imbalance_is_warned_of_and_measured_by_f1_macro():
-    found = inferring.infer_table(repeated("n,t", lambda i: f"{i % 7},{int(i > 36)}"), "t")
+    found = inferred(repeated("n,t", lambda i: f"{i % 7},{int(i > 36)}"))
     assert found.metric == "f1_macro"
     assert found.warnings[0].startswith("classes are imbalanced: 0 has 37 rows, 1 3")
 
 
 @pytest.mark.parametrize("row", [lambda i: f"{i + 100}", lambda i: f"u{i}x"])
 def test_columns_that_number_the_rows_are_ignored(row):
-    found = inferring.infer_table(repeated("key,n,t", lambda i: f"{row(i)},{i % 7},{'ab'[i % 2]}"), "t")
+    found = inferred(repeated("key,n,t", lambda i: f"{row(i)},{i % 7},{'ab'[i % 2]}"))
     assert found.ignored == ["key"]
     assert "column 'key' is ignored" in found.explanation[-1]
 
 
 def test_whole_numbers_that_only_happen_to_differ_are_kept():
-    assert inferring.infer_table(repeated("area,t", lambda i: f"{i * i + 50},{'ab'[i % 2]}"), "t").ignored == []
-    assert inferring.infer_table(repeated("user_id,n,t", lambda i: f"{i * i},1,{'ab'[i % 2]}"), "t").ignored == ["user_id"]
+    assert inferred(repeated("area,t", lambda i: f"{i * i + 50},{'ab'[i % 2]}")).ignored == []
+    assert inferred(repeated("user_id,n,t", lambda i: f"{i * i},1,{'ab'[i % 2]}")).ignored == ["user_id"]
 
 
 def test_constant_and_mostly_empty_columns_are_warned_of():
-    found = inferring.infer_table(repeated("same,gaps,t", lambda i: f"1,{i if i % 3 == 0 else ''},{'ab'[i % 2]}"), "t")
+    found = inferred(repeated("same,gaps,t", lambda i: f"1,{i if i % 3 == 0 else ''},{'ab'[i % 2]}"))
     assert found.warnings == ["column 'same' has one value only", "column 'gaps' is missing in 65% of the rows"]
 
 
@@ -166,31 +171,31 @@ LOOKS = {
 
 @pytest.mark.parametrize("kind", LOOKS)
 def test_what_a_column_holds_is_seen_and_said(kind):
-    found = inferring.infer_table(repeated("c,n,t", lambda i: f"{LOOKS[kind](i)},{i % 7},{'ab'[i % 2]}", 240), "t")
+    found = inferred(repeated("c,n,t", lambda i: f"{LOOKS[kind](i)},{i % 7},{'ab'[i % 2]}", 240))
     assert found.columns == {"c": kind}
     assert f"column 'c' is taken for {inferring.DESCRIBED[kind]}" in found.explanation
     assert found.ignored == []
 
 
 def test_plain_numbers_and_a_few_categories_need_no_word():
-    found = inferring.infer_table(repeated("c,n,t", lambda i: f"{'xyz'[i % 3]},{i / 7},{'ab'[i % 2]}", 240), "t")
+    found = inferred(repeated("c,n,t", lambda i: f"{'xyz'[i % 3]},{i / 7},{'ab'[i % 2]}", 240))
     assert (found.columns, found.ignored, found.has_wrong_cells) == ({}, [], False)
 
 
 def test_a_wrong_cell_is_told_and_does_not_stop_the_start():
-    found = inferring.infer_table(repeated("n,t", lambda i: f"{'oops' if i == 5 else i % 7},{'ab'[i % 2]}"), "t")
+    found = inferred(repeated("n,t", lambda i: f"{'oops' if i == 5 else i % 7},{'ab'[i % 2]}"))
     assert found.has_wrong_cells
     assert any("1 cells of column 'n' are no numbers that can be used" in warning for warning in found.warnings)
 
 
 def test_a_column_without_a_value_is_left_out():
-    found = inferring.infer_table(repeated("e,n,t", lambda i: f",{i % 7},{'ab'[i % 2]}"), "t")
+    found = inferred(repeated("e,n,t", lambda i: f",{i % 7},{'ab'[i % 2]}"))
     assert found.ignored == ["e"]
     assert "column 'e' is ignored: it has no value in any of 40 rows" in found.explanation
 
 
 def test_dates_suggest_a_split_by_time():
-    found = inferring.infer_table(repeated("d,n,t", lambda i: f"{LOOKS['date'](i)},{i % 7},{'ab'[i % 2]}"), "t")
+    found = inferred(repeated("d,n,t", lambda i: f"{LOOKS['date'](i)},{i % 7},{'ab'[i % 2]}"))
     assert any("split: {time: d}" in warning for warning in found.warnings)
 
 

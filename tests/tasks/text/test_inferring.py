@@ -2,7 +2,7 @@ import pytest
 
 from mltrainer.configs.project import Data
 from mltrainer.tasks.sources import read_source
-from mltrainer.tasks.tables.inferring import infer_project
+from mltrainer.tasks.tables.inferring import infer_project, plain_columns
 from mltrainer.tasks.text.inferring import infer_texts
 from tests.tasks.text.conftest import write_reviews
 
@@ -38,7 +38,7 @@ def test_other_tables_are_none_of_texts(tmp_path, header, row):
     lines = [row.format(n=n if "size" not in header else n * n % 37, m=n % 4, c="ab"[n % 2]) for n in range(60)]
     (tmp_path / "t.csv").write_text("\n".join([header, *lines]) + "\n")
     table = read_source(Data(source="t.csv"), tmp_path).content
-    assert infer_texts(table, header.rpartition(",")[2]) is None
+    assert infer_texts(table, header.rpartition(",")[2], plain_columns(table)) is None
 
 
 def test_rare_classes_ask_for_another_metric(tmp_path):
