@@ -193,9 +193,8 @@ def duplicate_findings(validation: int, total: int, test: int, excuse: str | Non
 # --- features -----------------------------------------------------------------------------------
 
 
-def constant_findings(names: Sequence[str], distinct: Sequence[int]) -> list[Finding]:
+def constant_findings(constant: Sequence[str]) -> list[Finding]:
     """Return a warning of columns with one value in the training split."""
-    constant = [name for name, count in zip(names, distinct, strict=True) if count <= 1]
     return [finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
 
 
@@ -229,8 +228,7 @@ def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: in
 def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: DataLimits) -> float:
     """Return the accuracy of the best rule on one feature: the most frequent class per value, or on each side of a cut."""
     values, places = np.unique(feature, return_inverse=True)
-    counts = np.zeros((len(values), classes))
-    np.add.at(counts, (places, labels), 1)
+    counts = np.bincount(places * classes + labels, minlength=len(values) * classes).reshape(len(values), classes)
     if len(values) <= limits.few_values and len(feature) >= limits.rows_per_value * len(values):
         return float(counts.max(axis=1).sum() / len(feature))
     below = counts.cumsum(axis=0)

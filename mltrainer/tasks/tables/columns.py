@@ -66,6 +66,11 @@ class Column:
         """Return how many values occur in some rows, missing ones aside."""
         return len(np.unique(self.values[ids][~self.missing[ids]]))
 
+    def is_constant(self, ids: np.ndarray) -> bool:
+        """Return whether some rows have one value, all of them or none missing."""
+        values = self.values[ids]
+        return bool((values == values[0]).all() or self.missing[ids].all())
+
     def shown(self, row: int) -> str:
         """Return a row's value for a message."""
         return repr(self.texts[self.values[row]]) if self.kind in CODED else repr(float(self.values[row]))

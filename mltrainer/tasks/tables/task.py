@@ -151,9 +151,7 @@ class _Tabular(BuiltinTask):
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return constant and leaking columns, large inputs, and conversions."""
         train, columns = ids["train"], self._schema.features
-        found = validation.constant_findings(
-            [c.name for c in columns], [c.distinct(train) + int(c.missing[train].any()) for c in columns]
-        )
+        found = validation.constant_findings([column.name for column in columns if column.is_constant(train)])
         target, classes = self._schema.target, len(self.classes or [])
         found += leaks(columns, target, self.labels, classes, self._vocabulary, train, limits)
         if self._raw_scale:
