@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,7 +15,7 @@ from mltrainer.configs.loading import validate
 from mltrainer.configs.project import ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
-from mltrainer.project import sizing
+from mltrainer.project import corpora, sizing
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
 from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
@@ -46,6 +47,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "metric": {"name": "r2", "mode": "max"},
         "acceptance": {"r2": ">= 0.4"},
     },
+    "sentiment": {
+        "task": {"kind": "text_classification"},
+        "data": {"source": "reviews.csv", "target": "sentiment", "text": "review", "tokens": Tokens().model_dump()},
+        "model": {"name": "text_cnn"},
+        "metric": {"name": "accuracy", "mode": "max"},
+        "acceptance": {"accuracy": ">= 0.85"},
+    },
+}
+WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {  # the data file of an example, and what makes it
+    "sentiment": ("reviews.csv", corpora.reviews),
 }
 GITIGNORE = """# Runs, checkpoints and caches stay out of git; they are found again by digest.
 .mltrainer/
@@ -101,6 +112,7 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
     _make_folder(folder)
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
     written += _write_templates(folder, templates)
+    written += _data_file(folder, example)
     write_schemas(folder)
     commented = header("mltrainer.json") + _commented(text)
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
@@ -186,6 +198,16 @@ def _from_pictures(folder: Path, data: Path, target: str | None) -> tuple[dict[s
 
 def _source(folder: Path, data: Path) -> str:
     return Path(os.path.relpath(data.resolve(), folder.resolve())).as_posix()
+
+
+def _data_file(folder: Path, example: str | None) -> list[str]:
+    """Write the data file of an example that has one, unless it is there already, and return its name."""
+    name, make = WRITTEN.get(example or "", ("", None))
+    if make is None:
+        return []
+    if not (folder / name).exists():
+        write_atomic(folder / name, make().encode())
+    return [name]
 
 
 def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]]:

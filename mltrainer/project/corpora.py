@@ -1,0 +1,113 @@
+"""Texts of examples, made by grammars of our own: the same bytes on every machine, under every version of Python.
+
+`reviews` is hard in the ways in which judging a text is hard: words are turned round by a negation, weigh more behind a `but`,
+stand beside others that say the opposite, and some reviewers rate by mistake. A model that counts words misses the first two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+REVIEWS = 4000
+MISTAKES = 25  # one review of so many has the other label
+
+GOOD = (
+    *("good", "great", "lovely", "superb", "pleasant", "brilliant", "warm", "charming", "clever", "delightful", "generous"),
+    *("gripping", "honest", "inspired", "joyful", "memorable", "moving", "perfect", "polished", "rich", "splendid", "wonderful"),
+)
+BAD = (
+    *("bad", "awful", "boring", "dreadful", "dull", "broken", "clumsy", "cold", "confusing", "dirty", "empty", "feeble"),
+    *("forgettable", "grim", "hollow", "lazy", "messy", "noisy", "poor", "shallow", "stale", "weak"),
+)
+ASPECTS = (
+    *("the acting", "the food", "the room", "the plot", "the music", "the service", "the ending", "the view", "the staff"),
+    *("the writing", "the light", "the pace", "the breakfast", "the camera work", "the garden", "the humour", "the desk"),
+    *("the dialogue", "the bed", "the soup", "the second half", "the terrace", "the main course", "the first chapter"),
+)
+STRONGLY = ("very", "really", "truly", "extremely", "so")
+WEAKLY = ("a little", "somewhat", "slightly", "rather")
+NEVER = ("not", "never", "hardly", "anything but", "far from", "not at all")
+FILLERS = (
+    *("we came on a {day}", "my {person} chose it", "it took {number} minutes to get there", "the hall was half full"),
+    *("we sat in row {number}", "it rained all {day}", "my {person} had been there before", "I paid {number} crowns"),
+    *("a friend of my {person} told me about it", "we stayed until {day}", "there were {number} of us"),
+)
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+PERSONS = ("sister", "brother", "mother", "uncle", "neighbour", "colleague", "grandfather", "cousin")
+
+
+class Draws:
+    """Choices at an address: each is a digest of where it stands, so that no library's generator decides it."""
+
+    def __init__(self, *address: str | int) -> None:
+        self._address = "/".join(map(str, address))
+        self._count = 0
+
+    def below(self, bound: int) -> int:
+        """Return the next whole number from 0 to bound - 1."""
+        self._count += 1
+        raw = hashlib.blake2b(f"{self._address}/{self._count}".encode(), digest_size=8).digest()
+        return int.from_bytes(raw, "little") % bound
+
+    def one(self, options: Sequence[str]) -> str:
+        """Return one of some texts."""
+        return options[self.below(len(options))]
+
+
+# --- reviews ------------------------------------------------------------------------------------
+
+
+def reviews(count: int = REVIEWS) -> str:
+    """Return a CSV table of reviews, each with its sentiment."""
+    rows: dict[str, str] = {}
+    number = 0
+    while len(rows) < count:
+        text, label = _review(Draws("review", number))
+        number += 1
+        if label is not None:
+            rows.setdefault(text, label)
+    return "review,sentiment\n" + "".join(f'"{text}",{label}\n' for text, label in rows.items())
+
+
+def _review(draws: Draws) -> tuple[str, str | None]:
+    """Return a text with its label: the sign of all that it says, None where that is undecided."""
+    said = [_sentence(draws) for _ in range(1 + draws.below(2))]
+    total = sum(score for _, score in said)
+    texts = [text for text, _ in said]
+    for _ in range(draws.below(3)):
+        texts.insert(draws.below(len(texts) + 1), _filler(draws))
+    is_mistake = draws.below(MISTAKES) == 0
+    label = "positive" if (total > 0) != is_mistake else "negative"
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts), label if total else None
+
+
+def _sentence(draws: Draws) -> tuple[str, int]:
+    """Return one opinion or two, and what they weigh together: the one that a `but` leads to counts twice."""
+    first, score = _opinion(draws)
+    form = draws.below(4)
+    if form == 0:
+        return first, score
+    second, other = _opinion(draws)
+    if form == 1:
+        return f"{first} and {second}", score + other
+    return (f"{first}, but {second}" if form == 2 else f"although {first}, {second}"), score + 2 * other
+
+
+def _opinion(draws: Draws) -> tuple[str, int]:
+    """Return what is said of one aspect, and how much it weighs: a negation turns the word round."""
+    side = 1 if draws.below(2) else -1
+    aspect, word = draws.one(ASPECTS), draws.one(GOOD if side > 0 else BAD)
+    form = draws.below(10)
+    if form < 4:
+        return f"{aspect} was {word}", 2 * side
+    if form < 6:
+        return f"{aspect} was {draws.one(STRONGLY)} {word}", 3 * side
+    if form < 8:
+        return f"{aspect} was {draws.one(WEAKLY)} {word}", side
+    return f"{aspect} was {draws.one(NEVER)} {word}", -2 * side
+
+
+def _filler(draws: Draws) -> str:
+    """Return a sentence that says nothing about the matter."""
+    return draws.one(FILLERS).format(day=draws.one(DAYS), person=draws.one(PERSONS), number=2 + draws.below(60))
