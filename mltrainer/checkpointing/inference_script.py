@@ -4,7 +4,8 @@ The input is a table with raw values (.csv, .json: a list of objects, .jsonl: an
 with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays by name (.npz)
 where the model has several inputs, or what the module beside this file reads. What the columns and classes are stands in
 inference.json beside this file. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts and Pillow
-for pictures.
+for pictures. A model that generates text continues the one in the given file, as far as `--tokens` says, and always in the same
+way under one `--seed`.
 """
 
 from __future__ import annotations
@@ -151,14 +152,18 @@ def read_texts(path: Path, spec: dict[str, Any]) -> list[str]:
     return [row[name] for row in rows]
 
 
-def to_tokens(texts: list[str], spec: dict[str, Any]) -> np.ndarray:
-    """Return what the model reads: int64 [texts, tokens]; the tokenizer's file says how texts are cut and filled up."""
+def open_tokenizer(spec: dict[str, Any]) -> Any:
+    """Return the tokenizer in this folder."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise InvalidInputError("texts need the package tokenizers: pip install -r requirements.txt") from error
-    tokenizer = Tokenizer.from_file(str(here() / spec["tokenizer"]))
-    ids = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
+    return Tokenizer.from_file(str(here() / spec["tokenizer"]))
+
+
+def to_tokens(texts: list[str], spec: dict[str, Any]) -> np.ndarray:
+    """Return what the model reads: int64 [texts, tokens]; the tokenizer's file says how texts are cut and filled up."""
+    ids = [encoded.ids for encoded in open_tokenizer(spec).encode_batch(texts)]
     return np.array(ids, dtype=np.int64).reshape(len(texts), *spec["input"]["shape"])
 
 
@@ -503,6 +508,27 @@ def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
     return run
 
 
+# --- continuing a text ---------------------------------------------------------------------------
+
+
+def continued(
+    run: Callable[[Inputs], np.ndarray], prompt: str, spec: dict[str, Any], count: int, seed: int, temperature: float
+) -> str:
+    """Return what the model says after a prompt: tokens drawn one after the other from the probabilities that it gives them."""
+    tokenizer, length = open_tokenizer(spec), spec["input"]["shape"][0]
+    ids = list(tokenizer.encode(prompt, add_special_tokens=False).ids)
+    if not ids:
+        raise InvalidInputError("the prompt is empty: the model continues a text")
+    start, draws = len(ids), np.random.Generator(np.random.Philox(key=seed))
+    for _ in range(count):
+        window = ids[-length:]
+        given = np.array([window + [0] * (length - len(window))], dtype=np.int64)
+        logits = run(given)[0, len(window) - 1].astype(np.float64) / temperature
+        powers = np.exp(logits - logits.max())
+        ids.append(int(np.searchsorted(np.cumsum(powers), draws.random() * powers.sum())))
+    return str(tokenizer.decode(ids[start:]))
+
+
 # --- answering ----------------------------------------------------------------------------------
 
 
@@ -562,10 +588,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Predict with the model in this folder; prints one JSON object per row.")
     told = "rows or texts: .csv, .json, .jsonl, texts also .txt; a picture or a folder of them; other inputs: .npy, .npz"
     parser.add_argument("input", type=Path, help=told)
-    path = parser.parse_args(arguments).input
+    parser.add_argument("--tokens", type=int, default=200, help="for a model that continues a text: how many tokens")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws; the same gives the same text")
+    parser.add_argument("--temperature", type=float, default=1.0, help="below 1 the likelier tokens are drawn more often")
+    asked = parser.parse_args(arguments)
     try:
         spec = json.loads((here() / "inference.json").read_text("utf-8"))
-        for answer in answered(path, spec):
+        if spec.get("kind") == "text_generation":
+            prompt = asked.input.read_bytes().decode("utf-8-sig")
+            text = continued(open_model(here()), prompt, spec, asked.tokens, asked.seed, asked.temperature)
+            sys.stdout.write(json.dumps({"continuation": text}) + "\n")
+            return 0
+        for answer in answered(asked.input, spec):
             sys.stdout.write(json.dumps(answer) + "\n")
     except (InvalidInputError, OSError, ValueError, csv.Error) as error:
         sys.stderr.write(f"error: {error}\n")

@@ -15,12 +15,15 @@ from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
 from mltrainer.workspace import digest
 
-TaskKind = Literal["image_classification", "tabular_classification", "tabular_regression", "text_classification"]
+TaskKind = Literal[
+    "image_classification", "tabular_classification", "tabular_regression", "text_classification", "text_generation"
+]
 ColumnKind = Literal["number", "formatted", "decimal_comma", "boolean", "category", "hashed", "date", "date_day_first", "text"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run planning --set KEY=VALUE)"
 MOST_WORKERS = 64
 TEXT = "text_"  # begins the kinds of tasks about texts
+TOKENS: dict[str, dict[str, Any]] = {"text_generation": {"kind": "char", "length": 128}}  # where a task's defaults differ
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
 
@@ -46,9 +49,13 @@ class Task(Strict):
 class Tokens(Strict):
     """How texts become numbers: by a tokenizer that is trained on the training split, or by one's own."""
 
-    kind: Literal["word", "bpe"] = Field("word", description="words in lower case, or pieces that spell every text")
+    kind: Literal["word", "bpe", "char"] = Field(
+        "word", description="words in lower case, pieces that spell every text, or characters"
+    )
     vocabulary: int = Field(10_000, ge=300, description="most different tokens; the rarer ones are unknown, or spelt by pieces")
-    length: int = Field(256, ge=1, description="most tokens of a sample; what is longer is cut at its end")
+    length: int = Field(
+        256, ge=1, description="most tokens of a text, which is cut at its end; of text_generation all of a sample"
+    )
     file: str | None = Field(
         None, description="a tokenizer.json in place of one that is trained here; a path is relative to the project"
     )
@@ -77,7 +84,7 @@ class Data(Strict):
     target: str | None = Field(None, description="the column to predict, for tables")
     ignore: list[str] = Field([], description="columns that are not features, such as an id")
     text: Annotated[str | None, Later("0.2")] = Field(None, description="the column of texts, for text_classification")
-    tokens: Annotated[Tokens | None, Later("0.2")] = Field(None, description="how texts become numbers, for text_classification")
+    tokens: Annotated[Tokens | None, Later("0.2")] = Field(None, description="how texts become numbers, for tasks about them")
     columns: Annotated[dict[str, ColumnKind], Later("0.2")] = Field(
         {},
         description="what columns hold that are neither plain numbers nor some categories: dates, texts, 1,234.50",
@@ -412,10 +419,10 @@ class ProjectConfig(Strict):
     def _texts_have_tokens(cls, values: Any) -> Any:
         """Say explicitly how texts become numbers, also where the defaults were taken."""
         task, data = (values.get(key) for key in ("task", "data")) if isinstance(values, dict) else (None, None)
-        is_text = isinstance(task, dict) and str(task.get("kind")).startswith(TEXT)
-        if not (is_text and isinstance(data, dict) and data.get("tokens") is None):
+        kind = str(task.get("kind")) if isinstance(task, dict) else ""
+        if not (kind.startswith(TEXT) and isinstance(data, dict) and data.get("tokens") is None):
             return values
-        return {**values, "data": {**data, "tokens": {}}}
+        return {**values, "data": {**data, "tokens": TOKENS.get(kind, {})}}
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

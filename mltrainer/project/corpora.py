@@ -111,3 +111,63 @@ def _opinion(draws: Draws) -> tuple[str, int]:
 def _filler(draws: Draws) -> str:
     """Return a sentence that says nothing about the matter."""
     return draws.one(FILLERS).format(day=draws.one(DAYS), person=draws.one(PERSONS), number=2 + draws.below(60))
+
+
+# --- a ship's log -------------------------------------------------------------------------------
+
+ENTRIES = 600
+SHIPS = ("Aurora", "Black Swan", "Cormorant", "Dolphin", "Evening Star", "Fortune", "Gannet", "Hopewell")
+CREW = ("Abel", "Brandt", "Celia", "Doran", "Edda", "Falk", "Greta", "Hollis", "Ines", "Jorn", "Kestrel", "Lowell")
+TASKS = ("mended the sails", "scrubbed the deck", "kept the watch", "cooked for all of us", "wrote letters", "checked the ropes")
+CARGO = ("barley", "copper", "glass", "oranges", "salt", "silk", "tea", "timber", "wool")
+PORTS = ("Amberhaven", "Breakwater", "Cold Harbour", "Dunmouth", "Eastquay", "Fairpoint", "Greyrock", "Highcliff")
+WINDS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
+WEATHER = ("fair", "hazy", "clear", "wet", "stormy", "foggy", "mild", "bitterly cold")
+MONTHS = (("March", 31), ("April", 30), ("May", 31), ("June", 30), ("July", 31), ("August", 31), ("September", 30))
+
+
+def ships_log(count: int = ENTRIES) -> str:
+    """Return the log of a ship: dates go on, names come back, cargo is counted; a model of five characters forgets them all."""
+    draws = Draws("log")
+    ship, hold, lines = draws.one(SHIPS), 40, []
+    for number in range(count):
+        if number % 200 == 0:
+            ship = draws.one(SHIPS)
+        text, hold = _entry(draws, _date(number), ship, hold)
+        lines.append(text)
+    return "\n".join(lines) + "\n"
+
+
+def _date(number: int) -> str:
+    """Return a day of a season, and the year where the season begins anew."""
+    season = sum(days for _, days in MONTHS)
+    year, day = 1801 + number // season, number % season
+    for month, days in MONTHS:
+        if day < days:
+            return f"{day + 1} {month} {year}"
+        day -= days
+    raise AssertionError(number)
+
+
+def _entry(draws: Draws, date: str, ship: str, hold: int) -> tuple[str, int]:
+    """Return what is written on one day, and how many crates are then in the hold."""
+    master, mate = draws.one(CREW), draws.one(CREW)
+    wind, weather = draws.one(WINDS), draws.one(WEATHER)
+    lines = [f"{date}, aboard the {ship}. Wind from the {wind}, {weather}."]
+    if draws.below(3):
+        lines.append(f"{master} {draws.one(TASKS)}, and {mate} {draws.one(TASKS)}.")
+    if not draws.below(4):
+        given, taken = 1 + draws.below(max(1, hold - 1)), 1 + draws.below(30)
+        port, left, brought = draws.one(PORTS), draws.one(CARGO), draws.one(CARGO)
+        after = hold - given + taken
+        lines.append(f"In {port} we left {given} crates of {left} and took {taken} of {brought}: the hold has {after}.")
+        hold = after
+    if draws.below(2):
+        lines.append(f'"{draws.one(_SAYINGS).format(wind=wind, mate=mate)}," said {master}.')
+    return " ".join(lines), hold
+
+
+_SAYINGS = (
+    *("This {wind} wind will not last", "Wake {mate} at four", "The {wind} wind is a friend", "We are late again"),
+    *("Keep an eye on the ropes, {mate}", "I have seen worse", "Tell {mate} to close the hatch", "Land before night"),
+)

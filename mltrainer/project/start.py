@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
-from mltrainer.configs.project import ColumnKind, ProjectConfig, Tokens
+from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import corpora, sizing
@@ -54,10 +54,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "metric": {"name": "accuracy", "mode": "max"},
         "acceptance": {"accuracy": ">= 0.85"},
     },
+    "textgen": {
+        "task": {"kind": "text_generation"},
+        "data": {"source": "log.txt", "tokens": {"kind": "char", "vocabulary": 1000, "length": 64, "file": None}},
+        "model": {"name": "transformer", "width": 64, "heads": 4, "layers": 2, "dropout": 0.1},
+        "metric": {"name": "bits_per_byte", "mode": "min"},
+        "acceptance": {"bits_per_byte": "<= 1.0"},
+    },
 }
 WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {  # the data file of an example, and what makes it
     "sentiment": ("reviews.csv", corpora.reviews),
+    "textgen": ("log.txt", corpora.ships_log),
 }
+MODELS = {"text_classification": {"name": "text_cnn"}, "text_generation": {"name": "transformer"}}  # others begin with an mlp
+LOWER_IS_BETTER = ("rmse", "mae", "loss", "perplexity", "bits_per_byte")
 GITIGNORE = """# Runs, checkpoints and caches stay out of git; they are found again by digest.
 .mltrainer/
 phases/05_finalization/final_model/*.safetensors
@@ -213,12 +223,12 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
 def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]]:
     from mltrainer.tasks.tables.inferring import infer_project
 
-    if target is None and not data.is_dir():
+    if target is None and not data.is_dir() and data.suffix.lower() != ".txt":
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
     found = infer_project(data, target)
     source = _source(folder, data)
     classification = found.kind in ("tabular_classification", "text_classification")
-    tokens = Tokens().model_dump() if found.text else None
+    tokens = Tokens.model_validate(TOKENS.get(found.kind, {})).model_dump() if found.kind.startswith(TEXT) else None
     given = {"target": target, **_columns(found), "text": found.text, "tokens": tokens}
     values = {
         "task": {"kind": found.kind},
@@ -236,7 +246,7 @@ def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str,
 
 def _metric(name: str, classification: bool) -> dict[str, str]:
     """Return the metric's keys; shares of few rows tie often."""
-    mode = "min" if name in ("rmse", "mae", "loss") else "max"
+    mode = "min" if name in LOWER_IS_BETTER else "max"
     return {"name": name, "mode": mode, **({"ties": "loss"} if classification else {})}
 
 
@@ -244,7 +254,7 @@ def _sized(found: Inference) -> dict[str, Any]:
     """Return the model, and the config templates of the project's own where it is one for tables."""
     if found.kind.startswith("tabular"):
         return {"model": sizing.MODEL, "templates": sizing.templates_for(found.rows)}
-    return {"model": {"name": "text_cnn"} if found.text else {"name": "mlp", "hidden": [64, 64], "dropout": 0.1}}
+    return {"model": MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})}
 
 
 def _columns(found: Inference) -> dict[str, Any]:

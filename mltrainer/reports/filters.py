@@ -179,6 +179,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "digest": _digest(16),
     "short": _digest(12),
     "command": command,
+    "verbatim": _markdown(lambda text: md.block(str(text).split("\n"), "text")),
     "quoted": quoted,
     "guide": guide,
     "pins": pins,

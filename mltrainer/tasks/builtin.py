@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs.items import DataLimits
@@ -56,6 +56,10 @@ class BuiltinTask(Task):
     @abstractmethod
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return what there is to say about the training and validation rows."""
+
+    def shown(self, model: nn.Module) -> dict[str, Any]:
+        """Return what the reports show of a trained model, in evaluation mode, beside `evaluation`."""
+        return {}
 
     def delivered(self) -> dict[str, bytes]:
         """Return files that `inference.py` needs beside the model, by name."""
@@ -143,6 +147,7 @@ KINDS = {
     "tabular_classification": "mltrainer.tasks.tables.task:TabularClassification",
     "tabular_regression": "mltrainer.tasks.tables.task:TabularRegression",
     "text_classification": "mltrainer.tasks.text.task:TextClassification",
+    "text_generation": "mltrainer.tasks.text.generation:TextGeneration",
 }
 
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,25 @@ class Arrays:
 
 
 @dataclass(frozen=True)
+class Corpus:
+    """Text files, one after the other.
+
+    Attributes:
+        paths: The files.
+        sizes: Their bytes.
+        sha256: Digest of all of them, in their order.
+        cache: The folder for what is made of them.
+        place: The file's or folder's name.
+    """
+
+    paths: list[Path]
+    sizes: list[int]
+    sha256: str
+    cache: Path
+    place: str
+
+
+@dataclass(frozen=True)
 class Source:
     """What was read.
 
@@ -83,7 +103,7 @@ class Source:
         tokenizer: The `tokenizer.json` of `data.tokens.file`, one of the files; None where there is none.
     """
 
-    content: Table | Arrays
+    content: Table | Arrays | Corpus
     files: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
     tokenizer: bytes | None = None
@@ -95,10 +115,12 @@ class Source:
         return samples if self.tokenizer is None else hashlib.sha256(samples.encode() + self.tokenizer).hexdigest()
 
 
-def content_sha256(content: Table | Arrays) -> str:
+def content_sha256(content: Table | Arrays | Corpus) -> str:
     """Return the digest of all samples with their labels, in their order."""
     if isinstance(content, Table) and content.kept is not None and content.kept.content_sha256:
         return content.kept.content_sha256
+    if isinstance(content, Corpus):
+        return content.sha256
     digest = hashlib.sha256()
     if isinstance(content, Arrays):
         if content.x_sha256 is None:

@@ -17,12 +17,13 @@ import numpy as np
 from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
-from mltrainer.tasks.content import WHOLE_FILE, Arrays, Source, Table, content_sha256
+from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.images.reading import read_images
 from mltrainer.tasks.tables.kept import Kept, Unread
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_jsonl, text_array
+from mltrainer.tasks.text.corpus import is_corpus, read_corpus
 from mltrainer.tasks.text.reading import is_text_folder, read_texts
 from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults, sha256_file
 
@@ -62,6 +63,8 @@ def _read_samples(config: Data, root: Path) -> Source:
     if source.startswith(SKLEARN):
         return _read_sklearn(source.removeprefix(SKLEARN))
     path = _existing(source, root, "data.source")
+    if is_corpus(path):
+        return Source(*read_corpus(path, _place(path, root), root))
     if not path.is_dir():
         return _read_file(path, _place(path, root), config.header, root)
     if is_text_folder(path):
@@ -193,12 +196,14 @@ def _sklearn_table(bunch: Any, name: str) -> Table:
     return Table({**columns, SKLEARN_TARGET: labels}, lambda: np.arange(1, len(target) + 1), SKLEARN + name)
 
 
-def table_of(content: Table | Arrays, target: str | None) -> tuple[Table, str]:
+def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Table, str]:
     """Return content as a table with the name of its target column; the axes of arrays become columns `x0`, `x1`, ...
 
     Raises:
         InputError: The target column does not exist or was not named.
     """
+    if isinstance(content, Corpus):
+        raise InputError("a text; a table was expected", where="data.source", mend="task: {kind: text_generation}")
     if isinstance(content, Arrays):
         flat = content.x.reshape(len(content), -1).astype(np.float64)
         labels = content.y if content.classes is None else text_array([str(label) for label in content.y.tolist()])

@@ -14,6 +14,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
+from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.session import Session
 from mltrainer.trainer.stages import Outcome
@@ -176,4 +177,6 @@ def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[s
     found = evaluate(task.task, session.model, session.config, samples, "validation", hold=hold)
     recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
     evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
-    return repr(found.metrics) == repr(recorded), evaluation
+    session.model.eval()
+    shown = task.task.shown(session.model) if isinstance(task.task, BuiltinTask) else {}
+    return repr(found.metrics) == repr(recorded), {**(evaluation or {}), **shown} or None

@@ -11,7 +11,7 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import DATES, PARSERS
 from mltrainer.configs.project import ColumnKind, Data
-from mltrainer.tasks.content import Arrays, Table
+from mltrainer.tasks.content import Arrays, Corpus, Table
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
 from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of
@@ -63,6 +63,9 @@ def infer_project(path: Path, target: str | None) -> Inference:
         InputError: The file or the column does not exist, or its content is not valid.
     """
     content = read_source(Data(source=path.name), path.resolve().parent).content
+    if isinstance(content, Corpus):
+        what = f"{sum(content.sizes)} bytes of text in {len(content.paths)} files: text_generation"
+        return Inference("text_generation", "bits_per_byte", [what])
     if isinstance(content, Arrays) and content.x.ndim == 4 and content.classes is not None:
         shape = list(content.x.shape[1:])
         what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"

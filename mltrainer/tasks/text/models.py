@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mltrainer.configs.project import Bag, Gru, TextCnn, TextModel, Transformer
+from mltrainer.configs.project import Bag, Gru, ModelConfig, TextCnn, TextModel, Transformer
+from mltrainer.errors import InputError
 
 SPREAD = 0.1  # of new embeddings; chosen by us: torch's 1 drowns what some thousand short texts can teach them
 EXPANSION = 4  # a block's perceptron is so much wider than the block (Vaswani et al., 2017, arXiv 1706.03762)
@@ -35,6 +36,28 @@ def classifier(config: TextModel, vocabulary: int, padding: int, length: int, ou
         layers["dropout"] = nn.Dropout(config.dropout)
     layers["output"] = nn.Linear(width, outputs)
     return nn.Sequential(layers)
+
+
+def language_model(config: ModelConfig | None, vocabulary: int, length: int) -> nn.Sequential:
+    """Return a model from token ids [samples, length] to logits [samples, length, vocabulary] of each next token.
+
+    Args:
+        config: The `model` part of a config.
+        vocabulary: How many token ids there are.
+        length: Tokens of a sample.
+
+    Raises:
+        InputError: The model does not read from left to right.
+    """
+    if isinstance(config, Gru):
+        reader: nn.Module = Recurrent(config, vocabulary, None)
+        width = config.hidden
+    elif isinstance(config, Transformer):
+        reader, width = Attentive(config, vocabulary, None, length, causal=True), config.width
+    else:
+        name = config.name if config is not None else "null"
+        raise InputError(f"{name} does not tell the next token", where="model.name", mend="model: {name: transformer} (or gru)")
+    return nn.Sequential(OrderedDict(reader=reader, dropout=nn.Dropout(config.dropout), output=nn.Linear(width, vocabulary)))
 
 
 def _reader(config: Bag | Gru | Transformer, vocabulary: int, padding: int, length: int) -> tuple[nn.Module, int]:

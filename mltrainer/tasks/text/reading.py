@@ -11,7 +11,7 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import MISSING
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays, Table
+from mltrainer.tasks.content import Arrays, Corpus, Table
 from mltrainer.tasks.tables.text_files import decode, text_array
 from mltrainer.workspace import machine_faults
 
@@ -57,7 +57,7 @@ def read_texts(folder: Path, place: str) -> tuple[Table, list[dict[str, Any]]]:
     return Table({TEXT: text_array(texts), LABEL: text_array(labels)}, lambda: np.arange(1, len(texts) + 1), place), rows
 
 
-def folder_target(content: Table | Arrays) -> str | None:
+def folder_target(content: Table | Arrays | Corpus) -> str | None:
     """Return the column of classes of texts that came from a folder; None of other content."""
     return LABEL if isinstance(content, Table) and list(content.columns) == [TEXT, LABEL] else None
 

@@ -121,7 +121,10 @@ class TextClassification(Classification):
         median, most = np.percentile(lengths, [50, 95], method="inverted_cdf")
         told = f"training texts have {median} tokens in the median, {most} at the 95th percentile, {lengths.max()} at most"
         cut = float((lengths > self._tokens.length).mean())
-        return [told, f"{cut:.1%} of the training texts are longer than data.tokens.length {self._tokens.length} and cut at their end"]
+        return [
+            told,
+            f"{cut:.1%} of the training texts are longer than data.tokens.length {self._tokens.length} and cut at their end",
+        ]
 
     def _known(self, ids: Ids) -> str:
         size, unknown = self._tokenizer.get_vocab_size(), tokenizing.unknown_of(self._tokenizer)

@@ -15,6 +15,7 @@ import numpy as np
 
 from mltrainer.configs.project import Tokens
 from mltrainer.errors import InputError
+from mltrainer.tasks.text import characters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -35,7 +36,7 @@ def _library() -> Any:
 
 
 def train(texts: Iterable[str], tokens: Tokens) -> Tokenizer:
-    """Return a tokenizer that was trained on texts, padding as token 0.
+    """Return a tokenizer that was trained on texts; it has a token for padding.
 
     Args:
         texts: Of the training split.
@@ -44,6 +45,10 @@ def train(texts: Iterable[str], tokens: Tokens) -> Tokenizer:
     Raises:
         InputError: tokenizers is not installed.
     """
+    if tokens.kind == "char":
+        tokenizer = of_characters(characters.numbered(texts, tokens.vocabulary))
+        tokenizer.add_special_tokens([PAD])
+        return tokenizer
     made = _words(tokens) if tokens.kind == "word" else _pieces(tokens)
     made[0].train_from_iterator(texts, made[1])
     return made[0]
@@ -70,6 +75,18 @@ def _pieces(tokens: Tokens) -> tuple[Tokenizer, Any]:
         vocab_size=tokens.vocabulary, special_tokens=[PAD], initial_alphabet=alphabet, show_progress=False
     )
     return tokenizer, trainer
+
+
+def of_characters(numbers: dict[str, int]) -> Tokenizer:
+    """Return a tokenizer of characters, which spells those that it does not know by their bytes.
+
+    Args:
+        numbers: The number of each byte, and of each known character.
+    """
+    lib = _library()
+    tokenizer: Tokenizer = lib.Tokenizer(lib.models.BPE(vocab=numbers, merges=[], byte_fallback=True))
+    tokenizer.decoder = lib.decoders.Sequence([lib.decoders.ByteFallback(), lib.decoders.Fuse()])
+    return tokenizer
 
 
 def load(data: bytes, place: str) -> Tokenizer:

@@ -1,0 +1,112 @@
+"""A corpus of text files, read piece by piece: a gigabyte of text is never in memory as a whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import Split
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import WHOLE_FILE, Corpus
+from mltrainer.tasks.splits import SPLITS
+from mltrainer.workspace import Project, digest, machine_faults, sha256_file
+
+SUFFIX = ".txt"
+PIECE = 1 << 18  # bytes that are read at once
+LONGEST_LINE = 1 << 20  # bytes; a longer line is cut between two characters
+
+
+def is_corpus(path: Path) -> bool:
+    """Return whether a path is a text file, or a folder that holds some itself and not by class."""
+    if path.is_dir():
+        return any(inner.suffix.lower() == SUFFIX and inner.is_file() for inner in path.iterdir())
+    return path.suffix.lower() == SUFFIX
+
+
+def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[dict[str, Any]]]:
+    """Return the text files at a path, in sorted order, and their rows for the record; only their digests are computed.
+
+    Args:
+        path: A text file, or a folder of some.
+        place: Its path in messages and records.
+        root: The project's folder, whose state folder holds what is made of the text.
+
+    Raises:
+        InputError: There is no text in it.
+        MachineError: A file may not be read, or the disk failed.
+    """
+    paths = sorted(inner for inner in path.iterdir() if inner.suffix.lower() == SUFFIX) if path.is_dir() else [path]
+    rows: list[dict[str, Any]] = []
+    for each in paths:
+        name = Path(os.path.relpath(each, root)).as_posix()
+        with machine_faults(name):
+            rows.append({"path": name, "sha256": sha256_file(each), "size": each.stat().st_size})
+    if not sum(row["size"] for row in rows):
+        raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
+    sha256 = digest([row["sha256"] for row in rows])
+    return Corpus(paths, [row["size"] for row in rows], sha256, Project(root).state_dir / "tokens", place), rows
+
+
+def pieces(corpus: Corpus, start: int, end: int) -> Iterator[str]:
+    """Yield the text between two bytes of a corpus, in pieces that end with a line where lines are not too long.
+
+    Raises:
+        InputError: It is not UTF-8; with the byte's place.
+    """
+    rest, position = b"", start
+    for data in _bytes(corpus, start, end):
+        rest += data
+        cut = rest.rfind(b"\n") + 1 or (_character(rest, len(rest) - 1) if len(rest) > LONGEST_LINE else 0)
+        if cut:
+            yield _decoded(corpus, rest[:cut], position)
+            rest, position = rest[cut:], position + cut
+    if rest:
+        yield _decoded(corpus, rest, position)
+
+
+def _bytes(corpus: Corpus, start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes between two places of the files, taken one after the other."""
+    begins = 0
+    for path, size in zip(corpus.paths, corpus.sizes, strict=True):
+        low, high = max(start - begins, 0), min(end - begins, size)
+        begins += size
+        if low >= high:
+            continue
+        with machine_faults(str(path)), path.open("rb") as file:
+            file.seek(low)
+            while low < high and (data := file.read(min(PIECE, high - low))):
+                low += len(data)
+                yield data
+
+
+def _decoded(corpus: Corpus, data: bytes, position: int) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        offset = position + error.start
+        what = f"not UTF-8: byte 0x{data[error.start]:02x} at byte offset {offset} of the text"
+        raise InputError(what, where=corpus.place, mend="save it as UTF-8 (for cp1252: iconv -f cp1252 -t utf-8)") from error
+
+
+def _character(data: bytes, place: int) -> int:
+    """Return the first byte of the character that a byte belongs to."""
+    while place > 0 and data[place] & 0xC0 == 0x80:
+        place -= 1
+    return place
+
+
+def blocks(corpus: Corpus, split: Split) -> dict[str, tuple[int, int]]:
+    """Return the first and the last byte of each split's block, one after the other; each ends with a line where one is near."""
+    total = sum(corpus.sizes)
+    train = _line_end(corpus, int(total * (1 - split.validation - split.test)), total)
+    validation = _line_end(corpus, int(total * (1 - split.test)), total) if split.test else total
+    return dict(zip(SPLITS, ((0, train), (train, validation), (validation, total)), strict=True))
+
+
+def _line_end(corpus: Corpus, place: int, total: int) -> int:
+    near = b"".join(_bytes(corpus, place, min(total, place + PIECE)))
+    if (found := near.find(b"\n")) >= 0:
+        return place + found + 1
+    return place + next((at for at, byte in enumerate(near) if byte & 0xC0 != 0x80), 0)

@@ -1,0 +1,173 @@
+"""Text generation: a language model of tokens, trained on contiguous blocks of text files."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import Split, Tokens, TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks import validation
+from mltrainer.tasks.builtin import BuiltinTask, Ids
+from mltrainer.tasks.content import Corpus, Source
+from mltrainer.tasks.splits import SPLITS, Bound
+from mltrainer.tasks.text import tokenizing
+from mltrainer.tasks.text.corpus import blocks
+from mltrainer.tasks.text.models import language_model
+from mltrainer.tasks.text.streaming import token_file
+from mltrainer.tasks.text.task import TOKENIZER_FILE
+from mltrainer.tasks.validation import Finding
+
+METRICS = ("loss", "perplexity", "bits_per_byte")
+SHOWN, SHOWN_TOKENS, PROMPT_TOKENS = 2, 200, 32  # samples in the reports, how long they are, and what of the text they continue
+
+
+class TextGeneration(BuiltinTask):
+    """Predicts each token of a text from those before it.
+
+    A sample is a window of `length` tokens and the one after it; windows overlap by that one, so that every token of a block but
+    its first and the last few is predicted once. Outputs are a window's summed loss in nats, targets its mean number of bytes.
+    """
+
+    def __init__(self, config: TrainingConfig, source: Source) -> None:
+        assert config.data is not None
+        if not isinstance(source.content, Corpus):
+            what = "text_generation needs a text file or a folder of some, found a table, arrays or texts by class"
+            raise InputError(what, where="data.source", mend="data: {source: FILE.txt}")
+        self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
+        validation.refuse_unknown_metric(config.metric.name, METRICS)
+        if self._tokens.kind == "word" and self._tokens.file is None:
+            mend = "data: {tokens: {kind: char}} (or bpe)"
+            raise InputError("words in lower case do not spell a text", where="data.tokens.kind", mend=mend)
+        self._bounds = blocks(source.content, config.split)
+        self._file = token_file(source.content, self._tokens, source.tokenizer, self._bounds)
+        self._tokenizer = tokenizing.load(self._file.tokenizer, TOKENIZER_FILE)
+        self._windows = {split: max(0, count - 1) // self._tokens.length for split, count in self._file.counts.items()}
+        self.size = sum(self._windows.values())
+        self._refuse_short()
+
+    def _refuse_short(self) -> None:
+        """Refuse a block without a window.
+
+        Raises:
+            InputError: With its size.
+        """
+        for split in SPLITS if self._config.split.test else SPLITS[:2]:
+            if not self._windows[split]:
+                what = f"the {split} block has {self._file.counts[split]} tokens, fewer than one sample of {self._tokens.length}"
+                raise InputError(what, where="data.tokens.length", mend="bring more text, or take shorter samples")
+
+    def bound(self, split: Split, seed: int) -> Bound:
+        """Return the windows of each block: the text is cut in three, so that no window is in two of them."""
+        super().bound(split, seed)
+        ends = np.cumsum([self._windows[name] for name in SPLITS])
+        return Bound(given={name: np.arange(end - self._windows[name], end) for name, end in zip(SPLITS, ends, strict=True)})
+
+    def keys(self) -> np.ndarray:
+        """Return a number of its own for each window: what repeats in a text is part of what is to be learned."""
+        return np.arange(self.size, dtype=np.uint64)
+
+    def targets(self) -> np.ndarray:
+        """Return nothing that a window could be told by."""
+        return np.zeros(self.size, dtype=np.int64)
+
+    def fit(self, train: np.ndarray) -> None:
+        """Do nothing: the tokenizer was trained on the training block when the tokens were made."""
+
+    def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return windows [samples, length + 1], which lie in the file and overlap by one token, and the bytes of each."""
+        split, first = self._block(ids)
+        begins = sum(self._file.counts[name] for name in SPLITS[: SPLITS.index(split)])
+        tokens = torch.from_numpy(self._file.ids[begins : begins + self._file.counts[split]])
+        length = self._tokens.length
+        windows = tokens.as_strided((self._windows[split], length + 1), (length, 1))
+        places = ids - first
+        whole = len(ids) == self._windows[split]
+        start, end = self._bounds[split]
+        size = torch.full((len(ids),), (end - start) / max(1, len(tokens)) * length, dtype=torch.float64)
+        return windows if whole else windows[torch.from_numpy(places)], size
+
+    def _block(self, ids: np.ndarray) -> tuple[str, int]:
+        """Return the split that samples belong to, and the number of its first window."""
+        first = 0
+        for split in SPLITS:
+            if len(ids) and ids[0] < first + self._windows[split]:
+                return split, first
+            first += self._windows[split]
+        return SPLITS[-1], first - self._windows[SPLITS[-1]]
+
+    def model(self) -> nn.Module:
+        """Return the config's model of sequences."""
+        return language_model(self._config.model, self._tokenizer.get_vocab_size(), self._tokens.length)
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the loss of each window, summed over its tokens, and its bytes."""
+        tokens = batch[0].long()
+        logits = model(tokens[:, :-1])
+        each = functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+        return each.reshape(len(tokens), -1).sum(1), batch[-1]
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy of a token, in nats; every window has as many."""
+        return outputs.mean() / self._tokens.length
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Return `perplexity`, of a token, and `bits_per_byte` of the text, which does not depend on what a token is."""
+        nats = float(outputs.double().sum())
+        mean = nats / (max(1, len(outputs)) * self._tokens.length)
+        perplexity = math.exp(mean) if mean < 700 else math.nan if math.isnan(mean) else math.inf
+        return {"perplexity": perplexity, "bits_per_byte": nats / math.log(2) / max(1.0, float(targets.sum()))}
+
+    def shown(self, model: nn.Module) -> dict[str, Any]:
+        """Return how a model continues the first words of the validation block, under the run's seed."""
+        device = next(model.parameters()).device
+        start = self._file.counts["train"]
+        prompt = self._file.ids[start : start + min(PROMPT_TOKENS, self._tokens.length)].tolist()
+        found = [self._continued(model, prompt, number, device) for number in range(SHOWN)]
+        return {"kind": "generation", "prompt": self._tokenizer.decode(prompt), "samples": found}
+
+    @torch.no_grad()
+    def _continued(self, model: nn.Module, prompt: list[int], number: int, device: torch.device) -> str:
+        draws, ids = seeds.generator(self._config.seed, "generate", number), list(prompt)
+        for _ in range(SHOWN_TOKENS):
+            window = ids[-self._tokens.length :]
+            given = torch.tensor([window + [0] * (self._tokens.length - len(window))], device=device)
+            logits = model(given)[0, len(window) - 1].double().cpu().numpy()
+            powers = np.exp(logits - logits.max())
+            ids.append(int(np.searchsorted(np.cumsum(powers), draws.random() * powers.sum())))
+        return str(self._tokenizer.decode(ids[len(prompt) :]))
+
+    def inference(self) -> dict[str, Any]:
+        """Return how many tokens the model reads, and the file that makes them of a text."""
+        return {
+            "kind": "text_generation",
+            "input": {"name": "prompt", "dtype": "int64", "shape": [self._tokens.length]},
+            "preparation": self._source.notes,
+            "tokenizer": TOKENIZER_FILE,
+            "output": "logits of each next token",
+        }
+
+    def delivered(self) -> dict[str, bytes]:
+        """Return the tokenizer."""
+        return {TOKENIZER_FILE: self._file.tokenizer}
+
+    def describe(self, ids: Ids) -> dict[str, Any]:
+        """Return how many tokens a sample has."""
+        return {"columns": None, "target": None, "shape": [self._tokens.length]}
+
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+        """Return how the text was cut into blocks, and what a token is."""
+        parts = [f"{name} {end - start} bytes, {self._file.counts[name]} tokens" for name, (start, end) in self._bounds.items()]
+        size, origin = self._tokenizer.get_vocab_size(), "trained on the training block"
+        told = [
+            f"the text is cut into contiguous blocks: {'; '.join(parts)}",
+            f"the tokenizer ({self._tokens.file or f'{self._tokens.kind}, {origin}'}) knows {size} tokens",
+        ]
+        return [validation.finding("info", note) for note in [*self._source.notes, *told]]
