@@ -23,7 +23,8 @@ def init(
         Path | None, typer.Option("--project", metavar="DIR", parser=path_name, help="Another way to name DIR.")
     ] = None,
     example: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Start from a built-in example: digits, wine, diabetes.")
+        str | None,
+        typer.Option(metavar="NAME", help="Start from a built-in example: digits, wine, diabetes, sentiment, textgen."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="Start from a table; the task is inferred.")

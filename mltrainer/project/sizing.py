@@ -1,4 +1,4 @@
-"""What a table's number of rows asks for: how long to train, in which batches, and what a search and the last training change.
+"""What a number of rows or texts asks for: how long to train, in which batches, and what a search and the last training change.
 
 The three config templates of a project of its own say so, under comments; whoever changes them changes where planning,
 optimization and finalization start from.
@@ -21,6 +21,14 @@ MOST_EPOCHS, LEAST_EPOCHS = 200, 6  # of the baseline
 SMALL, LARGE = 1000, 20_000  # rows below and above which steps are finer, and a search is shorter
 EVALUATIONS = 40  # chosen by us: points of the learning curve; twelve of them without improvement end the run
 
+TEXT_BATCH = 64
+MOST_TEXT_EPOCHS, LEAST_TEXT_EPOCHS = 60, 3
+TEXT_SPACE: dict[str, Any] = {
+    "optimizer.lr": {"log_uniform": [3.0e-4, 5.0e-3]},
+    "model.width": {"choice": [32, 64, 128]},
+    "model.dropout": {"uniform": [0.0, 0.5]},
+    "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
+}
 MODEL: dict[str, Any] = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
 SPACE: dict[str, Any] = {
     "optimizer.lr": {"log_uniform": [2.0e-4, 5.0e-3]},
@@ -66,9 +74,26 @@ def templates_for(rows: int) -> dict[str, str]:
     """
     size = Size.of(rows)
     return {
-        BASELINE: _text(BASELINE, size, baseline(size)),
-        TUNING: _text(TUNING, size, tuning(size)),
-        PRODUCTION: _text(PRODUCTION, size, production(size)),
+        BASELINE: _text(BASELINE, f"a table of {rows} rows", baseline(size)),
+        TUNING: _text(TUNING, f"a table of {rows} rows", tuning(size)),
+        PRODUCTION: _text(PRODUCTION, f"a table of {rows} rows", production(size)),
+    }
+
+
+def templates_for_texts(samples: int) -> dict[str, str]:
+    """Return the text of the project's own config templates for a task about texts, by path.
+
+    Args:
+        samples: Texts, or windows of one.
+    """
+    per_epoch = max(1, math.ceil(TRAIN_SHARE * samples / TEXT_BATCH))
+    epochs = min(MOST_TEXT_EPOCHS, max(LEAST_TEXT_EPOCHS, math.ceil(STEPS / per_epoch)))
+    patience = {"early_stopping": {"patience": max(2, epochs // 3)}, "checkpoint": {"every_n_epochs": max(1, epochs // 4)}}
+    trial = {"epochs": epochs, "early_stopping": {"patience": max(2, epochs // 6)}}
+    return {
+        BASELINE: _text(BASELINE, f"{samples} texts", {"epochs": epochs, "batch_size": TEXT_BATCH, **patience}),
+        TUNING: _text(TUNING, f"{samples} texts", {"trials": 10, "trial": trial, "space": TEXT_SPACE}),
+        PRODUCTION: _text(PRODUCTION, f"{samples} texts", {"epochs": epochs * 3 // 2, **patience}),
     }
 
 
@@ -104,10 +129,10 @@ def production(size: Size) -> dict[str, Any]:
     }
 
 
-def _text(path: str, size: Size, changes: dict[str, Any]) -> str:
+def _text(path: str, what: str, changes: dict[str, Any]) -> str:
     """Return the handbook's template with other values, and a line that says where they come from."""
     shipped = handbook.locate(path, None)[0].read_text("utf-8")
     values = {**overlay(yaml.parse(shipped, path).value, changes), **{key: changes[key] for key in ("space",) if key in changes}}
     text = rewritten(shipped, values)
     assert text is not None, "the handbook's templates have a key to a line"
-    return f"# Sized by `mltrainer init` for a table of {size.rows} rows: {', '.join(changes)}.\n{text}"
+    return f"# Sized by `mltrainer init` for {what}: {', '.join(changes)}.\n{text}"

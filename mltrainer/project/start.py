@@ -62,9 +62,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "acceptance": {"bits_per_byte": "<= 1.0"},
     },
 }
-WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {  # the data file of an example, and what makes it
-    "sentiment": ("reviews.csv", corpora.reviews),
-    "textgen": ("log.txt", corpora.ships_log),
+WRITTEN: dict[str, tuple[str, Callable[[], str], int]] = {  # the data file of an example, what makes it, and how many samples
+    "sentiment": ("reviews.csv", corpora.reviews, corpora.REVIEWS),
+    "textgen": ("log.txt", corpora.ships_log, 2600),
 }
 MODELS = {"text_classification": {"name": "text_cnn"}, "text_generation": {"name": "transformer"}}  # others begin with an mlp
 LOWER_IS_BETTER = ("rmse", "mae", "loss", "perplexity", "bits_per_byte")
@@ -193,7 +193,8 @@ def _values(folder: Path, example: str | None, data: Path | None, target: str | 
         [] if example else ["no --example and no --data: starting from the digits example; edit mltrainer.yaml for your own task"]
     )
     split = {"validation": 0.2, "test": 0.1, "stratify": chosen != "diabetes"}
-    return {**EXAMPLES[chosen], "split": split}, note
+    templates = {"templates": sizing.templates_for_texts(WRITTEN[chosen][2])} if chosen in WRITTEN else {}
+    return {**EXAMPLES[chosen], "split": split, **templates}, note
 
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]] | None:
@@ -212,9 +213,9 @@ def _source(folder: Path, data: Path) -> str:
 
 def _data_file(folder: Path, example: str | None) -> list[str]:
     """Write the data file of an example that has one, unless it is there already, and return its name."""
-    name, make = WRITTEN.get(example or "", ("", None))
-    if make is None:
+    if example not in WRITTEN:
         return []
+    name, make, _ = WRITTEN[example]
     if not (folder / name).exists():
         write_atomic(folder / name, make().encode())
     return [name]
@@ -254,7 +255,8 @@ def _sized(found: Inference) -> dict[str, Any]:
     """Return the model, and the config templates of the project's own where it is one for tables."""
     if found.kind.startswith("tabular"):
         return {"model": sizing.MODEL, "templates": sizing.templates_for(found.rows)}
-    return {"model": MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})}
+    templates = {"templates": sizing.templates_for_texts(found.rows)} if found.kind in MODELS else {}
+    return {**templates, "model": MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})}
 
 
 def _columns(found: Inference) -> dict[str, Any]:

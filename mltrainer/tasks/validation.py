@@ -28,7 +28,7 @@ CLASSIFICATION_METRICS = (
     "calibration_error",
 )
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
-SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae"))
+SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
 

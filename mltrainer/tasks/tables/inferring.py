@@ -21,6 +21,7 @@ LOOKED_AT = 2000  # distinct texts of a column that are tried
 WORDY = 3  # chosen by us: from so many words a cell on, texts are not names
 FEW = 50  # chosen by us: distinct texts that are categories still
 MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
+GENERATED = 128  # characters of a sample of text to generate, by default
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
@@ -65,7 +66,7 @@ def infer_project(path: Path, target: str | None) -> Inference:
     content = read_source(Data(source=path.name), path.resolve().parent).content
     if isinstance(content, Corpus):
         what = f"{sum(content.sizes)} bytes of text in {len(content.paths)} files: text_generation"
-        return Inference("text_generation", "bits_per_byte", [what])
+        return Inference("text_generation", "bits_per_byte", [what], rows=sum(content.sizes) // GENERATED)
     if isinstance(content, Arrays) and content.x.ndim == 4 and content.classes is not None:
         shape = list(content.x.shape[1:])
         what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"

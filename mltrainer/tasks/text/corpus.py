@@ -19,10 +19,11 @@ LONGEST_LINE = 1 << 20  # bytes; a longer line is cut between two characters
 
 
 def is_corpus(path: Path) -> bool:
-    """Return whether a path is a text file, or a folder that holds some itself and not by class."""
-    if path.is_dir():
-        return any(inner.suffix.lower() == SUFFIX and inner.is_file() for inner in path.iterdir())
-    return path.suffix.lower() == SUFFIX
+    """Return whether a path is a text file, or a folder that holds some and no folders of classes."""
+    if not path.is_dir():
+        return path.suffix.lower() == SUFFIX
+    inner = [each for each in path.iterdir() if not each.name.startswith(".")]
+    return any(each.suffix.lower() == SUFFIX for each in inner) and not any(each.is_dir() for each in inner)
 
 
 def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[dict[str, Any]]]:
