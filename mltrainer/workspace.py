@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,6 +29,7 @@ PHASES: tuple[str, ...] = get_args(PhaseName)
 PROJECT_FILE = "mltrainer.yaml"
 STATE_DIR = ".mltrainer"  # of what is found again by digest and stays out of git
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # endings of picture files
 READ_AT_ONCE = 1 << 18  # bytes; larger files are digested piece by piece
 TEMPORARY = ".tmp-"  # begins the name of what is being written
 MACHINE_ERRNOS = {
@@ -105,6 +106,28 @@ def sha256_file(path: Path) -> str:
         if os.fstat(file.fileno()).st_size < READ_AT_ONCE:
             return sha256_bytes(file.read())
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pictures_below(folder: Path) -> list[str]:
+    """Return the picture files of a folder and those below it, relative to it and sorted; hidden ones are left out."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        inside = os.path.relpath(place, folder)
+        names = [name for name in files if name.lower().endswith(PICTURES) and not name.startswith(".")]
+        found += names if inside == "." else [f"{inside}/{name}" for name in names]
+    return sorted(found)
+
+
+def folder_sha256(folder: Path, known: Mapping[str, str] | None = None) -> str:
+    """Return the digest of a folder of pictures: of their names with their digests.
+
+    Args:
+        folder: The folder.
+        known: Digests that are known already, by their path in the folder.
+    """
+    given = known or {}
+    return digest([[name, given.get(name) or sha256_file(folder / name)] for name in pictures_below(folder)])
 
 
 def pretty_json(value: Any) -> bytes:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError
-from mltrainer.workspace import Project, sha256_file, write_atomic
+from mltrainer.workspace import Project, digest, folder_sha256, pictures_below, sha256_file, write_atomic
 
 CACHE_FROM_BYTES = 1 << 16  # smaller files are quicker to hash than to look up
+
+
+def _mark(stat: os.stat_result) -> list[int]:
+    """Return by what a change of a file is noticed; the change time cannot be set back."""
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 class FileDigests:
@@ -30,20 +37,29 @@ class FileDigests:
             self._cache = json.loads(self._path.read_bytes())
 
     def of(self, path: Path) -> str | None:
-        """Return a file's digest, or None where there is nothing; a folder or a pipe has none that could be right."""
+        """Return the digest of a file or a folder of pictures, None where nothing is; a pipe has none that could be right."""
         try:
             stat = path.stat()
         except OSError:
             return None
+        if path.is_dir():
+            return self._of_folder(path)
         if not path.is_file():
             return "not a file"
         if stat.st_size < CACHE_FROM_BYTES:
             return sha256_file(path)
-        mark = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]  # the change time cannot be set back
+        return self._remembered(path, _mark(stat), sha256_file)
+
+    def _of_folder(self, folder: Path) -> str:
+        """Return the digest of a folder of pictures; all are hashed again where one of them has another mark."""
+        marks = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
+        return self._remembered(folder, digest(marks), folder_sha256) if marks else "not a file"
+
+    def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str]) -> str:
         known = self._cache.get(str(path))
         if self._trust_times and known and known[0] == mark:
             return str(known[1])
-        sha256 = sha256_file(path)
+        sha256 = compute(path)
         self._cache[str(path)] = [mark, sha256]
         self._changed = True
         return sha256

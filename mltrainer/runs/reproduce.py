@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError, InputError, MltrainerError
@@ -17,7 +18,7 @@ from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
 from mltrainer.runs.retrain import original_run, reproduce
 from mltrainer.runs.tool import tool_of
-from mltrainer.workspace import PHASES, Project, sha256_file
+from mltrainer.workspace import PHASES, Project, folder_sha256, sha256_file
 
 Row = dict[str, Any]
 
@@ -178,8 +179,14 @@ def _planning(project: Project, key: str) -> Row | None:
 
 def _changed(project: Project, rows: Iterable[Row], kind: str) -> list[Row]:
     paths = {row["path"]: project.root / row["path"] for row in rows}
-    now = {name: sha256_file(path) if path.is_file() else "missing" for name, path in paths.items()}
+    now = {name: _sha256(path) for name, path in paths.items()}
     return [_row(kind, r["path"], r["sha256"][:12], now[r["path"]][:12]) for r in rows if now[r["path"]] != r["sha256"]]
+
+
+def _sha256(path: Path) -> str:
+    if path.is_dir():
+        return folder_sha256(path)
+    return sha256_file(path) if path.is_file() else "missing"
 
 
 def _measured(result: Row, again: Row, known: list[Row]) -> list[Row]:

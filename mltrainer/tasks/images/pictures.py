@@ -16,7 +16,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,10 @@ from mltrainer.configs.project import Image
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Arrays
 from mltrainer.tasks.images.reading import image_paths
-from mltrainer.workspace import PROJECT_FILE, TEMPORARY, Project, digest, machine_faults, write_atomic
+from mltrainer.workspace import PROJECT_FILE, TEMPORARY, Project, digest, folder_sha256, machine_faults, write_atomic
 
 NEEDED = InputError("reading images needs Pillow", mend='pip install "mltrainer[images]"')
+ONE_BY_ONE = 1000  # files that records list one by one
 AT_ONCE = 64  # pictures that a thread takes at a time
 SHOWN = 5  # damaged files named in a message
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -44,12 +45,14 @@ class Listed:
         names: Their paths as records and messages name them.
         labels: The class of each.
         place: What lists them, in messages: a folder or a table.
+        folder: The folder that holds them all, with its path in records; None where some lie elsewhere.
     """
 
     paths: list[Path]
     names: list[str]
     labels: list[str]
     place: str
+    folder: tuple[Path, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,20 @@ def read_pictures(listed: Listed, config: Image, root: Path) -> tuple[Arrays, li
     y = np.array([number[listed.labels[place]] for place in left], dtype=np.int64)
     pixels = decoded.pixels[left] if decoded.faults else decoded.pixels
     x_sha256 = digest([decoded.sha256, left]) if decoded.faults else decoded.sha256
-    rows = [
-        {"path": name, "sha256": sha256, "size": mark[0]}
-        for name, sha256, mark in zip(listed.names, decoded.digests, marks, strict=True)
-    ]
+    rows = _rows(listed, decoded.digests, [size for size, *_ in marks])
     return Arrays(pixels, y, classes, listed.place, x_sha256), rows, _notes(listed, decoded, config)
+
+
+def _rows(listed: Listed, digests: list[str], sizes: list[int]) -> list[dict[str, Any]]:
+    """Return a row for each file; of many in one folder, one for all pictures in it, or records would be nothing else."""
+    if len(listed.paths) <= ONE_BY_ONE or listed.folder is None:
+        return [
+            {"path": name, "sha256": sha256, "size": size}
+            for name, sha256, size in zip(listed.names, digests, sizes, strict=True)
+        ]
+    path, place = listed.folder
+    inside = [str(PurePosixPath(name).relative_to(place)) for name in listed.names]
+    return [{"path": place, "sha256": folder_sha256(path, dict(zip(inside, digests, strict=True))), "size": sum(sizes)}]
 
 
 def _mark(path: Path, name: str) -> list[int]:
@@ -285,7 +297,7 @@ def list_pictures(path: Path, place: str, column: str | None, target: str | None
     if path.is_dir():
         paths = image_paths(path, place)
         names = [f"{place}/{each.relative_to(path).as_posix()}" for each in paths]
-        return Listed(paths, names, [each.parent.name for each in paths], place)
+        return Listed(paths, names, [each.parent.name for each in paths], place, (path, place))
     if path.suffix.lower() not in TABLES:
         what = f"data.image belongs to a folder of pictures or a table of paths ({', '.join(TABLES)})"
         raise InputError(what, where=place, mend="remove data.image from mltrainer.yaml")
@@ -300,12 +312,14 @@ def _listed_in_table(path: Path, place: str, column: str | None, target: str | N
         except (InvalidInputError, ValueError, csv.Error) as error:
             raise InputError(f"not readable as a table of pictures: {error}", where=place) from error
     column, target = _columns(rows, place, column, target)
-    labelled = [(row[column], row[target]) for row in rows if row[target]]
+    labelled = [(os.path.normpath(row[column]) if row[column] else "", row[target]) for row in rows if row[target]]
     folder, base = path.resolve().parent, Path(place).parent
     for cell, label in labelled:
         _refuse_path(cell, label, folder, place)
     names = [cell if Path(cell).is_absolute() else (base / cell).as_posix() for cell, _ in labelled]
-    return Listed([folder / cell for cell, _ in labelled], names, [label for _, label in labelled], place)
+    above = None if any(map(os.path.isabs, names)) else os.path.commonpath([os.path.dirname(cell) for cell, _ in labelled])
+    around = None if above is None else (folder / above, (base / above).as_posix())
+    return Listed([folder / cell for cell, _ in labelled], names, [label for _, label in labelled], place, around)
 
 
 def _columns(rows: list[dict[str, str]], place: str, column: str | None, target: str | None) -> tuple[str, str]:

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mltrainer import workspace
 from mltrainer.checkpointing import inference_script as script
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
+from mltrainer.gates.digests import FileDigests
 from mltrainer.tasks.images import pictures
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.workspace import PROJECT_FILE
+from mltrainer.workspace import PROJECT_FILE, Project
 
 Sides = tuple[int, int]
 
@@ -213,3 +215,32 @@ def test_a_copy_that_finds_no_room_is_done_without(folder: Path, opened: Any, mo
     monkeypatch.setattr(pictures, "_room", lambda *_: None)
     assert opened(folder).data_sha256 == expected
     assert not list(folder.glob(".mltrainer/**/*.npy"))
+
+
+# --- many pictures ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["pics", "labels.csv"])
+def test_many_pictures_are_one_row_of_the_record_which_the_gate_finds_again(
+    folder: Path, opened: Any, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{path.relative_to(folder)},{path.parent.name}" for path in script.pictures_in(folder / "pics")]
+    (folder / "labels.csv").write_text("\n".join(["file,kind", *lines]))
+    monkeypatch.setattr(pictures, "ONE_BY_ONE", 10)
+    row = opened(folder, source, "kind").facts(DataLimits())["files"][-1]
+    assert (row["path"], row["size"]) == ("pics", sum(path.stat().st_size for path in script.pictures_in(folder / "pics")))
+    digests = FileDigests(Project(folder))
+    assert digests.of(folder / "pics") == row["sha256"]
+    paint(folder / "pics/cats/00.png", 99)
+    assert digests.of(folder / "pics") != row["sha256"]
+    (folder / "pics/cats/00.png").unlink()
+    assert digests.of(folder / "pics") != row["sha256"]
+
+
+def test_what_counts_as_a_picture_is_the_same_everywhere() -> None:
+    assert script.PICTURES == workspace.PICTURES
+
+
+def test_a_path_is_the_same_however_it_is_written(folder: Path, opened: Any) -> None:
+    (folder / "labels.csv").write_text("file,kind\n" + "./pics/../pics/cats/00.png,cat\npics/dogs/01.jpg,dog\n" * 5)
+    assert opened(folder, "labels.csv", "kind").facts(DataLimits())["files"][1]["path"] == "pics/cats/00.png"
