@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "reproduce": Entry("runs", "Train a run again in a fresh process and compare bit for bit."),
         "fork": Entry("runs", "Train a new run from another run's checkpoint."),
         "checkpoints": Entry("checkpoints", "List, verify and export checkpoints."),
+        "predict": Entry("checkpoints", "Predict new rows, texts or pictures with the delivered model."),
     },
     "Explore, without a trace in the project": {
         "lr-find": Entry("exploring", "Find a learning rate, on a copy."),

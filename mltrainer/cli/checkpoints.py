@@ -1,14 +1,16 @@
-"""`mltrainer checkpoints`."""
+"""`mltrainer checkpoints` and `mltrainer predict`."""
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group, one_of, open_project, path_name
-from mltrainer.cli.output import emit
+from mltrainer.cli.output import emit, warn
 from mltrainer.configs.templates import ExportFormat
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
@@ -84,3 +86,28 @@ def export(
     shown = [[r["format"], r["state"], number(r.get("max_difference")), r["file"] or "", r["reason"] or ""] for r in rows]
     print(table(shown, ["format", "state", "largest difference", "file", ""]))
     return 0 if all(r["agrees"] for r in rows if r["state"] == "written") and not any(r["state"] == "failed" for r in rows) else 4
+
+
+@app.command(epilog="Example: mltrainer predict new_rows.csv")
+def predict(
+    rows: Annotated[
+        Path, typer.Argument(metavar="FILE", parser=path_name, help="Rows, texts, pictures or a folder of them, as training had.")
+    ],
+    folder: Folder = None,
+) -> int:
+    """Predict with the delivered model, one JSON object per row on standard output.
+
+    Every file of the model is compared with finalization's record first. Where the rows are of another population than those
+    that it was trained on, that is told on standard error.
+    """
+    from mltrainer.runs.drift import drifted
+    from mltrainer.runs.predict import delivered, predict
+
+    project = open_project(folder)
+    for answer in predict(project, rows):
+        sys.stdout.write(json.dumps(answer) + "\n")
+    for row in drifted(delivered(project), rows):
+        warn(
+            f"column {row['column']!r} is not what it was in training: population stability index {row['index']:.2f}, above 0.25"
+        )
+    return 0

@@ -26,6 +26,7 @@ from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.leaks import leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
+from mltrainer.tasks.tables.population import trained_on
 from mltrainer.tasks.validation import Finding
 
 
@@ -50,6 +51,7 @@ class _Tabular(BuiltinTask):
 
     def fit(self, train: np.ndarray) -> None:
         """Fit vocabularies, medians, means and deviations, and the bins of numbers where the model has them."""
+        self._train = train
         self._vocabulary = schema.vocabularies(self._schema, train)
         columns = self._schema.features
         _refuse_empty_in_training(columns, train)
@@ -137,7 +139,10 @@ class _Tabular(BuiltinTask):
         found: dict[str, Any] = {"name": column.name, "kind": column.kind}
         if column.kind == "category":
             found["categories"] = self._vocabulary[column.name]
-        return {**found, "parts": list(column.parts)} if column.parts else found
+        if column.parts:
+            found["parts"] = list(column.parts)
+        training = trained_on(column, self._train, self._vocabulary.get(column.name))
+        return {**found, "training": training} if training else found
 
     def describe(self, ids: Ids) -> dict[str, Any]:
         """Return the columns as the training and validation rows show them, and the matrix's width."""

@@ -171,6 +171,7 @@ def test_the_delivered_script_makes_the_matrix_of_the_training():
 def _with(vocabulary):
     class Fitted:
         _vocabulary = vocabulary
+        _train = np.array([0, 1, 2])
 
     return Fitted()
 

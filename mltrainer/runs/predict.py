@@ -1,0 +1,67 @@
+"""Predictions with the delivered model: its own `inference.py`, run after every file of it was verified."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import GateError, InputError
+from mltrainer.records.reading import read_record
+from mltrainer.workspace import Project, sha256_file
+
+SCRIPT = "inference.py"
+FINISH = "mltrainer run"
+BRING = "bring it back, or: mltrainer phase run finalization"
+
+
+def delivered(project: Project) -> Path:
+    """Return the folder of the delivered model, after comparing each of its files with the record.
+
+    Raises:
+        InputError: Finalization has not run, or a file is not here: weights stay out of git.
+        GateError: The record or a file was changed.
+    """
+    record = read_record(project, "finalization")
+    if record is None or not record.evidence.get("model_files"):
+        raise InputError("finalization has delivered no model", mend=FINISH)
+    if record.faults:
+        raise GateError(record.faults[0], mend="mltrainer gate check finalization")
+    rows = record.evidence["model_files"]
+    for row in rows:
+        path = project.root / row["path"]
+        if not path.is_file():
+            raise InputError("a file of the delivered model is not here", where=row["path"], mend=BRING)
+        if sha256_file(path) != row["sha256"]:
+            raise GateError("a file of the delivered model is not the one that was delivered", where=row["path"], mend=BRING)
+    script = next((row["path"] for row in rows if Path(row["path"]).name == SCRIPT), None)
+    if script is None:
+        raise InputError(f"the delivered model has no {SCRIPT}", mend="mltrainer phase run finalization")
+    return project.root / Path(script).parent
+
+
+def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the delivered model's answer for each row, text or picture of a file.
+
+    Args:
+        project: The project.
+        path: What the model reads: rows as .csv, .json or .jsonl, texts, pictures or a folder of them, arrays as .npy.
+
+    Raises:
+        InputError: There is no delivered model, or the file does not suit it; with row and column.
+        GateError: A file of the model was changed.
+    """
+    folder = delivered(project)
+    if not path.exists():
+        raise InputError("no such file or folder", where=str(path))
+    command = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        yield from map(json.loads, process.stdout)
+        said = process.stderr.read().strip()
+    if process.returncode:
+        raise InputError(said.rpartition("error: ")[2].splitlines()[-1] if said else "the model gave no answer", where=str(path))

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from mltrainer.runs.drift import drifted
+from mltrainer.tasks.tables.columns import understand
+from mltrainer.tasks.tables.population import trained_on
+from mltrainer.tasks.tables.text_files import text_array
+from mltrainer.workspace import Project
+from tests.conftest import Cli
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    np.save(tmp_path / "new.npy", (load_digits().images[:40] / 16).astype(np.float32)[:, None])
+    return tmp_path / "new.npy"
+
+
+def test_the_delivered_model_predicts_new_samples(digits: Project, pictures: Path, cli: Cli) -> None:
+    said = cli("predict", pictures, "--project", digits.root)
+    assert said.code == 0
+    answers = [json.loads(line) for line in said.out.splitlines()]
+    right = sum(answer["prediction"] == str(label) for answer, label in zip(answers, load_digits().target, strict=False))
+    assert len(answers) == 40
+    assert right >= 36
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "inference.py", "inference.json"])
+def test_a_model_that_was_changed_predicts_nothing(digits: Project, pictures: Path, cli: Cli, name: str) -> None:
+    path = next(digits.root.glob(f"phases/05_finalization/final_model/{name}"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    said = cli("predict", pictures, "--project", digits.root)
+    assert (said.code, said.out) == (4, "")
+    assert f"final_model/{name}: a file of the delivered model is not the one that was delivered" in said.err
+
+
+def test_what_the_model_cannot_read_is_told_by_its_file(digits: Project, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    said = cli("predict", tmp_path / "rows.csv", "--project", digits.root)
+    assert said.code == 1
+    assert "this model reads an .npy file" in said.err
+    assert cli("predict", tmp_path / "none.npy", "--project", digits.root).code == 1
+
+
+def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictures: Path, cli: Cli) -> None:
+    (digits.root / "phases/05_finalization/record.json").unlink()
+    said = cli("predict", pictures, "--project", digits.root)
+    assert said.code == 1
+    assert "finalization has delivered no model" in said.err
+
+
+# --- drift ---
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder whose inference.json says what 500 training rows held."""
+    age, town = RANDOM.normal(40, 10, 500), np.array(["north", "south", "west"])[RANDOM.integers(0, 3, 500)]
+    number, category = understand("age", age), understand("town", text_array(list(town)))
+    rows, names = np.arange(500), ["north", "south", "west"]
+    columns = [
+        {"name": "age", "kind": "number", "training": trained_on(number, rows, None)},
+        {"name": "town", "kind": "category", "categories": names, "training": trained_on(category, rows, names)},
+    ]
+    (tmp_path / "inference.json").write_text(json.dumps({"columns": columns}))
+    return tmp_path
+
+
+def rows_of(folder: Path, age: np.ndarray, towns: list[str]) -> Path:
+    lines = [f"{'' if np.isnan(a) else a},{towns[nr % len(towns)]}" for nr, a in enumerate(age)]
+    (folder / "new.csv").write_text("\n".join(["age,town", *lines]) + "\n")
+    return folder / "new.csv"
+
+
+def test_rows_like_those_of_training_have_not_drifted(model: Path) -> None:
+    assert drifted(model, rows_of(model, RANDOM.normal(40, 10, 400), ["north", "south", "west"])) == []
+
+
+@pytest.mark.parametrize(
+    ("age", "towns", "column"),
+    [
+        (RANDOM.normal(60, 10, 400), ["north", "south", "west"], "age"),
+        (np.where(np.arange(400) % 2, np.nan, RANDOM.normal(40, 10, 400)), ["north", "south", "west"], "age"),
+        (RANDOM.normal(40, 10, 400), ["north"], "town"),
+        (RANDOM.normal(40, 10, 400), ["north", "south", "west", "east", "east"], "town"),
+    ],
+    ids=["older", "missing", "one town", "an unknown town"],
+)
+def test_rows_of_another_population_are_told_by_column(model: Path, age: np.ndarray, towns: list[str], column: str) -> None:
+    assert [row["column"] for row in drifted(model, rows_of(model, age, towns))] == [column]
+
+
+def test_a_few_rows_say_nothing(model: Path) -> None:
+    assert drifted(model, rows_of(model, RANDOM.normal(90, 1, 20), ["north"])) == []
