@@ -449,6 +449,9 @@ class TrainingConfig(ProjectConfig):
     epochs: int = Field(20, ge=1, description="passes over the training data")
     batch_size: int = Field(64, ge=1, description="samples per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")
+    class_weights: Annotated[Literal["none", "balanced"], Later("0.2")] = Field(
+        "none", description="balanced: samples of rare classes count more in the loss, so that every class counts alike"
+    )
     optimizer: Optimizer = Field(default_factory=lambda: AdamW())
     schedule: Schedule = Field(default_factory=lambda: Cosine(warmup_epochs=1))
     clip: Clip | None = Field(default_factory=lambda: Clip(norm=1.0))
@@ -487,6 +490,13 @@ class TrainingConfig(ProjectConfig):
     @classmethod
     def _are_patterns(cls, value: list[str]) -> list[str]:
         return [pattern(one) for one in value]
+
+    @model_validator(mode="after")
+    def _weights_need_classes(self) -> Self:
+        if self.class_weights != "none" and not str(self.task.kind).endswith("_classification"):
+            what = "weigh classes in your task's own loss()" if self.task.use else f"{self.task.kind} has no classes"
+            raise ValueError(f"class_weights: {self.class_weights} belongs to a built-in classification: {what}")
+        return self
 
     @model_validator(mode="after")
     def _portable_means_one_thread(self) -> Self:

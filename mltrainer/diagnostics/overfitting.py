@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mltrainer.diagnostics.signals import R2, Finding, Run, finite, judged, number, percent, ratio, settled, text
 
 ID = "overfitting"
+WEIGHTED = 0.01  # a loss that differs by more of the plain cross-entropy is another one; rounding in bf16 is below
 FIGURES = ("gap.svg", "learning_curves.svg")
 
 
@@ -106,9 +107,15 @@ def _least_accuracy(run: Run) -> float:
         for accuracy, loss in zip(run.series(split, "accuracy"), run.series(split, "loss"), strict=True)
         if math.isfinite(accuracy) and math.isfinite(loss)
     ]
-    if any(accuracy < least - 1e-6 for accuracy, least in pairs):
+    if any(accuracy < least - 1e-6 for accuracy, least in pairs) or _is_weighted(run):
         return math.nan
     return 1 - settled(run.train_loss) / math.log(2)
+
+
+def _is_weighted(run: Run) -> bool:
+    """Return whether the loss weighs samples, where the plain one was measured beside it."""
+    pairs = zip(run.series("validation", "loss"), run.series("validation", "log_loss"), strict=True)
+    return any(abs(loss - plain) > WEIGHTED * plain for loss, plain in pairs if math.isfinite(loss) and math.isfinite(plain))
 
 
 def _standard_error(share: float, samples: int | None) -> float:

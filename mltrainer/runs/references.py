@@ -16,7 +16,13 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import digest, read_json
 
 TOOL = "reference_models"
-FITTED_BY = ("task", "data", "split", "seed")  # the config keys that plain models on the same data are a function of
+FITTED_BY = (
+    "task",
+    "data",
+    "split",
+    "seed",
+    "class_weights",
+)  # the config keys that plain models on the same data are a function of
 RESULT_FILE = "result.json"
 NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -108,14 +109,25 @@ class Classification(BuiltinTask):
 
     classes: list[str]
     labels: np.ndarray
+    _weights: Tensor | None = None
 
     def targets(self) -> np.ndarray:
         """Return the class number of all rows."""
         return self.labels
 
+    def balance(self, train: np.ndarray) -> None:
+        """Weigh samples by n / (classes * samples of their class), over the training rows: 1 on average, each class alike."""
+        counts = np.bincount(self.labels[train], minlength=len(self.classes))
+        alike = len(train) / ((counts > 0).sum() * np.maximum(counts, 1))
+        self._weights = torch.tensor(np.where(counts > 0, alike, 1.0), dtype=torch.float32)
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy."""
-        return functional.cross_entropy(outputs, targets)
+        """Return the mean cross-entropy over the samples, weighted where classes are balanced."""
+        if self._weights is None:
+            return functional.cross_entropy(outputs, targets)
+        self._weights = self._weights.to(outputs.device)
+        # not torch's weighted mean, which divides by the batch's own weights: batches of rare classes would count less
+        return functional.cross_entropy(outputs, targets, self._weights, reduction="none").mean()
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Return the metrics of `metrics.CLASSIFICATION`."""

@@ -18,7 +18,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
 from mltrainer.tasks._samples import Samples, fingerprint, is_iterable, labels_of, pick, samples_of
-from mltrainer.tasks.builtin import BuiltinTask, builtin_task
+from mltrainer.tasks.builtin import BuiltinTask, Classification, builtin_task
 from mltrainer.tasks.content import Source
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, ids_digest, split_ids
@@ -237,6 +237,8 @@ class _Builtin(_Holdings):
         self.classes, self.labels = task.classes, task.labels
         self.ids = split_ids(task.size, task.labels, config.split, seed, task.bound(config.split, seed))
         task.fit(self.ids["train"])
+        if config.class_weights == "balanced" and isinstance(task, Classification):
+            task.balance(self.ids["train"])
 
     def take(self, split: str) -> Samples:
         return Samples(self.ids[split], self.task.rows(self.ids[split]))

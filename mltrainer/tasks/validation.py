@@ -29,6 +29,7 @@ CLASSIFICATION_METRICS = (
 )
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
 SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
+IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
 
@@ -118,6 +119,21 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
         text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
         found.append(finding("warning", text))
     return found
+
+
+def suited_metric(names: Sequence[str], counts: np.ndarray) -> tuple[str, list[str]]:
+    """Return the metric that suits the classes' sizes, and a warning where they are far from equal.
+
+    Of two unequal classes it is the rare one's average precision, which rests on no threshold (Saito and Rehmsmeier, 2015,
+    PLOS ONE 10(3)).
+    """
+    if counts.max() <= IMBALANCE * counts.min():
+        return "accuracy", []
+    most, least = int(counts.argmax()), int(counts.argmin())
+    metric = "average_precision" if len(names) == 2 else "f1_macro"
+    why = f"is that of {names[least]}, at every threshold" if len(names) == 2 else "weighs all classes equally"
+    told = f"classes are imbalanced: {names[most]} has {counts[most]} rows, {names[least]} {counts[least]}; {metric} {why}"
+    return metric, [f"{told}; mltrainer phase run planning --set class_weights=balanced lets rare samples count more in the loss"]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ KEPT = Path(__file__).parents[1] / "kept/0.1"
 NAMES = ("digits", "houses", "rings")
 LATER = {  # keys that came after version 0.1, each with a default that means "as before"
     "augment",
+    "class_weights",
     "image",
     "label_smoothing",
     "start",

@@ -106,3 +106,13 @@ def test_a_project_file_is_read_with_its_name_in_messages(tmp_path: Path) -> Non
     path.write_text("name: x\nmetrics: {}\n")
     with pytest.raises(InputError, match=r"mltrainer\.yaml:2, key metrics: unknown key 'metrics'; did you mean 'metric'\?"):
         load_project(path)
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [({"kind": "tabular_regression"}, "tabular_regression has no classes"), ({"use": "a:B"}, "in your task's own loss")],
+)
+def test_class_weights_without_built_in_classes_are_refused(task: dict[str, str], told: str) -> None:
+    own = {"data": None, "model": None} if "use" in task else {}
+    with pytest.raises(ValueError, match=told):
+        TrainingConfig.model_validate({**PROJECT, **own, "task": task, "class_weights": "balanced"})

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from mltrainer.diagnostics import overfitting
 from mltrainer.diagnostics.overfitting import find
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import result, row
@@ -109,3 +112,11 @@ def test_a_run_without_evaluations_cannot_be_judged():
 def test_a_loss_that_ended_without_a_number_cannot_be_judged():
     rows = [{"epoch": n, "train": {"loss": "nan"}, "validation": {"loss": 1.0}} for n in (1, 2)]
     assert state(rows, metric={"name": "loss", "mode": "min"}, evaluation=None) == "not_applicable"
+
+
+def test_a_weighted_loss_tells_no_accuracy_of_the_batches():
+    row = {"epoch": 1, "train_loss": 0.01, "train": {"loss": 0.3, "accuracy": 0.8}}
+    rows = [{**row, "validation": {"loss": 0.3, "log_loss": log_loss, "accuracy": 0.79}} for log_loss in (0.3, 0.45)]
+    plain, weighted = (overfitting._least_accuracy(Run({"history": [one]})) for one in rows)
+    assert plain > 0.98
+    assert math.isnan(weighted)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
@@ -191,3 +192,49 @@ def test_a_table_is_learned_in_a_few_steps(open_table, tmp_path):
         optimizer.step()
     held_x, held_y = opened.split("validation").tensors
     assert task.metrics(model(held_x).detach(), held_y)["accuracy"] == 1.0
+
+
+# --- classes that count alike ---------------------------------------------------------------------
+
+
+def rare(open_table, tmp_path, **changes):
+    """Return the opened task of a table of which one row in ten is of class `b`."""
+    write(tmp_path, "n,t", [f"{i},{'b' if i % 10 == 0 else 'a'}" for i in range(200)])
+    return open_table(**changes).task, open_table(**changes).split("train").tensors[1]
+
+
+def test_balanced_weights_are_one_on_average_and_the_same_for_every_class(open_table, tmp_path):
+    task, labels = rare(open_table, tmp_path, class_weights="balanced")
+    expected = compute_class_weight("balanced", classes=np.array([0, 1]), y=labels.numpy())
+    outputs = torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(1))
+    each = torch.nn.functional.cross_entropy(outputs, labels, reduction="none")
+    weights = torch.tensor(expected, dtype=torch.float32)[labels]
+    assert float(weights.sum()) == pytest.approx(len(labels), rel=1e-6)
+    assert float(task.loss(outputs, labels)) == pytest.approx(float((each * weights).mean()), rel=1e-6)
+
+
+def test_micro_batches_of_any_classes_weigh_as_the_whole_batch_does(open_table, tmp_path):
+    task, labels = rare(open_table, tmp_path, class_weights="balanced")
+    outputs = torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(1))
+    sorted_rows = labels.argsort()  # the second half holds every rare row
+    halves = [task.loss(outputs[rows], labels[rows]) for rows in sorted_rows.chunk(2)]
+    assert float(sum(halves) / 2) == pytest.approx(float(task.loss(outputs, labels)), rel=1e-6)
+
+
+def test_without_weights_the_loss_is_the_plain_one_and_log_loss_is_plain_always(open_table, tmp_path):
+    outputs = torch.randn(140, 2, generator=torch.Generator().manual_seed(1))
+    for asked in ("none", "balanced"):
+        task, labels = rare(open_table, tmp_path, class_weights=asked)
+        found = outputs[: len(labels)]
+        plain = torch.nn.functional.cross_entropy(found, labels)
+        assert torch.equal(task.loss(found, labels), plain) == (asked == "none")
+        assert task.metrics(found, labels)["log_loss"] == pytest.approx(float(plain), rel=1e-6)
+
+
+def test_of_two_classes_the_rarer_one_is_looked_for(open_table, tmp_path):
+    task, labels = rare(open_table, tmp_path)
+    outputs = torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(1))
+    assert task.classes[task.positive] == "b"
+    assert task.evaluation(outputs, labels)["threshold"]["class"] == "b"
+    assert task.metric("average_precision", outputs, labels) == task.metrics(outputs, labels)["average_precision"]
+    assert task.metric("loss", outputs, labels) == float(task.loss(outputs, labels))

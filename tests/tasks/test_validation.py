@@ -119,3 +119,12 @@ def test_a_direction_that_would_keep_the_worst_checkpoint_is_refused(name, mode)
 def test_a_metric_of_ones_own_may_have_either_direction():
     for mode in ("min", "max"):
         validation.refuse_wrong_direction(Metric(name="mine", mode=mode))
+
+
+@pytest.mark.parametrize(
+    ("counts", "metric"), [([10, 100], "accuracy"), ([9, 100], "average_precision"), ([100, 9, 50], "f1_macro")]
+)
+def test_unequal_classes_ask_for_another_metric_than_accuracy(counts, metric):
+    found, told = validation.suited_metric(["a", "b", "c"][: len(counts)], np.array(counts))
+    assert found == metric
+    assert [f"{metric} " in text and "class_weights=balanced" in text for text in told] == [True] * (metric != "accuracy")

@@ -15,6 +15,7 @@ from mltrainer.tasks.content import Arrays, Corpus, Table
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
 from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of
+from mltrainer.tasks.validation import suited_metric
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
 LOOKED_AT = 2000  # distinct texts of a column that are tried
@@ -193,11 +194,8 @@ def _classes(schema: Schema) -> tuple[str, list[str]]:
     counts = np.bincount(labels)
     rare = [f"{names[nr]} has {counts[nr]} rows" for nr in np.flatnonzero(counts < 3)]
     warnings = [f"too few rows for every split: {', '.join(rare[:5])}"] if rare else []
-    if counts.max() <= 10 * counts.min():
-        return "accuracy", warnings
-    most, least = int(counts.argmax()), int(counts.argmin())
-    text = f"classes are imbalanced: {names[most]} has {counts[most]} rows, {names[least]} {counts[least]}"
-    return "f1_macro", [f"{text}; f1_macro weighs all classes equally", *warnings]
+    metric, told = suited_metric(names, counts)
+    return metric, [*told, *warnings]
 
 
 def id_reason(column: Column) -> str | None:

@@ -10,12 +10,12 @@ from mltrainer.tasks.content import Table
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.inferring import Inference, id_reason
 from mltrainer.tasks.text.reading import classes_of, text_cells
+from mltrainer.tasks.validation import suited_metric
 
 MEAN_WORDS = 3  # chosen by us: names and addresses have fewer words than a sentence
 DISTINCT_SHARE = 0.9  # chosen by us: some sentences are said twice, the words of a category nearly always
 FEWEST = 20  # chosen by us: in fewer rows, distinct values prove nothing
 ROWS_PER_CLASS = 5  # chosen by us: a target with fewer rows for each value is no class
-IMBALANCE = 10  # as for tables: above it, accuracy says little
 
 
 def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> Inference | None:
@@ -40,7 +40,7 @@ def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         f"column {target!r} holds the classes, {len(names)} of them: text_classification",
         *(f"column {name!r} is ignored: {why}" for name, why in reasons.items()),
     ]
-    metric, warnings = _metric(labels, names)
+    metric, warnings = suited_metric(names, np.bincount(labels))
     return Inference("text_classification", metric, told, warnings, list(reasons), text=found[0], rows=len(table))
 
 
@@ -54,13 +54,3 @@ def is_free_text(column: Column) -> bool:
 def mean_words(texts: Sequence[str]) -> float:
     """Return the mean number of words of some texts."""
     return sum(len(text.split()) for text in texts) / max(1, len(texts))
-
-
-def _metric(labels: np.ndarray, names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the metric that suits the classes' shares, and a warning where they are far from equal."""
-    counts = np.bincount(labels)
-    if counts.max() <= IMBALANCE * counts.min():
-        return "accuracy", []
-    most, least = int(counts.argmax()), int(counts.argmin())
-    told = f"classes are imbalanced: {names[most]} has {counts[most]} rows, {names[least]} {counts[least]}"
-    return "f1_macro", [f"{told}; f1_macro weighs all classes equally"]

@@ -151,7 +151,8 @@ def _data(task: BuiltinTask, train: np.ndarray, validation: np.ndarray, config: 
     rows, held_out = task.plain(train), task.plain(validation)
     assert rows is not None
     assert held_out is not None
-    return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF), held_out
+    weights = None if config.class_weights == "none" else config.class_weights
+    return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF, weights), held_out
 
 
 def _fitted(reference: Reference, asked: Setting, held_out: Plain, classes: int, seconds: float) -> Fit:

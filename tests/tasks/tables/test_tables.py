@@ -135,9 +135,9 @@ def test_regression_is_measured_by_r2():
     assert inferred(repeated("n,t", lambda i: f"{i % 7},{i / 8}")).metric == "r2"
 
 
-def test_imbalance_is_warned_of_and_measured_by_f1_macro():
+def test_imbalance_is_warned_of_and_measured_by_the_rare_classs_average_precision():
     found = inferred(repeated("n,t", lambda i: f"{i % 7},{int(i > 36)}"))
-    assert found.metric == "f1_macro"
+    assert found.metric == "average_precision"
     assert found.warnings[0].startswith("classes are imbalanced: 0 has 37 rows, 1 3")
 
 

@@ -45,5 +45,5 @@ def test_rare_classes_ask_for_another_metric(tmp_path):
     lines = [f"some words about number {n},{'rare' if n % 12 == 0 else 'common'}" for n in range(120)]
     (tmp_path / "t.csv").write_text("\n".join(["note,label", *lines]) + "\n")
     found = infer_project(tmp_path / "t.csv", "label")
-    assert found.metric == "f1_macro"
-    assert found.warnings == ["classes are imbalanced: common has 110 rows, rare 10; f1_macro weighs all classes equally"]
+    assert found.metric == "average_precision"
+    assert found.warnings[0].startswith("classes are imbalanced: common has 110 rows, rare 10; average_precision is that of rare")
