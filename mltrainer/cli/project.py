@@ -24,7 +24,7 @@ def init(
     ] = None,
     example: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Start from a built-in example: digits, wine, diabetes, sentiment, textgen."),
+        typer.Option(metavar="NAME", help="Start from a built-in example: digits, wine, diabetes, sentiment, textgen, trades."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="Start from a table; the task is inferred.")

@@ -1,4 +1,4 @@
-"""Texts of examples, made by grammars of our own: the same bytes on every machine, under every version of Python.
+"""Data of examples, made by grammars and formulas of our own: the same bytes on every machine, under every version of Python.
 
 `reviews` is hard in the ways in which judging a text is hard: words are turned round by a negation, weigh more behind a `but`,
 stand beside others that say the opposite, and some reviewers rate by mistake. A model that counts words misses the first two.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from datetime import date
 
 REVIEWS = 4000
 MISTAKES = 25  # one review of so many has the other label
@@ -171,3 +172,47 @@ _SAYINGS = (
     *("This {wind} wind will not last", "Wake {mate} at four", "The {wind} wind is a friend", "We are late again"),
     *("Keep an eye on the ropes, {mate}", "I have seen worse", "Tell {mate} to close the hatch", "Land before night"),
 )
+
+
+# --- prices -------------------------------------------------------------------------------------
+
+TRADES = 3000
+BEFORE = 20  # days that the longest feature looks back on
+HELD = 0.9  # of a day's drift that is left the next day
+DRIFT, NOISE = 0.004, 0.008  # standard deviations of what a day adds to the drift, and of the return about it
+
+
+def trades(count: int = TRADES) -> str:
+    """Return a CSV table of trading days of a price with a slowly changing drift, each with how the next day ended.
+
+    The drift is an autoregressive process of first order, and hidden; what returns tell of it is all that can be known.
+    Only sums and products are taken, which are the same on every machine.
+    """
+    draws = Draws("trades")
+    drift, returns, volumes = 0.0, [], []
+    for _ in range(count + BEFORE + 1):
+        drift = HELD * drift + DRIFT * _normal(draws)
+        returns.append(drift + NOISE * _normal(draws))
+        volumes.append(1000 * (1 + 40 * abs(returns[-1]) + 0.2 * abs(_normal(draws))))
+    days = _trading_days(count)
+    rows = [_trading_day(days[place], returns, volumes, place + BEFORE) for place in range(count)]
+    return "date,return_1,return_2,return_5,return_10,return_20,range_10,volume,next_day\n" + "".join(rows)
+
+
+def _normal(draws: Draws) -> float:
+    """Return a draw of mean 0 and deviation 1 that is nearly normal: a sum of twelve uniform ones."""
+    return sum(draws.below(1_000_000) for _ in range(12)) / 1_000_000 - 6
+
+
+def _trading_days(count: int) -> list[date]:
+    """Return the first days from 2010 on that are no Saturday or Sunday."""
+    first = date(2010, 1, 4).toordinal()
+    return [date.fromordinal(first + 7 * (number // 5) + number % 5) for number in range(count)]
+
+
+def _trading_day(day: date, returns: list[float], volumes: list[float], place: int) -> str:
+    """Return a day's line: what was known at its end, and whether the next one ended higher."""
+    back = [sum(returns[place + 1 - days : place + 1]) for days in (1, 2, 5, 10, 20)]
+    spread = max(returns[place - 9 : place + 1]) - min(returns[place - 9 : place + 1])
+    cells = [day.isoformat(), *(f"{value:.5f}" for value in (*back, spread)), f"{volumes[place]:.0f}"]
+    return ",".join([*cells, "up" if returns[place + 1] > 0 else "down"]) + "\n"

@@ -54,6 +54,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "metric": {"name": "accuracy", "mode": "max"},
         "acceptance": {"accuracy": ">= 0.85"},
     },
+    "trades": {
+        "task": {"kind": "tabular_classification"},
+        "data": {"source": "trades.csv", "target": "next_day", "columns": {"date": "date"}},
+        "split": {"validation": 0.2, "test": 0.2, "stratify": False, "time": "date"},
+        "model": sizing.MODEL,
+        "metric": {"name": "roc_auc", "mode": "max"},
+        "acceptance": {"roc_auc": ">= 0.6"},
+    },
     "textgen": {
         "task": {"kind": "text_generation"},
         "data": {"source": "log.txt", "tokens": {"kind": "char", "vocabulary": 1000, "length": 64, "file": None}},
@@ -65,6 +73,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 WRITTEN: dict[str, tuple[str, Callable[[], str], int]] = {  # the data file of an example, what makes it, and how many samples
     "sentiment": ("reviews.csv", corpora.reviews, corpora.REVIEWS),
     "textgen": ("log.txt", corpora.ships_log, 2600),
+    "trades": ("trades.csv", corpora.trades, corpora.TRADES),
 }
 MODELS = {"text_classification": {"name": "text_cnn"}, "text_generation": {"name": "transformer"}}  # others begin with an mlp
 LOWER_IS_BETTER = ("rmse", "mae", "loss", "perplexity", "bits_per_byte")
@@ -193,8 +202,16 @@ def _values(folder: Path, example: str | None, data: Path | None, target: str | 
         [] if example else ["no --example and no --data: starting from the digits example; edit mltrainer.yaml for your own task"]
     )
     split = {"validation": 0.2, "test": 0.1, "stratify": chosen != "diabetes"}
-    templates = {"templates": sizing.templates_for_texts(WRITTEN[chosen][2])} if chosen in WRITTEN else {}
-    return {**EXAMPLES[chosen], "split": split, **templates}, note
+    return {"split": split, **EXAMPLES[chosen], **_example_templates(chosen)}, note
+
+
+def _example_templates(example: str) -> dict[str, Any]:
+    """Return the config templates of an example that brings its data, by how much that is."""
+    if example not in WRITTEN:
+        return {}
+    is_table = str(EXAMPLES[example]["task"]["kind"]).startswith("tabular")
+    sized = sizing.templates_for if is_table else sizing.templates_for_texts
+    return {"templates": sized(WRITTEN[example][2])}
 
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]] | None:
