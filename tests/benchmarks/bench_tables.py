@@ -5,7 +5,7 @@ it, the splits, and the weights. The scikit-learn models learn the same training
 validation rows choose the network's epoch and the search's winner. `init`'s model, epochs and batches are the default; the search
 draws from the project's own space and keeps the default as one candidate.
 
-    python tests/benchmarks/bench_tables.py [--tables iris wine ...] [--seeds 5] [--trials 5] [--kept FILE] [--write]
+    python tests/benchmarks/bench_tables.py [--tables iris wine ...] [--seeds 0 1 ...] [--trials 4] [--kept FILE] [--write]
 
 What was measured is kept in a file, so that an interrupted benchmark goes on; `--write` puts the outcome into docs/TABLES.md.
 """
@@ -181,22 +181,22 @@ def main() -> None:
     """Measure what the command line names, go on where a file of earlier results ends, and print or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", choices=list(FORMULAS), default=list(FORMULAS))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--trials", type=int, default=4)
     parser.add_argument("--kept", type=Path, default=Path(tempfile.gettempdir()) / "bench_tables.jsonl")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
     kept = [json.loads(line) for line in given.kept.read_text("utf-8").splitlines()] if given.kept.exists() else []
     known = {(one["table"], one["seed"]): one for one in kept}
-    for seed in range(given.seeds):
+    for seed in given.seeds:
         for name in given.tables:
             if (name, seed) not in known:
                 known[name, seed] = measure(name, seed, given.trials)
                 with given.kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(known[name, seed]) + "\n")
-    found = [row(name, [known[name, seed] for seed in range(given.seeds)]) for name in given.tables]
-    text = page(found, given.seeds, given.trials)
+    found = [row(name, [known[name, seed] for seed in given.seeds]) for name in given.tables]
+    text = page(found, len(given.seeds), given.trials)
     if given.write:
         PAGE.write_text(text, "utf-8")
     print(text)
