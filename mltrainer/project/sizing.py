@@ -30,6 +30,7 @@ TEXT_SPACE: dict[str, Any] = {
     "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
 }
 MODEL: dict[str, Any] = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
+EMBEDDING, WIDEST = 8, 1024  # a column's vector, and all of them together, which each member reads
 SPACE: dict[str, Any] = {
     "optimizer.lr": {"log_uniform": [2.0e-4, 5.0e-3]},
     "model.hidden": {"choice": [[32], [64, 64], [128, 128], [128, 128, 128]]},
@@ -64,6 +65,11 @@ class Size:
     def every(self) -> int:
         """Epochs from one evaluation to the next."""
         return max(1, self.epochs // EVALUATIONS)
+
+
+def model_for(columns: int) -> dict[str, Any]:
+    """Return the model of a table with so many columns: the more there are, the shorter is the vector of each."""
+    return {**MODEL, "embedding": max(1, min(EMBEDDING, WIDEST // max(columns, 1)))}
 
 
 def templates_for(rows: int) -> dict[str, str]:

@@ -271,7 +271,7 @@ def _metric(name: str, classification: bool) -> dict[str, str]:
 def _sized(found: Inference) -> dict[str, Any]:
     """Return the model, and the config templates of the project's own where it is one for tables."""
     if found.kind.startswith("tabular"):
-        return {"model": sizing.MODEL, "templates": sizing.templates_for(found.rows)}
+        return {"model": sizing.model_for(found.width), "templates": sizing.templates_for(found.rows)}
     templates = {"templates": sizing.templates_for_texts(found.rows)} if found.kind in MODELS else {}
     return {**templates, "model": MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})}
 

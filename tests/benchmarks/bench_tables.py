@@ -144,9 +144,9 @@ def page(rows: list[dict[str, Any]], seeds: int, trials: int) -> str:
     lines += [_line(one) for one in rows]
     lines += [
         f"\nThe default is within {NEAR:.0%} of the better of the two in **{near} of {len(rows)}** tables"
-        + (f"; it is not on {', '.join(far)}." if far else "."),
+        + (f"; it is not on {'; '.join(far)}." if far else "."),
         f"The tuned model is at least level with it in **{level} of {len(rows)}**"
-        + (f"; it loses on {', '.join(behind)}." if behind else "."),
+        + (f"; it loses on {'; '.join(behind)}." if behind else "."),
     ]
     return "\n".join(lines) + "\n"
 

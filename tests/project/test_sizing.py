@@ -6,7 +6,7 @@ import pytest
 
 from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import baseline_template, production_template, tuning_template
-from mltrainer.project.sizing import Size, templates_for
+from mltrainer.project.sizing import Size, model_for, templates_for
 from mltrainer.project.start import make_project
 
 ROWS = (20, 150, 1000, 20_000, 100_000, 1_000_000)
@@ -35,6 +35,10 @@ def test_small_tables_get_hundreds_of_steps_and_large_ones_few_passes():
     assert all(800 <= steps[rows] <= 1300 for rows in ROWS[1:5])
     assert Size.of(1_000_000).epochs == 6
     assert (Size.of(20).batch_size, Size.of(1_000_000).batch_size) == (32, 1024)
+
+
+def test_the_vectors_of_a_wide_table_are_shorter():
+    assert [model_for(columns)["embedding"] for columns in (1, 30, 128, 400, 5000)] == [8, 8, 8, 2, 1]
 
 
 def test_init_writes_templates_and_a_network_for_tables(begun):

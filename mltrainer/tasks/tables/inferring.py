@@ -14,7 +14,7 @@ from mltrainer.configs.project import ColumnKind, Data
 from mltrainer.tasks.content import Arrays, Corpus, Table
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
-from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of
+from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
 from mltrainer.tasks.validation import suited_metric
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
@@ -41,6 +41,7 @@ class Inference:
         has_wrong_cells: Whether `data.wrong_cells` has something to decide.
         text: The column of texts, for `data.text`.
         rows: How many samples there are.
+        width: Columns of the matrix that a table becomes.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Inference:
     columns: dict[str, ColumnKind] = field(default_factory=dict)
     has_wrong_cells: bool = False
     rows: int = 0
+    width: int = 0
 
 
 def infer_project(path: Path, target: str | None) -> Inference:
@@ -112,7 +114,17 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     ]
     warnings = [*warnings, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema)]
     wrong = any("that can be used" in note for note in schema.notes)
-    return Inference(task, metric, explanation, warnings, list(ids), columns=kinds, has_wrong_cells=wrong, rows=len(schema))
+    return Inference(
+        task,
+        metric,
+        explanation,
+        warnings,
+        list(ids),
+        columns=kinds,
+        has_wrong_cells=wrong,
+        rows=len(schema),
+        width=width_of(schema),
+    )
 
 
 DESCRIBED: dict[str, str] = {
