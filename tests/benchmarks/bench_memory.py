@@ -1,4 +1,5 @@
-"""Memory: the peak of our loop beside the hand-optimized one's, and whether anything grows over 10 000 steps.
+"""Memory: the peak of our loop beside the hand-optimized one's, whether anything grows over 10 000 steps, and what an evaluation
+holds of a large split where the metrics need all outputs, are accumulated, or are none.
 
 Each peak is that of a process of its own, which imports the same modules and makes the same data first; what making the
 data took is forgotten.
@@ -16,13 +17,20 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.tasks.opening import Samples
+from mltrainer.tasks.task import Task
+from mltrainer.trainer.evaluation import measure
 from tests.benchmarks.loops import by_hand, ours
 from tests.benchmarks.loops.work import WORKS
 
 GROWTH_STEPS = (1_000, 10_000)
+ROWS, OUTPUTS = 50_000, 1_000
 
 
 def peak_mb() -> float:
@@ -65,6 +73,44 @@ def grow() -> None:
     print(json.dumps(seen))
 
 
+class Wide(Task):
+    """Gives many outputs for each sample."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs, targets)
+
+
+class Holding(Wide):
+    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+        return {"accuracy": float((outputs.argmax(1) == targets).double().mean())}
+
+
+class Accumulating(Wide):
+    def accumulate(self, state: Any, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        right, total = state or (0, 0)
+        return right + int((outputs.argmax(1) == targets).sum()), total + len(targets)
+
+    def compute(self, state: Any) -> dict[str, float]:
+        return {"accuracy": state[0] / state[1]}
+
+
+EVALUATED = {"metrics": Holding, "accumulate": Accumulating, "none": Wide}
+
+
+def evaluate(kind: str) -> None:
+    """Evaluate a large split in this process and print by how much its peak rose, in MiB."""
+    torch.set_num_threads(1)
+    x, y = torch.randn(ROWS, 8), torch.arange(ROWS) % OUTPUTS
+    values = {"name": "wide", "task": {"use": "a:B"}, "metric": {"name": "loss", "mode": "min"}}
+    config = TrainingConfig.model_validate(values)
+    model, samples = torch.nn.Linear(8, OUTPUTS), Samples(np.arange(ROWS), (x, y))
+    measure(EVALUATED[kind](), model, config, samples, "validation", np.arange(512))  # what is loaded once
+    forget_peak()
+    before = resident_mb()
+    measure(EVALUATED[kind](), model, config, samples, "validation")
+    print(json.dumps({"peak": peak_mb() - before}))
+
+
 def resident_mb() -> float:
     """Return this process's resident memory now, in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -85,11 +131,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--train", nargs=2, metavar=("TRAINER", "WORK"), help=argparse.SUPPRESS)
     parser.add_argument("--grow", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--evaluate", choices=EVALUATED, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train:
         train(*arguments.train)
     elif arguments.grow:
         grow()
+    elif arguments.evaluate:
+        evaluate(arguments.evaluate)
     else:
         compare(arguments.rounds)
 
@@ -101,6 +150,9 @@ def compare(rounds: int) -> None:
             statistics.median(child("--train", trainer, work)["peak"] for _ in range(rounds)) for trainer in ("optimized", "ours")
         )
         print(f"{work}: hand-optimized {hand:.0f} MiB, mltrainer {own:.0f} MiB, ratio {own / hand:.3f}")
+    for kind in EVALUATED:
+        rise = child("--evaluate", kind)["peak"]
+        print(f"evaluating {ROWS} samples of {OUTPUTS} outputs, metrics: {kind}: {rise:.0f} MiB more")
     before, after = child("--grow").values()
     print(f"after {GROWTH_STEPS[0]} steps {before:.1f} MiB, after {GROWTH_STEPS[1]} steps {after:.1f} MiB")
 
