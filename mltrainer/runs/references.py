@@ -23,6 +23,7 @@ FITTED_BY = (
     "seed",
     "class_weights",
 )  # the config keys that plain models on the same data are a function of
+COMPARED = ("_classification", "_regression")  # the kinds that plain models have an answer to
 RESULT_FILE = "result.json"
 NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
 
@@ -36,13 +37,13 @@ def measure_references(tools: Tools, result: dict[str, Any], config: TrainingCon
         config: The run's config.
 
     Returns:
-        None where there is nothing to compare: a task of one's own, a run that failed or keeps no checkpoint.
+        None where there is nothing to compare: a task of one's own, generated text, a run that failed or keeps no checkpoint.
 
     Raises:
         StoppedError: It was asked to stop.
     """
     best = next((row for row in result["checkpoints"] if "best" in row["roles"] and row["verified"]), None)
-    if config.task.kind is None or result["state"] != "finished" or best is None:
+    if not str(config.task.kind).endswith(COMPARED) or result["state"] != "finished" or best is None:
         return None
     job = _job(tools, result, config, best["path"])
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import Task, TrainingConfig
 from mltrainer.errors import InputError, StoppedError
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.references import measure_references
@@ -79,5 +79,9 @@ def test_a_run_without_a_model_has_no_comparison(tmp_path: Path, changes: dict[s
     assert measured(tmp_path, Launched(), config(), **changes) is None
 
 
-def test_a_task_of_ones_own_has_no_comparison(tmp_path: Path) -> None:
-    assert measured(tmp_path, Launched(), config(task={"use": "my_task:Mine"}, data=None, model=None)) is None
+@pytest.mark.parametrize("task", [{"use": "my_task:Mine"}, {"kind": "text_generation"}])
+def test_a_task_of_ones_own_and_generated_text_have_no_comparison(tmp_path: Path, task: dict[str, str]) -> None:
+    launched = Launched()
+    given = config().model_copy(update={"task": Task(**task)})
+    assert measured(tmp_path, launched, given) is None
+    assert not launched.jobs
