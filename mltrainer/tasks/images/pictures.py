@@ -16,7 +16,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ def _rows(listed: Listed, digests: list[str], sizes: list[int]) -> list[dict[str
             for name, sha256, size in zip(listed.names, digests, sizes, strict=True)
         ]
     path, place = listed.folder
-    inside = [str(PurePosixPath(name).relative_to(place)) for name in listed.names]
+    inside = [name.removeprefix(f"{place}/") for name in listed.names]
     return [{"path": place, "sha256": folder_sha256(path, dict(zip(inside, digests, strict=True))), "size": sum(sizes)}]
 
 
@@ -296,8 +296,9 @@ def list_pictures(path: Path, place: str, column: str | None, target: str | None
     """
     if path.is_dir():
         paths = image_paths(path, place)
-        names = [f"{place}/{each.relative_to(path).as_posix()}" for each in paths]
-        return Listed(paths, names, [each.parent.name for each in paths], place, (path, place))
+        labels = [each.parent.name for each in paths]
+        names = [f"{place}/{label}/{each.name}" for label, each in zip(labels, paths, strict=True)]
+        return Listed(paths, names, labels, place, (path, place))
     if path.suffix.lower() not in TABLES:
         what = f"data.image belongs to a folder of pictures or a table of paths ({', '.join(TABLES)})"
         raise InputError(what, where=place, mend="remove data.image from mltrainer.yaml")
