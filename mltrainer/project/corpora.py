@@ -116,7 +116,7 @@ def _filler(draws: Draws) -> str:
 
 # --- a ship's log -------------------------------------------------------------------------------
 
-ENTRIES = 1200
+ENTRIES = 600
 SHIPS = ("Aurora", "Black Swan", "Cormorant", "Dolphin", "Evening Star", "Fortune", "Gannet", "Hopewell")
 CREW = ("Abel", "Brandt", "Celia", "Doran", "Edda", "Falk", "Greta", "Hollis", "Ines", "Jorn", "Kestrel", "Lowell")
 TASKS = ("mended the sails", "scrubbed the deck", "kept the watch", "cooked for all of us", "wrote letters", "checked the ropes")
