@@ -147,6 +147,7 @@ def page(rows: list[dict[str, Any]], seeds: int, trials: int) -> str:
         + (f"; it is not on {'; '.join(far)}." if far else "."),
         f"The tuned model is at least level with it in **{level} of {len(rows)}**"
         + (f"; it loses on {'; '.join(behind)}." if behind else "."),
+        f"By its mean alone it is ahead in {sum(one['ahead'] >= 0 for one in rows)}; {seeds} seeds tell no smaller difference.",
     ]
     return "\n".join(lines) + "\n"
 
