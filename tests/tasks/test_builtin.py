@@ -120,6 +120,10 @@ def test_a_column_that_is_empty_in_training_is_refused(open_table, tmp_path):
 def test_the_inference_record_says_how_to_encode_a_row(config, project):
     opened = open_task(config(data={"source": "data.csv", "target": "sold", "ignore": ["size"]}), project)
     found = opened.task.inference()
+    training = [column.pop("training") for column in found["columns"]]
+    assert (len(training[0]["edges"]), len(training[0]["bins"]), len(training[1]["shares"])) == (9, 10, 3)
+    for held in training:
+        assert sum(held.get("bins") or held["shares"]) + held["missing"] == pytest.approx(1)
     assert found["columns"] == [
         {"name": "weight", "kind": "number"},
         {"name": "colour", "kind": "category", "categories": ["a", "b", "c"]},
