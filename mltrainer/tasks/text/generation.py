@@ -74,6 +74,10 @@ class TextGeneration(BuiltinTask):
         """Return a number of its own for each window: what repeats in a text is part of what is to be learned."""
         return np.arange(self.size, dtype=np.uint64)
 
+    def hashes(self, ids: np.ndarray) -> np.ndarray:
+        """Return the windows' numbers."""
+        return ids.astype(np.uint64)
+
     def targets(self) -> np.ndarray:
         """Return nothing that a window could be told by."""
         return np.zeros(self.size, dtype=np.int64)
