@@ -99,6 +99,10 @@ class BuiltinTask(Task):
             )
         return Bound(units=self.keys() if split.repeats == "together" else None)
 
+    def binds_repeats(self) -> bool:
+        """Return whether `split.repeats: together` binds equal rows; not where they must repeat by chance."""
+        return True
+
     def excuse(self, ids: Ids, limits: DataLimits) -> str | None:
         """Return why equal rows may be no leakage, or None."""
         return None

@@ -252,7 +252,7 @@ class _Builtin(_Holdings):
     def _kept_together(self) -> list[Finding]:
         """Return what there is to say of equal rows, where the split keeps them together."""
         bound_otherwise = self._split.group or self._split.time or self._split.column
-        if self._split.repeats == "anywhere" or bound_otherwise:
+        if self._split.repeats == "anywhere" or bound_otherwise or not self.task.binds_repeats():
             return []
         return validation.repeats_finding(self.task.keys(), self.task.hashes(np.arange(self.task.size)))
 

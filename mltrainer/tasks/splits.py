@@ -129,12 +129,15 @@ def _counts(n: int, split: Split) -> dict[str, int]:
 
 
 def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return which units each split gets: in drawn order, the test split first, each as many as come nearest to its count."""
+    """Return which units each split gets: in drawn order, the test split first, as many as come nearest to its count."""
     order = generator.permutation(units)
     filled = np.concatenate([[0], np.cumsum(sizes[order])])
-    ends = np.cumsum([counts[name] for name in reversed(SPLITS)])[:-1]
-    cuts = [int(np.abs(filled - end).argmin()) for end in ends]
-    return dict(zip(reversed(SPLITS), np.split(order, cuts), strict=True))
+    cuts, names = [0], [*reversed(SPLITS)]
+    for place, end in enumerate(np.cumsum([counts[name] for name in names])[:-1]):
+        wanted, later = int(counts[names[place]] > 0), sum(counts[name] > 0 for name in names[place + 1 :])
+        nearest = int(np.abs(filled - end).argmin())
+        cuts.append(max(cuts[-1], min(max(nearest, cuts[-1] + wanted), len(order) - later)))
+    return dict(zip(names, np.split(order, cuts[1:]), strict=True))
 
 
 def ids_digest(ids: np.ndarray) -> str:

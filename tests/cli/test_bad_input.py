@@ -57,7 +57,7 @@ PROJECT_FAULTS = {
     "a wrong kind": (DIGITS.replace("image_c", "imag_c"), "did you mean 'image_classification'?"),
     "a wrong model": (
         DIGITS.replace("name: mlp", "name: mpl"),
-        "key model: 'mpl' is none of 'mlp', 'cnn', 'linear', 'tabular_mlp', 'ft_transformer'; did you mean 'mlp'?",
+        "key model: 'mpl' is none of 'mlp', 'cnn', ",
     ),
     "a wrong key of a model": (DIGITS.replace("hidden", "hiden"), "key model.hiden: unknown key 'hiden'; did you mean 'hidden'?"),
     "a criterion that is none": (DIGITS.replace(">= 0.95", "95%"), "'95%' is not a criterion such as \">= 0.95\""),
@@ -175,28 +175,12 @@ TABLE_FAULTS = {
     "a header alone": (HEADER + "\n", "data.csv: a header with 4 columns, but no rows", "bring the whole file"),
     "no such column": (table().replace("label", "lable"), "has no column 'label'; did you mean 'lable'?", ""),
     "one class": (table().replace("yes", "no"), "the target 'label' has one class only: 'no' in all 60 rows", "two classes"),
-    "a column without a value": (
-        re.sub(r"(?m)^([\d.]+),\d", r"\1,", table()),
-        "column 'b' has no value in any of 60 rows",
-        "data.ignore",
-    ),
     "a long row": (
         table((9, "1,2,x,yes,5")),
         "data.csv:9: 1 of 60 rows do not have the header's 4 cells",
         "quoted",
     ),
     "a short row": (table((9, "1,2")), "line 9 has 2", "mend these rows"),
-    "junk in a number column": (
-        table((9, "hello,2,x,yes")),
-        "data.csv:9: column 'a' holds numbers, but 'hello' here",
-        "mend these cells",
-    ),
-    "infinity": (
-        table((9, "inf,2,x,yes")),
-        "data.csv:9: column 'a' holds inf, which is not finite as float32",
-        "mend these cells",
-    ),
-    "no target": (table((9, "1,2,x,")), "data.csv:9: 1 of 60 rows have no value of the target 'label'", "fill in the target"),
     "an unclosed quote": (table((9, '"1,2,x,yes')), "data.csv:9: a quote that opens in this record is never closed", "mend"),
     "a NUL byte": (table((9, "\0,2,x,yes")), "data.csv:9: NUL byte at byte offset", "whole file"),
     "a column twice": (table((1, "a,a,c,label")), "data.csv:1: duplicate column names in the header: 'a' (columns 1, 2)", "name"),
@@ -213,6 +197,40 @@ def test_a_faulty_table_is_refused_by_init_and_nothing_is_written(tmp_path: Path
     assert (said.code, said.out, "Traceback" in said.err) == (1, "", False)
     assert [part for part in parts if part not in said.err] == [], said.err
     assert not (tmp_path / "new").exists()
+
+
+TOLD = {
+    "a column without a value": (
+        re.sub(r"(?m)^([\d.]+),\d", r"\1,", table()),
+        "column 'b' is ignored: it has no value in any of 60 rows",
+        None,
+    ),
+    "junk in a number column": (
+        table((9, "hello,2,x,yes")),
+        "warning: 1 cells of column 'a' are no numbers that can be used: taken for missing; lines 9",
+        "data.csv:9: column 'a' holds numbers, but 'hello' here",
+    ),
+    "infinity": (
+        table((9, "inf,2,x,yes")),
+        "warning: 1 cells of column 'a' are no numbers that can be used",
+        "data.csv:9: column 'a' holds inf, which is not finite as float32",
+    ),
+    "no target": (table((9, "1,2,x,")), "warning: 1 of 60 rows have no target and are left out: lines 9", None),
+}
+
+
+@pytest.mark.parametrize("fault", TOLD)
+@pytest.mark.usefixtures("tools_here")
+def test_what_can_be_chosen_about_is_told_by_init_and_asked_by_planning(tmp_path: Path, cli: Cli, fault: str) -> None:
+    text, warning, question = TOLD[fault]
+    (tmp_path / "data.csv").write_text(text)
+    said = cli("init", tmp_path / "new", "--data", tmp_path / "data.csv", "--target", "label")
+    assert said.code == 0
+    assert warning in said.out
+    assert ("wrong_cells: stop" in (tmp_path / "new/mltrainer.yaml").read_text()) == (question is not None)
+    if question is not None:
+        said = cli("phase", "run", "planning", "--project", tmp_path / "new")
+        refused(said, question, "data: {wrong_cells: missing} or {wrong_cells: drop}")
 
 
 def test_a_file_that_is_not_utf_8_is_refused_with_the_bytes_place(tmp_path: Path, cli: Cli) -> None:

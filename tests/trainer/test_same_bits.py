@@ -181,7 +181,7 @@ def test_an_order_from_a_generator_that_goes_on_is_found_out(tmp_path: Path, mon
 STEP_KEYS = {shard_key(42, step, shard) for step in range(STEPS + 1) for shard in (0, 1)}
 SEED_EVERYTHING = seeds.seed_everything
 UNSEEDED = {
-    "sample": (reading._Addressed, "__getitem__", lambda self, address: self.dataset[address[1]]),
+    "sample": (reading._Addressed, "__getitem__", lambda self, address: self.samples.dataset[address[1]]),
     "step": (seeds, "seed_everything", lambda value: None if value in STEP_KEYS else SEED_EVERYTHING(value)),
 }
 

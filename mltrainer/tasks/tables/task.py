@@ -29,6 +29,8 @@ from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.population import trained_on
 from mltrainer.tasks.validation import Finding
 
+FEW_VALUES = 5  # below half of `chance_values` of planning's page: rows that are not bound are then no leakage either
+
 
 class _Tabular(BuiltinTask):
     """What classification and regression of tables share."""
@@ -75,7 +77,22 @@ class _Tabular(BuiltinTask):
         Raises:
             InputError: There is no such column, or it does not hold what it must.
         """
+        if split.repeats == "together" and not self.binds_repeats():
+            split = split.model_copy(update={"repeats": "anywhere"})
         return binding.bound(self._schema, split, self.keys, self.labels, seed, self._config.data)
+
+    def binds_repeats(self) -> bool:
+        """Return whether equal rows are more than chance.
+
+        They are chance where the columns can take few values together, and no fewer rows differ than half of what is expected
+        of rows that draw each column by itself, from as many values as its entropy stands for.
+        """
+        rows = np.arange(self.size)
+        if not self._few_values(rows, FEW_VALUES):
+            return True
+        values = np.exp(sum(_entropy(column) for column in self._schema.features))
+        expected = -values * np.expm1(-self.size / values)
+        return bool(len(np.unique(self.keys())) < expected / 2)
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
@@ -100,7 +117,11 @@ class _Tabular(BuiltinTask):
         """Return why equal rows may be no leakage: columns that were left out tell them apart, or there are few values."""
         if names := self._telling_apart(ids, limits):
             return f"columns that were left out tell them apart: {', '.join(map(repr, names))}"
-        return "the columns can take so few values together that rows must repeat" if self._few_values(ids, limits) else None
+        return (
+            "the columns can take so few values together that rows must repeat"
+            if self._few_values(ids["train"], limits.chance_values)
+            else None
+        )
 
     def _telling_apart(self, ids: Ids, limits: DataLimits) -> list[str]:
         """Return the columns beside ids that were left out, where with them few enough rows repeat."""
@@ -116,10 +137,10 @@ class _Tabular(BuiltinTask):
         still = validation.repeated(whole[ids["validation"]], whole[ids["train"]])
         return [c.name for c in telling] if still < limits.leak_rows * len(ids["validation"]) else []
 
-    def _few_values(self, ids: Ids, limits: DataLimits) -> bool:
-        train = ids["train"]
-        distinct = [max(1, c.distinct(train) + int(c.missing[train].any())) for c in self._schema.features]
-        return float(np.log(distinct).sum()) < float(np.log(limits.chance_values * len(train)))
+    def _few_values(self, rows: np.ndarray, times: float) -> bool:
+        """Return whether the columns can take fewer values together than so many times some rows."""
+        distinct = [max(1, c.distinct(rows) + int(c.missing[rows].any())) for c in self._schema.features]
+        return float(np.log(distinct).sum()) < float(np.log(times * len(rows)))
 
     def inference(self) -> dict[str, Any]:
         """Return the columns in the matrix's order, their categories, and what the output means."""
@@ -163,6 +184,13 @@ class _Tabular(BuiltinTask):
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += validation.scale_finding(largest, limits)
         return found + [validation.finding("info", note) for note in [*self._schema.notes, *self._notes]]
+
+
+def _entropy(column: Column) -> float:
+    """Return the entropy of a column's values, in nats; missing is a value."""
+    _, counts = np.unique(column.values, return_counts=True)
+    shares = counts / len(column.values)
+    return float(-(shares * np.log(shares)).sum())
 
 
 def _is_wordy(column: Column) -> bool:
