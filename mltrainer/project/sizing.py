@@ -94,8 +94,14 @@ def templates_for_texts(samples: int) -> dict[str, str]:
     """
     per_epoch = max(1, math.ceil(TRAIN_SHARE * samples / TEXT_BATCH))
     epochs = min(MOST_TEXT_EPOCHS, max(LEAST_TEXT_EPOCHS, math.ceil(STEPS / per_epoch)))
-    patience = {"early_stopping": {"patience": max(2, epochs // 3)}, "checkpoint": {"every_n_epochs": max(1, epochs // 4)}}
-    trial = {"epochs": epochs, "early_stopping": {"patience": max(2, epochs // 6)}}
+    few = epochs < LEAST_EPOCHS  # so long ones that a curve with a point for each would tell nothing
+    curve = {"every_n_steps": per_epoch * epochs // EVALUATIONS} if few else {"every_n_epochs": 1}
+    patience = {
+        "early_stopping": {"patience": 12 if few else epochs // 3},
+        "evaluate": curve,
+        "checkpoint": {"every_n_epochs": max(1, epochs // 4)},
+    }
+    trial = {"epochs": epochs, "early_stopping": {"patience": max(4, epochs // 6)}}
     return {
         BASELINE: _text(BASELINE, f"{samples} texts", {"epochs": epochs, "batch_size": TEXT_BATCH, **patience}),
         TUNING: _text(TUNING, f"{samples} texts", {"trials": 10, "trial": trial, "space": TEXT_SPACE}),
