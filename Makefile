@@ -91,7 +91,7 @@ wheel-test: $(STAMP)  ## the built wheel, away from the checkout
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(WHEEL)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
 	@set -e; python="$$PWD/$(WHEEL)/venv/bin/python"; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
-	cp -R tests pyproject.toml README.md "$$dir"; cd "$$dir"; \
+	cp -R tests docs pyproject.toml README.md "$$dir"; cd "$$dir"; \
 	MLTRAINER_TEST_WHEEL=1 "$$python" -m pytest -q -m wheel -p no:cacheprovider
 
 schemas: $(STAMP)  ## the JSON Schemas of records, after a model of mltrainer/records changed
