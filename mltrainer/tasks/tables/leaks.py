@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,56 +18,59 @@ SAMPLE = 20_000  # training rows that are looked at for columns that give the ta
 MOST_COLUMNS = 200
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be predicted.
+
+    Attributes:
+        target: The column.
+        labels: Class numbers of all rows; None where a quantity is predicted.
+        classes: How many there are; 0 for a quantity.
+    """
+
+    target: Column
+    labels: np.ndarray | None
+    classes: int
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """Return the class numbers or values of some rows."""
+        found: np.ndarray = (self.target.values if self.labels is None else self.labels)[rows]
+        return found
+
+
 def leaks(
-    columns: list[Column],
-    target: Column,
-    labels: np.ndarray | None,
-    classes: int,
-    vocabulary: Mapping[str, list[str]],
-    train: np.ndarray,
-    limits: DataLimits,
+    columns: list[Column], wanted: Wanted, vocabulary: Mapping[str, list[str]], train: np.ndarray, limits: DataLimits
 ) -> list[Finding]:
     """Return what tells the target in the training rows.
 
     Args:
         columns: The features.
-        target: The column to predict.
-        labels: Class numbers of all rows; None where a quantity is predicted.
-        classes: How many there are; 0 for a quantity.
+        wanted: What is to be predicted.
         vocabulary: The categories that training has seen, by column.
         train: The training rows.
         limits: Hold how well a column must tell it.
     """
-    train = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(np.int64)]
-    told = [_alone(column, target, labels, classes, vocabulary, train, limits) for column in columns]
+    rows = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(np.int64)]
+    told = [_alone(column, wanted, vocabulary.get(column.name), rows, limits) for column in columns]
     found = [one for one in told if one is not None]
     sure = any(one["severity"] == "error" for one in found)
-    return found if labels is not None or sure else found + _together(columns, target, train)
+    return found if wanted.classes or sure else found + _together(columns, wanted.target, rows)
 
 
-def _alone(
-    column: Column,
-    target: Column,
-    labels: np.ndarray | None,
-    classes: int,
-    vocabulary: Mapping[str, list[str]],
-    train: np.ndarray,
-    limits: DataLimits,
-) -> Finding | None:
-    values = column.values[train]
+def _alone(column: Column, wanted: Wanted, vocabulary: list[str] | None, rows: np.ndarray, limits: DataLimits) -> Finding | None:
+    values, target = column.values[rows], wanted.target
     same_form = column.kind == target.kind and column.texts == target.texts
-    if same_form and np.array_equal(values, target.values[train], equal_nan=values.dtype == np.float64):
+    if same_form and np.array_equal(values, target.values[rows], equal_nan=values.dtype == np.float64):
         return validation.equal_finding(column.name)
-    if labels is None and _is_scaled(column, target, train):
+    if wanted.labels is None and _is_scaled(column, target, rows):
         text = f"leakage: column {column.name!r} is the target under another scale; name it in data.ignore"
         return validation.finding("error", text)
     if values.dtype != np.float64:
-        if labels is None or column.kind != "category":
+        if wanted.labels is None or vocabulary is None:
             return None  # categories have no order that a value could follow
-        codes = column.block(train, vocabulary[column.name])[:, 0].astype(np.float64)
+        codes = column.block(rows, vocabulary)[:, 0].astype(np.float64)
         values = np.where(codes < 0, np.nan, codes)
-    wanted = target.values[train] if labels is None else labels[train]
-    return validation.leak_finding(column.name, values, wanted, classes, limits)
+    return validation.leak_finding(column.name, values, wanted.values(rows), wanted.classes, limits)
 
 
 def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:

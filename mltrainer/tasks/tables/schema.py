@@ -102,17 +102,26 @@ def schema_of(
     notes = [_told(table, column, wrong) for column in columns if len(column.wrong)]
     dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
-    without = np.flatnonzero(columns[-1].missing)
-    if len(without := np.setdiff1d(without, dropped)):
+    kept, without = _used_rows(table, columns[-1], dropped)
+    if len(without):
         notes.append(f"{len(without)} of {len(table)} rows have no target and are left out: lines {_lines(table, without)}")
-    kept = np.setdiff1d(np.arange(len(table)), np.union1d(dropped, without))
-    if not len(kept):
-        raise InputError(
-            f"no row is left of {len(table)}", where=table.place, mend="data: {wrong_cells: missing} keeps more rows"
-        )
     if len(kept) < len(table):
         columns = [column.taken(kept) for column in columns]
     return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, notes)
+
+
+def _used_rows(table: Table, target: Column, dropped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that are used, and those that are left out because they have no target.
+
+    Raises:
+        InputError: No row is left.
+    """
+    without = np.setdiff1d(np.flatnonzero(target.missing), dropped)
+    kept = np.setdiff1d(np.arange(len(table)), np.union1d(dropped, without))
+    if not len(kept):
+        mend = "data: {wrong_cells: missing} keeps more rows"
+        raise InputError(f"no row is left of {len(table)}", where=table.place, mend=mend)
+    return kept, without
 
 
 def _understood(table: Table, name: str, kind: ColumnKind | None, known: Mapping[str, Column]) -> Column:

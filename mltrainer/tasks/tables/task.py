@@ -24,7 +24,7 @@ from mltrainer.tasks.tables import binding, inferring, schema
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
-from mltrainer.tasks.tables.leaks import leaks
+from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.population import trained_on
 from mltrainer.tasks.validation import Finding
@@ -178,8 +178,8 @@ class _Tabular(BuiltinTask):
         """Return constant and leaking columns, large inputs, and conversions."""
         train, columns = ids["train"], self._schema.features
         found = validation.constant_findings([column.name for column in columns if column.is_constant(train)])
-        target, classes = self._schema.target, len(self.classes or [])
-        found += leaks(columns, target, self.labels, classes, self._vocabulary, train, limits)
+        wanted = Wanted(self._schema.target, self.labels, len(self.classes or []))
+        found += leaks(columns, wanted, self._vocabulary, train, limits)
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += validation.scale_finding(largest, limits)
