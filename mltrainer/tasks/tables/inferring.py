@@ -112,8 +112,8 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         *(f"column {name!r} is taken for {DESCRIBED[kind]}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
-    warnings = [*warnings, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema)]
-    wrong = any("that can be used" in note for note in schema.notes)
+    asked = [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
+    warnings = [*warnings, *asked, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema)]
     return Inference(
         task,
         metric,
@@ -121,7 +121,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         warnings,
         list(ids),
         columns=kinds,
-        has_wrong_cells=wrong,
+        has_wrong_cells=bool(asked),
         rows=len(schema),
         width=width_of(schema),
     )

@@ -47,7 +47,8 @@ class Schema:
         differences: Between each two of the dates among them.
         target: The column to predict.
         kept: The rows of the table that are used.
-        notes: What was left out or taken for missing, in one sentence each.
+        wrong: Columns with wrong cells, and their lines, in a phrase each.
+        notes: What was left out, in one sentence each.
     """
 
     table: Table
@@ -55,6 +56,7 @@ class Schema:
     differences: list[Difference]
     target: Column
     kept: np.ndarray
+    wrong: list[str]
     notes: list[str]
 
     def __len__(self) -> int:
@@ -99,15 +101,14 @@ def schema_of(
         if wrong == "stop":
             _refuse_wrong(table, column)
         _refuse_empty(table, column)
-    notes = [_told(table, column, wrong) for column in columns if len(column.wrong)]
+    told = [_told(table, column) for column in columns if len(column.wrong)]
     dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
     kept, without = _used_rows(table, columns[-1], dropped)
-    if len(without):
-        notes.append(f"{len(without)} of {len(table)} rows have no target and are left out: lines {_lines(table, without)}")
+    left_out = f"{len(without)} of {len(table)} rows have no target and are left out: lines {_lines(table, without)}"
     if len(kept) < len(table):
         columns = [column.taken(kept) for column in columns]
-    return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, notes)
+    return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, told, [left_out] if len(without) else [])
 
 
 def _used_rows(table: Table, target: Column, dropped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -175,10 +176,10 @@ _PLURAL = {
 }
 
 
-def _told(table: Table, column: Column, wrong: Wrong) -> str:
-    done = "their rows are left out" if wrong == "drop" else "taken for missing"
-    what = f"{len(column.wrong)} cells of column {column.name!r} are no {_PLURAL.get(column.kind, column.kind)} that can be used"
-    return f"{what}: {done}; lines {_lines(table, column.wrong)}"
+def _told(table: Table, column: Column) -> str:
+    count = f"{len(column.wrong)} of {len(table)} cells are"
+    what = f"in column {column.name!r}, {count} no {_PLURAL.get(column.kind, column.kind)} that can be used"
+    return f"{what} (lines {_lines(table, column.wrong)})"
 
 
 def _refuse_empty(table: Table, column: Column) -> None:

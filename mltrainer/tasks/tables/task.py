@@ -81,6 +81,12 @@ class _Tabular(BuiltinTask):
             split = split.model_copy(update={"repeats": "anywhere"})
         return binding.bound(self._schema, split, self.keys, self.labels, seed, self._config.data)
 
+    def _wrong_cells(self) -> list[str]:
+        """Return what was done with cells that are not of their column's kind."""
+        assert self._config.data is not None
+        done = "their rows are left out" if self._config.data.wrong_cells == "drop" else "taken for missing"
+        return [f"{what}: {done}" for what in self._schema.wrong]
+
     def binds_repeats(self) -> bool:
         """Return whether equal rows are more than chance.
 
@@ -183,7 +189,7 @@ class _Tabular(BuiltinTask):
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += validation.scale_finding(largest, limits)
-        return found + [validation.finding("info", note) for note in [*self._schema.notes, *self._notes]]
+        return found + [validation.finding("info", note) for note in [*self._wrong_cells(), *self._schema.notes, *self._notes]]
 
 
 def _entropy(column: Column) -> float:

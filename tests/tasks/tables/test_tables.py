@@ -185,7 +185,10 @@ def test_plain_numbers_and_a_few_categories_need_no_word():
 def test_a_wrong_cell_is_told_and_does_not_stop_the_start():
     found = inferred(repeated("n,t", lambda i: f"{'oops' if i == 5 else i % 7},{'ab'[i % 2]}"))
     assert found.has_wrong_cells
-    assert any("1 cells of column 'n' are no numbers that can be used" in warning for warning in found.warnings)
+    assert any(
+        "in column 'n', 1 of 40 cells are no numbers that can be used (lines 7): planning stops there" in warning
+        for warning in found.warnings
+    )
 
 
 def test_a_column_without_a_value_is_left_out():
