@@ -107,7 +107,5 @@ def predict(
     for answer in predict(project, rows):
         sys.stdout.write(json.dumps(answer) + "\n")
     for row in drifted(delivered(project), rows):
-        warn(
-            f"column {row['column']!r} is not what it was in training: population stability index {row['index']:.2f}, above 0.25"
-        )
+        warn(str(row))
     return 0

@@ -20,18 +20,21 @@ from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
 from mltrainer.project import engine, exploring
 from mltrainer.project.start import make_project
-from mltrainer.project.views import Gates, Run, Runs, Status
+from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
+from mltrainer.runs.drift import drifted
 from mltrainer.runs.exports import export_run
 from mltrainer.runs.find import config_of, describe_run, find_run, result_of, run_ids
 from mltrainer.runs.fork import fork as fork_run
 from mltrainer.runs.launcher import Tell, Tools, tools_of
 from mltrainer.runs.models import best_model, final_model
+from mltrainer.runs.predict import Rows, as_file, delivered, predict
 from mltrainer.runs.reproduce import reproduce_run
 from mltrainer.workspace import PHASES, find_project
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
     from mltrainer.trainer.fitting import Fit
@@ -230,6 +233,27 @@ class Project:
         """
         with self._tools(tell) as tools:
             return export_run(tools, find_run(self._places, run), tuple(formats), Path(to), trained=trained)
+
+    def predict(self, rows: str | Path | Rows | np.ndarray) -> Predictions:
+        """Predict with the delivered model, in a process of its own, after verifying every file of it.
+
+        Args:
+            rows: A file or a folder that `mltrainer predict` takes, by its path; or rows as mappings from column to value, a list
+                of texts, or an array of what the model reads, samples first.
+
+        Raises:
+            InputError: Finalization has delivered no model, or the rows do not suit it; with row and column.
+            GateError: A file of the model is not the one that was delivered.
+
+        Examples:
+            >>> project = mltrainer.Project("digits")
+            >>> found = project.predict(numpy.zeros((2, 1, 8, 8), dtype="float32"))
+            >>> len(found.predictions), found.drift
+            (2, ())
+        """
+        folder = delivered(self._places)
+        with as_file(Path(rows) if isinstance(rows, str) else rows, folder) as path:
+            return Predictions(tuple(predict(self._places, path)), tuple(drifted(folder, path)))
 
     # --- exploring ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice, PhaseState
 from mltrainer.reports import notebook
+from mltrainer.runs.drift import Drift
 from mltrainer.runs.find import diagnose_run
 from mltrainer.runs.models import best_model
 from mltrainer.workspace import Project as Places
@@ -138,3 +139,32 @@ class Runs(tuple[Run, ...]):
 
     def _repr_markdown_(self) -> str:
         return notebook.runs_markdown([run.row for run in self])
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the delivered model answers, one for each row, text or picture.
+
+    Attributes:
+        answers: As `mltrainer predict` prints them: `prediction` and, of classes, `probabilities`; `output` where the task says
+            no more; `file` of a picture; `continuation` of a text that is continued.
+        drift: The columns whose values are of another population than the training rows', the worst first; empty for fewer than
+            50 rows, and where the model reads no table.
+    """
+
+    answers: tuple[Mapping[str, Any], ...]
+    drift: tuple[Drift, ...] = ()
+
+    @property
+    def predictions(self) -> list[Any]:
+        """The class or value of each row; its outputs or continuation where there is neither."""
+        return [next(answer[key] for key in ("prediction", "output", "continuation") if key in answer) for answer in self.answers]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.answers)
+
+    def _repr_markdown_(self) -> str:
+        return notebook.predictions_markdown(self.answers, self.drift)

@@ -10,6 +10,7 @@ from mltrainer.reports import markdown as md
 from mltrainer.reports.values import counted, duration, number
 
 VERDICTS = {"pass": "✅ pass", "fail": "❌ fail", "not_applicable": "⚪ not applicable", "waived": "⚠️ waived"}
+SHOWN = 20  # rows of predictions
 EXPLORED = "**Exploration: no evidence for any gate.**"
 
 
@@ -60,6 +61,14 @@ def runs_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         (md.code(r["id"]), md.text(r["phase"]), md.text(r["state"]), number(r["steps"]), metrics_text(r["metrics"])) for r in rows
     ]
     return md.document([md.table(("run", "phase", "state", "steps", "metrics"), cells, "lllr")])
+
+
+def predictions_markdown(answers: Sequence[Mapping[str, Any]], drift: Sequence[object]) -> str:
+    """Return the first answers as a table, and what is not as it was in training."""
+    names = list(answers[0]) if answers else []
+    rows = [tuple(md.plain_value(answer[name]) for name in names) for answer in answers[:SHOWN]]
+    rest = f"and {len(answers) - SHOWN} more" if len(answers) > SHOWN else ""
+    return md.document([md.table(names, rows) if rows else "no answers", rest, md.bullets([md.text(row) for row in drift])])
 
 
 def metrics_text(metrics: Any) -> str:

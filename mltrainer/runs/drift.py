@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,28 @@ ANOTHER = 0.25
 LEAST_ROWS = 50  # chosen by us: of fewer rows, tenths say nothing
 
 
-def drifted(folder: Path, rows: Path) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Drift:
+    """A column whose new values are of another population than the training rows'.
+
+    Attributes:
+        column: Its name.
+        index: The population stability index, above 0.25.
+        missing: The share of new values that are missing.
+    """
+
+    column: str
+    index: float
+    missing: float
+
+    def __str__(self) -> str:
+        return (
+            f"column {self.column!r} is not what it was in training: "
+            f"population stability index {self.index:.2f}, above {ANOTHER:g}"
+        )
+
+
+def drifted(folder: Path, rows: Path) -> list[Drift]:
     """Return the columns of a table whose values are of another population than the training rows', the worst first.
 
     Args:
@@ -23,7 +45,7 @@ def drifted(folder: Path, rows: Path) -> list[dict[str, Any]]:
         rows: The new rows.
 
     Returns:
-        `column`, `index`, and `missing`: the share of missing values; none where the model reads no table, or for few rows.
+        None where the model reads no table, or for fewer than 50 rows.
     """
     spec = json.loads((folder / "inference.json").read_text("utf-8"))
     columns = [column for column in spec.get("columns") or [] if "training" in column]
@@ -39,8 +61,8 @@ def drifted(folder: Path, rows: Path) -> list[dict[str, Any]]:
     for column in columns:
         values = inference_script.parsed(table, column, missing)
         index, gone = _index(column["training"], values)
-        found.append({"column": column["name"], "index": index, "missing": gone})
-    return sorted((row for row in found if row["index"] > ANOTHER), key=lambda row: -row["index"])
+        found.append(Drift(column["name"], index, gone))
+    return sorted((row for row in found if row.index > ANOTHER), key=lambda row: -row.index)
 
 
 def _index(training: dict[str, Any], values: Any) -> tuple[float, float]:

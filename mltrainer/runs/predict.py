@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project, sha256_file
 
+if TYPE_CHECKING:
+    import numpy as np
+
 SCRIPT = "inference.py"
 FINISH = "mltrainer run"
 BRING = "bring it back, or: mltrainer phase run finalization"
+
+Rows = Sequence[Mapping[str, Any]] | Sequence[str]
 
 
 def delivered(project: Project) -> Path:
@@ -65,3 +74,44 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         said = process.stderr.read().strip()
     if process.returncode:
         raise InputError(said.rpartition("error: ")[2].splitlines()[-1] if said else "the model gave no answer", where=str(path))
+
+
+@contextlib.contextmanager
+def as_file(given: Path | Rows | np.ndarray, folder: Path) -> Iterator[Path]:
+    """Yield the file that the delivered model reads; what is given as values is written to one, and removed afterwards.
+
+    Args:
+        given: A file or folder; or rows as mappings from column to value, texts, or an array of what the model reads.
+        folder: Of the delivered model; its inference.json names the column of texts.
+    """
+    if isinstance(given, Path):
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        if isinstance(given, Sequence):
+            path = Path(scratch) / "rows.jsonl"
+            column = json.loads((folder / "inference.json").read_text("utf-8")).get("text")
+            lines = ({column: row} if isinstance(row, str) and column else row for row in given)
+            path.write_text("".join(json.dumps(_written(line), default=_cell) + "\n" for line in lines), "utf-8")
+        else:
+            import numpy as np
+
+            path = Path(scratch) / "rows.npy"
+            np.save(path, given, allow_pickle=False)
+        yield path
+
+
+def _written(row: Any) -> Any:
+    """Return a row for JSON; a number that is not finite is a missing value."""
+    if not isinstance(row, Mapping):
+        return row
+    return {name: None if isinstance(value, Real) and not _is_finite(value) else value for name, value in row.items()}
+
+
+def _is_finite(value: Real) -> bool:
+    return value == value and value not in (math.inf, -math.inf)
+
+
+def _cell(value: Any) -> Any:
+    """Return a value that JSON lacks: a scalar of NumPy as its number, a date as its text."""
+    return value.item() if hasattr(value, "item") else str(value)

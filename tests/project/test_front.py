@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mltrainer
@@ -231,12 +232,14 @@ def test_changed_weights_are_refused(digits: Places, run: str) -> None:
 # --- examples -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("described", [front.Project, front.load_run, front.load_model, mltrainer.records.read, mltrainer.fit])
+@pytest.mark.parametrize(
+    "described", [front.Project, front.Project.predict, front.load_run, front.load_model, mltrainer.records.read, mltrainer.fit]
+)
 def test_the_examples_of_the_docstrings_run(described: Any, digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.chdir(digits_once.parent)
-    names = {"mltrainer": mltrainer, "torch": torch}
+    names = {"mltrainer": mltrainer, "numpy": np, "torch": torch}
     example = doctest.DocTestParser().get_doctest(inspect.getdoc(described) or "", names, described.__name__, None, 0)
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import json
+import math
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+import mltrainer
+from mltrainer.checkpointing.inference_script import read_rows
+from mltrainer.errors import InputError
 from mltrainer.runs.drift import drifted
+from mltrainer.runs.predict import as_file
 from mltrainer.tasks.tables.columns import understand
 from mltrainer.tasks.tables.population import trained_on
 from mltrainer.tasks.tables.text_files import text_array
@@ -58,6 +64,36 @@ def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictu
     assert "finalization has delivered no model" in said.err
 
 
+# --- rows that are no file ---
+
+
+def test_values_from_python_are_read_as_cells_of_a_file(model: Path) -> None:
+    rows = [
+        {"age": np.float32(41.5), "on": date(2026, 1, 2), "town": "north"},
+        {"age": np.float32(math.nan), "on": None, "town": None},
+    ]
+    with as_file(rows, model) as path:
+        assert read_rows(path) == [{"age": "41.5", "on": "2026-01-02", "town": "north"}, {"age": "", "on": "", "town": ""}]
+    assert not path.exists()
+
+
+def test_texts_from_python_stand_in_the_models_column(tmp_path: Path) -> None:
+    (tmp_path / "inference.json").write_text('{"text": "review"}')
+    with as_file(["good", "bad, too"], tmp_path) as path:
+        assert read_rows(path) == [{"review": "good"}, {"review": "bad, too"}]
+
+
+def test_python_gets_the_answers_of_the_command(digits: Project, pictures: Path, cli: Cli) -> None:
+    said = [json.loads(line) for line in cli("predict", pictures, "--project", digits.root).out.splitlines()]
+    project = mltrainer.Project(digits.root)
+    found = project.predict(pictures)
+    assert list(found) == said == list(project.predict(np.load(pictures)))
+    assert found.predictions[:3] == ["0", "1", "2"]
+    assert "and 20 more" in found._repr_markdown_()
+    with pytest.raises(InputError, match="expected images of shape"):
+        project.predict(np.zeros((2, 3)))
+
+
 # --- drift ---
 
 
@@ -96,7 +132,7 @@ def test_rows_like_those_of_training_have_not_drifted(model: Path) -> None:
     ids=["older", "missing", "one town", "an unknown town"],
 )
 def test_rows_of_another_population_are_told_by_column(model: Path, age: np.ndarray, towns: list[str], column: str) -> None:
-    assert [row["column"] for row in drifted(model, rows_of(model, age, towns))] == [column]
+    assert [row.column for row in drifted(model, rows_of(model, age, towns))] == [column]
 
 
 def test_a_few_rows_say_nothing(model: Path) -> None:
