@@ -81,6 +81,10 @@ class Data(Strict):
     """Where the samples come from."""
 
     source: str = Field(description='"sklearn:digits", or a path to a CSV, Parquet, JSONL or NumPy file, or a folder of images')
+    validation: Annotated[str | None, Later("0.2")] = Field(
+        None, description="where the samples come with their own splits: the source of those to validate on"
+    )
+    test: Annotated[str | None, Later("0.2")] = Field(None, description="the source of those to test on, in the same form")
     target: str | None = Field(None, description="the column to predict, for tables")
     ignore: list[str] = Field([], description="columns that are not features, such as an id")
     text: Annotated[str | None, Later("0.2")] = Field(None, description="the column of texts, for text_classification")
@@ -97,6 +101,11 @@ class Data(Strict):
     image: Annotated[Image | None, Later("0.2")] = Field(
         None, description="for pictures: their size, and how they are brought to it"
     )
+
+    @property
+    def held_out(self) -> dict[str, str]:
+        """The sources of their own that splits have, by split."""
+        return {name: source for name in ("validation", "test") if (source := getattr(self, name)) is not None}
 
 
 class Split(Strict):
@@ -433,6 +442,8 @@ class ProjectConfig(Strict):
         if self.task.kind and self.of_texts != isinstance(self.model, TextModel):
             what = "reads texts" if isinstance(self.model, TextModel) else "reads no texts"
             raise ValueError(f"model {self.model.name} {what}, which does not suit {self.task.kind}")  # type: ignore[union-attr]
+        if self.split.column and self.data and self.data.held_out:
+            raise ValueError("give either split.column, or data.validation and data.test")
         if self.task.use and self.model is not None:
             raise ValueError("a task of your own makes its own model; pass what it needs in task.options")
         return self

@@ -36,9 +36,11 @@ class BuiltinTask(Task):
         size: Number of samples.
         labels: Class numbers of all samples, for splits; None for values to predict.
         classes: The classes' names; None for values to predict.
+        given: The place in `SPLITS` of each sample, where splits have sources of their own.
     """
 
     size: int
+    given: np.ndarray | None = None
     labels: np.ndarray | None = None
     classes: list[str] | None = None
 
@@ -86,7 +88,7 @@ class BuiltinTask(Task):
     def targets(self) -> np.ndarray:
         """Return the target of all rows: class numbers or values."""
 
-    def bound(self, split: Split, seed: int) -> Bound:
+    def bound(self, split: Split) -> Bound:
         """Return what binds rows to each other or to a split.
 
         Raises:

@@ -31,12 +31,14 @@ class Table:
         numbering: Gives the line or row number of each row in its file; asked for messages only, as it may take reading anew.
         place: The file's name, or the data set's.
         kept: What an earlier process read of a large table, and this one reads for later ones.
+        later: Of a table from several files, the first row and the name of each file after the first.
     """
 
     columns: Mapping[str, Cells]
     numbering: Callable[[], np.ndarray]
     place: str
     kept: Kept | None = None
+    later: tuple[tuple[int, str], ...] = ()
 
     def __len__(self) -> int:
         return self.kept.rows if self.kept is not None else len(next(iter(self.columns.values())))
@@ -48,7 +50,20 @@ class Table:
 
     def where(self, row: int) -> str:
         """Return the place of a row as `file:line`."""
-        return f"{self.place}:{self.rows[row]}"
+        return f"{self._place(row)}:{self.rows[row]}"
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many rows come from each file."""
+        ends = [*(first for first, _ in self.later), len(self)]
+        return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+    def line(self, row: int) -> str:
+        """Return the line of a row, with its file's name where that is not the table's first."""
+        return str(self.rows[row]) if self._place(row) == self.place else self.where(row)
+
+    def _place(self, row: int) -> str:
+        return next((place for first, place in reversed(self.later) if row >= first), self.place)
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,7 @@ class Corpus:
         sha256: Digest of all of them, in their order.
         cache: The folder for what is made of them.
         place: The file's or folder's name.
+        held_out: How many of the last bytes are those of splits with files of their own, in order.
     """
 
     paths: list[Path]
@@ -90,6 +106,7 @@ class Corpus:
     sha256: str
     cache: Path
     place: str
+    held_out: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,12 +118,14 @@ class Source:
         files: `path` (relative to the project), `sha256` and `size` of each file that was read; none for built-in data.
         notes: Conversions that were made, in one sentence each.
         tokenizer: The `tokenizer.json` of `data.tokens.file`, one of the files; None where there is none.
+        given: The place in `splits.SPLITS` of each sample, where splits have files of their own; None where they have not.
     """
 
     content: Table | Arrays | Corpus
     files: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
     tokenizer: bytes | None = None
+    given: np.ndarray | None = None
 
     @property
     def sha256(self) -> str:

@@ -231,11 +231,14 @@ class _Builtin(_Holdings):
 
     def __init__(self, task: BuiltinTask, source: Source, config: TrainingConfig, seed: int) -> None:
         self.task: BuiltinTask = task
-        self._split = config.split
+        self._split, self._sources = config.split, config.data.held_out if config.data else {}
         self.files, self.read = source.files, task.size
         self.sha256 = source.sha256
         self.classes, self.labels = task.classes, task.labels
-        self.ids = split_ids(task.size, task.labels, config.split, seed, task.bound(config.split, seed))
+        bound = task.bound(config.split)
+        if task.given is not None:
+            bound = replace(bound, given=task.given)
+        self.ids = split_ids(task.size, task.labels, config.split, seed, bound)
         task.fit(self.ids["train"])
         if config.class_weights == "balanced" and isinstance(task, Classification):
             task.balance(self.ids["train"])
@@ -247,11 +250,16 @@ class _Builtin(_Holdings):
         return self.task.describe(self._open_ids())
 
     def findings(self, limits: DataLimits) -> list[Finding]:
-        return [*self.task.findings(self._open_ids(), limits), *self._kept_together()]
+        return [*self.task.findings(self._open_ids(), limits), *self._kept_together(), *self._held_out()]
+
+    def _held_out(self) -> list[Finding]:
+        """Return which splits come from sources of their own."""
+        named = ", ".join(f"{name} from {source!r}" for name, source in self._sources.items())
+        return [validation.finding("info", f"splits come as they were given: {named}")] if named else []
 
     def _kept_together(self) -> list[Finding]:
         """Return what there is to say of equal rows, where the split keeps them together."""
-        bound_otherwise = self._split.group or self._split.time or self._split.column
+        bound_otherwise = self._split.group or self._split.time or self._split.column or self._sources
         if self._split.repeats == "anywhere" or bound_otherwise or not self.task.binds_repeats():
             return []
         return validation.repeats_finding(self.task.keys(), self.task.hashes(np.arange(self.task.size)))

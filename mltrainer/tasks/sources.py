@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import gzip
 import hashlib
 import importlib.util
@@ -20,6 +21,7 @@ from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
 from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.images.reading import read_images
+from mltrainer.tasks.joining import join, join_tables, places
 from mltrainer.tasks.tables.kept import Kept, Unread
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_jsonl, text_array
@@ -43,19 +45,39 @@ def read_source(config: Data, root: Path) -> Source:
     """Read what `data.source` names, and the tokenizer where `data.tokens.file` names one.
 
     Args:
-        config: The `data` part of a config.
+        config: The `data` part of a config; splits with sources of their own follow that to train on.
         root: The project's folder, to which a path is relative.
 
     Raises:
         InputError: There is no such source, or its content is not valid; with file and line.
         MachineError: The file may not be read, or the disk failed.
     """
-    source = _read_samples(config, root) if config.image is None else _read_pictures(config, config.image, root)
+    source = _read_splits(config, root) if config.held_out else _read_one(config, root)
     if config.tokens is None or config.tokens.file is None:
         return source
     path = _existing(config.tokens.file, root, "data.tokens.file")
     data, row = _bytes(path, _place(path, root))
     return dataclasses.replace(source, files=[*source.files, row], tokenizer=data)
+
+
+def _read_splits(config: Data, root: Path) -> Source:
+    """Return the samples of all splits; of those that have no source of their own, they are drawn later."""
+    named = {"train": config.source, **config.held_out}
+    if config.image is None and not config.source.startswith(SKLEARN):
+        paths = {name: _existing(source, root, _key(name)) for name, source in named.items()}
+        if all(path.suffix.lower() in TABLE_READERS for path in paths.values()) and _is_large(list(paths.values()), root):
+            return _kept_table(paths, config.header, root)
+    for name, source in config.held_out.items():
+        _existing(source, root, _key(name))
+    return join({name: _read_one(config.model_copy(update={"source": source}), root) for name, source in named.items()})
+
+
+def _key(split: str) -> str:
+    return "data.source" if split == "train" else f"data.{split}"
+
+
+def _read_one(config: Data, root: Path) -> Source:
+    return _read_samples(config, root) if config.image is None else _read_pictures(config, config.image, root)
 
 
 def _read_samples(config: Data, root: Path) -> Source:
@@ -101,8 +123,8 @@ def _near(path: Path) -> str:
 
 def _read_file(path: Path, place: str, header: bool, root: Path) -> Source:
     suffix = path.suffix.lower()
-    if suffix in TABLE_READERS and (root / PROJECT_FILE).is_file() and path.stat().st_size >= FAST_FROM:
-        return _kept_table(path, place, header, root)
+    if suffix in TABLE_READERS and _is_large([path], root):
+        return _kept_table({"train": path}, header, root)
     data, row = _bytes(path, place)
     if suffix in TABLE_READERS:
         return Source(_table(data, place, suffix, header), [row])
@@ -126,25 +148,43 @@ def _table(data: bytes, place: str, suffix: str, header: bool) -> Table:
     return read_csv(data, place, header) if suffix in (".csv", ".tsv") else TABLE_READERS[suffix](data, place)
 
 
-def _kept_table(path: Path, place: str, header: bool, root: Path) -> Source:
-    """Return a large table as it was kept in the project's state folder, or read now and kept."""
-    with machine_faults(place):
-        row = {"path": place, "sha256": sha256_file(path), "size": path.stat().st_size}
-    kept = Kept(root / STATE_DIR / "tables" / digest([row["sha256"], header])[:16])
+def _is_large(paths: list[Path], root: Path) -> bool:
+    """Return whether files are large enough for what is read of them to be kept, and there is a project to keep it."""
+    return (root / PROJECT_FILE).is_file() and sum(path.stat().st_size for path in paths) >= FAST_FROM
 
-    def read() -> Table:
-        data, found = _bytes(path, place)
-        if found["sha256"] != row["sha256"]:
-            raise InputError("the file changed while it was read", where=place, mend="then type the same command again")
-        return _table(data, place, path.suffix.lower(), header)
 
+def _kept_table(paths: Mapping[str, Path], header: bool, root: Path) -> Source:
+    """Return a large table, from one file or one for each split, as it was kept in the state folder, or read now and kept."""
+    named = {_place(path, root): path for path in paths.values()}
+    place, rows = next(iter(named)), [_file_row(path, place) for place, path in named.items()]
+    shas = [row["sha256"] for row in rows]
+    kept = Kept(root / STATE_DIR / "tables" / digest([shas[0] if len(shas) == 1 else shas, header])[:16])
+    read = functools.partial(_read_rows, rows, root, header)
     if kept.names is not None:
         columns: Mapping[str, Any] = Unread(kept.names, lambda: read().columns)
+        later = kept.later
     else:
         table = read()
-        columns = table.columns
-        kept.keep(place, list(columns), len(table), content_sha256(table))
-    return Source(Table(columns, lambda: read().rows, place, kept), [row])
+        columns, later = table.columns, table.later
+        kept.keep(place, list(columns), len(table), content_sha256(table), later)
+    content = Table(columns, lambda: read().rows, place, kept, later)
+    return Source(content, rows, given=places(paths, content.sizes) if len(paths) > 1 else None)
+
+
+def _read_rows(rows: list[dict[str, Any]], root: Path, header: bool) -> Table:
+    """Return the table that files hold together, which must be what they were."""
+    tables = []
+    for row in rows:
+        data, found = _bytes(root / row["path"], row["path"])
+        if found["sha256"] != row["sha256"]:
+            raise InputError("the file changed while it was read", where=row["path"], mend="then type the same command again")
+        tables.append(_table(data, row["path"], Path(row["path"]).suffix.lower(), header))
+    return tables[0] if len(tables) == 1 else join_tables(tables)
+
+
+def _file_row(path: Path, place: str) -> dict[str, Any]:
+    with machine_faults(place):
+        return {"path": place, "sha256": sha256_file(path), "size": path.stat().st_size}
 
 
 def _bytes(path: Path, place: str) -> tuple[bytes, dict[str, Any]]:

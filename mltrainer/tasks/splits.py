@@ -35,8 +35,8 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int, bound:
     """
     bound = bound or Bound()
     if bound.given is not None:
-        return _nonempty(bound.given, split, "the data's own splits")
-    needed = 3 if split.test > 0 else 2
+        return _nonempty(_completed(bound.given, labels, split, seed, bound), split, "the data's own splits")
+    needed = 1 + (split.validation > 0) + (split.test > 0)
     if n < needed:
         raise InputError(f"{n} samples; at least {needed} are needed, one for each split", where="split", mend="bring more data")
     if bound.times is not None:
@@ -60,12 +60,28 @@ class Bound:
     Attributes:
         units: A number per sample: those with the same one go to one split.
         times: A number per sample: those of the training split are not larger than those held out.
-        given: The ids of each split, where the data says which they are.
+        given: The place in `SPLITS` of each sample, where the data says to which one it belongs.
     """
 
     units: np.ndarray | None = None
     times: np.ndarray | None = None
-    given: dict[str, np.ndarray] | None = None
+    given: np.ndarray | None = None
+
+    def of(self, ids: np.ndarray) -> Bound:
+        """Return what binds some of the samples, all of one split, to each other."""
+        return Bound(*(None if numbers is None else numbers[ids] for numbers in (self.units, self.times)))
+
+
+def _completed(given: np.ndarray, labels: np.ndarray | None, split: Split, seed: int, bound: Bound) -> dict[str, np.ndarray]:
+    """Return the data's own splits; what they lack of validation and test samples is drawn from those to train on."""
+    found = {name: np.flatnonzero(given == place).astype(np.int64) for place, name in enumerate(SPLITS)}
+    shares = {name: 0.0 if len(found[name]) else getattr(split, name) for name in SPLITS[1:]}
+    train = found["train"]
+    if not any(shares.values()) or not len(train):
+        return found
+    rest = split.model_copy(update=shares)
+    drawn = split_ids(len(train), None if labels is None else labels[train], rest, seed, bound.of(train))
+    return {name: np.concatenate([found[name], train[drawn[name]]]) if name != "train" else train[drawn[name]] for name in SPLITS}
 
 
 def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, bound: Bound) -> dict[str, np.ndarray]:
@@ -104,7 +120,7 @@ def _nonempty(found: dict[str, np.ndarray], split: Split, why: str) -> dict[str,
     Raises:
         InputError: With the sizes.
     """
-    needed = [name for name in SPLITS if name != "test" or split.test > 0]
+    needed = [name for name in SPLITS if name == "train" or getattr(split, name) > 0]
     if all(len(found[name]) for name in needed):
         return found
     sizes = ", ".join(f"{name} {len(found[name])}" for name in SPLITS)

@@ -49,7 +49,7 @@ class ImageClassification(Classification):
         self.classes = list(content.classes or [])
         validation.refuse_one_class(self.classes, content.place)
         validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
-        self.size = len(content)
+        self.size, self.given = len(content), source.given
         self._keys: np.ndarray | None = None
 
     def fit(self, train: np.ndarray) -> None:

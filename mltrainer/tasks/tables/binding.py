@@ -9,7 +9,7 @@ import numpy as np
 
 from mltrainer.configs.project import ColumnKind, Data, Split
 from mltrainer.errors import InputError
-from mltrainer.tasks.splits import SPLITS, Bound, split_ids
+from mltrainer.tasks.splits import SPLITS, Bound
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.schema import Schema, column_of
 
@@ -26,17 +26,13 @@ def without_moments(schema: Schema, time: str | None) -> Schema:
     return replace(schema, features=[c for c in features if c.kind not in ("date", "date_day_first") or c.parts])
 
 
-def bound(
-    schema: Schema, split: Split, keys: Callable[[], np.ndarray], labels: np.ndarray | None, seed: int, data: Data | None
-) -> Bound:
+def bound(schema: Schema, split: Split, keys: Callable[[], np.ndarray], data: Data | None) -> Bound:
     """Return what the split's columns, or equal rows, bind together.
 
     Args:
         schema: The table.
         split: Names the columns.
         keys: Give a hash of each row's features.
-        labels: Class numbers; None for a quantity.
-        seed: Of a draw of validation rows, where the data's own splits have none.
         data: Says what kinds the columns are.
 
     Raises:
@@ -44,7 +40,8 @@ def bound(
     """
     kinds = data.columns if data else {}
     if split.column is not None:
-        return Bound(given=_given(schema, _column(schema, split.column, "split.column", "category"), split, labels, seed))
+        given = _given(schema, _column(schema, split.column, "split.column", "category"))
+        return Bound(units=keys() if split.repeats == "together" else None, given=given)
     if split.time is not None:
         return Bound(times=_times(schema, split.time, kinds.get(split.time)))
     if split.group is not None:
@@ -78,11 +75,11 @@ def _times(schema: Schema, name: str, kind: ColumnKind | None) -> np.ndarray:
     return column.values
 
 
-def _given(schema: Schema, column: Column, split: Split, labels: np.ndarray | None, seed: int) -> dict[str, np.ndarray]:
-    """Return the splits that a column names; where it names no validation rows, they are drawn from those to train on."""
+def _given(schema: Schema, column: Column) -> np.ndarray:
+    """Return the place of each row's split, which a column names."""
     meant = {word: name for name, words in NAMES.items() for word in words}
     places = [SPLITS.index(meant[text.lower()]) if text.lower() in meant else -1 for text in column.texts]
-    named = np.array([*places, -1])[column.values]
+    named: np.ndarray = np.array([*places, -1])[column.values]
     wrong = np.flatnonzero(named < 0)
     if len(wrong):
         raise InputError(
@@ -90,13 +87,4 @@ def _given(schema: Schema, column: Column, split: Split, labels: np.ndarray | No
             where=schema.where(int(wrong[0])),
             mend="mend these cells, or split by something else",
         )
-    found = {name: np.flatnonzero(named == place).astype(np.int64) for place, name in enumerate(SPLITS)}
-    if len(found["validation"]):
-        return found
-    drawn = split_ids(
-        len(found["train"]),
-        None if labels is None else labels[found["train"]],
-        Split(validation=split.validation, test=0.0, stratify=split.stratify),
-        seed,
-    )
-    return {**{name: found["train"][drawn[name]] for name in ("train", "validation")}, "test": found["test"]}
+    return named

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +55,16 @@ class Kept:
         """The digest of all cells, or None where nothing is kept yet."""
         return self._about["content_sha256"] if self._about else None
 
-    def keep(self, place: str, names: list[str], rows: int, content_sha256: str) -> None:
+    @property
+    def later(self) -> tuple[tuple[int, str], ...]:
+        """The first row and the name of each file after the first."""
+        found = self._about.get("later", []) if self._about else []
+        return tuple((int(first), str(place)) for first, place in found)
+
+    def keep(self, place: str, names: list[str], rows: int, content_sha256: str, later: Sequence[tuple[int, str]]) -> None:
         """Keep what is known of the whole table; what was kept of the same file with other content goes."""
-        self._about = {"form": FORM, "place": place, "names": names, "rows": rows, "content_sha256": content_sha256}
+        files = {"later": [[first, name] for first, name in later]} if later else {}
+        self._about = {"form": FORM, "place": place, "names": names, "rows": rows, "content_sha256": content_sha256, **files}
         for other in self.folder.parent.glob("*/table.json"):
             if (Kept(other.parent)._about or {}).get("place") == place:
                 shutil.rmtree(other.parent, ignore_errors=True)

@@ -189,7 +189,7 @@ def _refuse_empty(table: Table, column: Column) -> None:
 
 
 def _lines(table: Table, rows: np.ndarray) -> str:
-    shown = ", ".join(str(table.rows[row]) for row in rows[:5])
+    shown = ", ".join(table.line(int(row)) for row in rows[:5])
     return shown + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
 
 

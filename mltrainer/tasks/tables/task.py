@@ -48,6 +48,7 @@ class _Tabular(BuiltinTask):
         found = schema.schema_of(table, target, not_features, given.columns, given.wrong_cells)
         self._schema = binding.without_moments(found, split.time)
         self.size = len(self._schema)
+        self.given = None if source.given is None else source.given[self._schema.kept]
         self._vocabulary: dict[str, list[str]] = {}
         self._keys: np.ndarray | None = None
 
@@ -71,7 +72,7 @@ class _Tabular(BuiltinTask):
             self._keys = validation.row_hashes([column.values for column in self._schema.features])
         return self._keys
 
-    def bound(self, split: Split, seed: int) -> Bound:
+    def bound(self, split: Split) -> Bound:
         """Return what the split's columns bind together.
 
         Raises:
@@ -79,7 +80,7 @@ class _Tabular(BuiltinTask):
         """
         if split.repeats == "together" and not self.binds_repeats():
             split = split.model_copy(update={"repeats": "anywhere"})
-        return binding.bound(self._schema, split, self.keys, self.labels, seed, self._config.data)
+        return binding.bound(self._schema, split, self.keys, self._config.data)
 
     def _wrong_cells(self) -> list[str]:
         """Return what was done with cells that are not of their column's kind."""

@@ -99,11 +99,16 @@ def _character(data: bytes, place: int) -> int:
 
 
 def blocks(corpus: Corpus, split: Split) -> dict[str, tuple[int, int]]:
-    """Return the first and the last byte of each split's block, one after the other; each ends with a line where one is near."""
-    total = sum(corpus.sizes)
-    train = _line_end(corpus, int(total * (1 - split.validation - split.test)), total)
-    validation = _line_end(corpus, int(total * (1 - split.test)), total) if split.test else total
-    return dict(zip(SPLITS, ((0, train), (train, validation), (validation, total)), strict=True))
+    """Return the first and the last byte of each split's block; those that are cut here end with a line where one is near."""
+    held_out = corpus.held_out
+    end = sum(corpus.sizes) - sum(held_out.values())
+    validation, test = (0.0 if name in held_out else getattr(split, name) for name in SPLITS[1:])
+    first = _line_end(corpus, int(end * (1 - validation - test)), end) if validation or test else end
+    second = _line_end(corpus, int(end * (1 - test)), end) if test else end
+    found = dict(zip(SPLITS, ((0, first), (first, second), (second, end)), strict=True))
+    for name, size in held_out.items():
+        found[name], end = (end, end + size), end + size
+    return found
 
 
 def _line_end(corpus: Corpus, place: int, total: int) -> int:

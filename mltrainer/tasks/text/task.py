@@ -52,6 +52,7 @@ class TextClassification(Classification):
         self.texts = [texts[row] for row in kept]
         self.labels, self.classes = classes_of([cells[row] for row in kept])
         self.size = len(kept)
+        self.given = None if self._source.given is None else self._source.given[kept]
         without = {self._column: sum(not text for text in texts), self._target: sum(not cell for cell in cells)}
         told = [f"{count} rows have no {name!r}" for name, count in without.items() if count]
         self._left_out = f"{len(texts) - self.size} of {len(texts)} rows were left out: {', '.join(told)}" if told else None

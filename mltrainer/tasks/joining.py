@@ -1,0 +1,111 @@
+"""Sources of one form as one source: what data that comes with its own splits brings in files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import Arrays, Corpus, Source, Table
+from mltrainer.tasks.splits import SPLITS
+from mltrainer.workspace import digest
+
+if TYPE_CHECKING:
+    from mltrainer.tasks.content import Cells
+
+
+def join(sources: Mapping[str, Source]) -> Source:
+    """Return the samples of several sources, one after the other, with the split that each belongs to.
+
+    Args:
+        sources: By split, that to train on first.
+
+    Raises:
+        InputError: Their forms differ.
+    """
+    contents = [source.content for source in sources.values()]
+    first = contents[0]
+    for other in contents[1:]:
+        if type(other) is not type(first):
+            what = f"{_named(other)}, but {first.place} holds {_named(first)}"
+            raise InputError(what, where=other.place, mend="bring all splits in the same form")
+    files = [row for source in sources.values() for row in source.files]
+    notes = list(dict.fromkeys(note for source in sources.values() for note in source.notes))
+    if isinstance(first, Corpus):
+        return Source(_corpora(dict(zip(sources, contents, strict=True))), files, notes)  # type: ignore[arg-type]
+    joined = join_tables(contents) if isinstance(first, Table) else _arrays(contents)  # type: ignore[arg-type]
+    return Source(joined, files, notes, given=places(sources, [len(content) for content in contents]))  # type: ignore[arg-type]
+
+
+def places(splits: Mapping[str, Any], sizes: Sequence[int]) -> np.ndarray:
+    """Return the place in `SPLITS` of each sample of some splits, one after the other."""
+    return np.repeat([SPLITS.index(name) for name in splits], sizes)
+
+
+def _named(content: Table | Arrays | Corpus) -> str:
+    return {"Table": "a table", "Arrays": "arrays or images", "Corpus": "a text"}[type(content).__name__]
+
+
+def join_tables(tables: Sequence[Table]) -> Table:
+    """Return the rows of several tables as one; columns that the first has not are left out.
+
+    Raises:
+        InputError: A table lacks a column of the first, or holds text where that holds numbers.
+    """
+    first = tables[0]
+    for other in tables[1:]:
+        lacking = [name for name in first.columns if name not in other.columns]
+        if lacking:
+            what = f"no column {', '.join(map(repr, lacking[:5]))}, which {first.place} has"
+            mend = "bring the same columns; rows without a target are for `mltrainer predict`"
+            raise InputError(what, where=other.place, mend=mend)
+    columns = {name: _cells(name, tables) for name in first.columns}
+    begins = np.cumsum([len(table) for table in tables])[:-1].tolist()
+    later = tuple((begin, table.place) for begin, table in zip(begins, tables[1:], strict=True))
+    return Table(columns, lambda: np.concatenate([table.rows for table in tables]), first.place, later=later)
+
+
+def _cells(name: str, tables: Sequence[Table]) -> Cells:
+    parts = [table.columns[name] for table in tables]
+    numbers = [isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts]
+    if any(numbers) != all(numbers):
+        holding = {kind: tables[numbers.index(kind)].place for kind in (True, False)}
+        what = f"column {name!r} holds numbers in {holding[True]}, and text here"
+        raise InputError(what, where=holding[False], mend="bring it in the same form")
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    import polars
+
+    return polars.concat([polars.Series(name, part, dtype=polars.String) for part in parts])
+
+
+def _arrays(parts: Sequence[Arrays]) -> Arrays:
+    first = parts[0]
+    for other in parts[1:]:
+        if other.x.shape[1:] != first.x.shape[1:] or other.x.dtype != first.x.dtype:
+            what = f"samples of shape {list(other.x.shape[1:])}, but {first.place} has {list(first.x.shape[1:])}"
+            raise InputError(what, where=other.place, mend="for pictures: data: {image: {size: [64, 64], colour: rgb}}")
+    x = np.concatenate([part.x for part in parts])
+    if any(part.classes is None for part in parts):
+        return Arrays(x, np.concatenate([part.y for part in parts]), None, first.place)
+    names = sorted({name for part in parts for name in part.classes or []}, key=_order)
+    y = [np.array([names.index(name) for name in part.classes or []], dtype=np.int64)[part.y] for part in parts]
+    return Arrays(x, np.concatenate(y), names, first.place)
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    return (0, int(name), name) if name.lstrip("-").isdecimal() else (1, 0, name)
+
+
+def _corpora(parts: Mapping[str, Corpus]) -> Corpus:
+    whole = [*parts.values()]
+    return replace(
+        whole[0],
+        paths=[path for part in whole for path in part.paths],
+        sizes=[size for part in whole for size in part.sizes],
+        sha256=digest([part.sha256 for part in whole]),
+        held_out={name: sum(part.sizes) for name, part in parts.items() if name != "train"},
+    )
