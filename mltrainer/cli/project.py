@@ -30,13 +30,19 @@ def init(
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="Start from a table; the task is inferred.")
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
+    validation: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Data of its own to validate on, in --data's form.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Data of its own to test on, in --data's form.")
+    ] = None,
 ) -> int:
     """Make a project in DIR: mltrainer.yaml, .gitignore, .gitattributes, and a git repository if it is not inside one."""
     from mltrainer.project.start import make_project
 
     if folder and named and folder != named:
         raise typer.BadParameter(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
-    for line in make_project(folder or named or Path(), example, data, target):
+    for line in make_project(folder or named or Path(), example, data, target, {"validation": validation, "test": test}):
         print(printable(line))
     return 0
 

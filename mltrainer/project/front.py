@@ -78,6 +78,8 @@ class Project:
         example: str | None = None,
         data: str | Path | None = None,
         target: str | None = None,
+        validation: str | Path | None = None,
+        test: str | Path | None = None,
         tell: Tell | None = None,
     ) -> Project:
         """Make a project, as `mltrainer init` does, and tell what was inferred and written.
@@ -87,13 +89,16 @@ class Project:
             example: A built-in example: digits, wine or diabetes.
             data: A table whose task is inferred.
             target: The column of `data` to predict.
+            validation: Data of its own to validate on, in the form of `data`.
+            test: Data of its own to test on.
             tell: Takes the events.
 
         Raises:
             InputError: The folder holds a project already, or what was given does not fit.
         """
+        held_out = {name: None if path is None else Path(path) for name, path in {"validation": validation, "test": test}.items()}
         with shown(tell) as taker:
-            for line in make_project(Path(folder), example, None if data is None else Path(data), target):
+            for line in make_project(Path(folder), example, None if data is None else Path(data), target, held_out):
                 taker({"event": "note", "text": line})
         return cls(folder)
 

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -106,14 +106,17 @@ phases/05_finalization/final_model/** linguist-generated
 """
 
 
-def make_project(folder: Path, example: str | None, data: Path | None, target: str | None) -> list[str]:
+def make_project(
+    folder: Path, example: str | None, data: Path | None, target: str | None, held_out: Mapping[str, Path | None] | None = None
+) -> list[str]:
     """Write a project's first files and return what to tell the person.
 
     Args:
         folder: The project's folder; made where it is missing.
         example: A built-in example, or None.
-        data: A table whose task is inferred, or None.
+        data: A table, pictures or texts whose task is inferred, or a folder with a part for each split; or None.
         target: The column to predict, for `data`.
+        held_out: Data of their own that splits have, by split.
 
     Raises:
         InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
@@ -123,7 +126,7 @@ def make_project(folder: Path, example: str | None, data: Path | None, target: s
         raise InputError("this is a file, where a folder was expected", where=str(in_the_way), mend=f"mltrainer init {ELSEWHERE}")
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
-    values, told = _values(folder, example, data, target)
+    values, told = _values(folder, example, data, target, held_out or {})
     templates = values.pop("templates", {})
     content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
@@ -187,14 +190,16 @@ def _write_templates(folder: Path, templates: dict[str, str]) -> list[str]:
     return list(new)
 
 
-def _values(folder: Path, example: str | None, data: Path | None, target: str | None) -> tuple[dict[str, Any], list[str]]:
+def _values(
+    folder: Path, example: str | None, data: Path | None, target: str | None, held_out: Mapping[str, Path | None]
+) -> tuple[dict[str, Any], list[str]]:
     """Return the project file's values, with the text of config templates of its own under `templates`, and what to tell."""
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
-        return _from_pictures(folder, data, target) or _from_table(folder, data, target)
-    if target is not None:
-        raise InputError("--target belongs to --data", mend="mltrainer init --data file.csv --target column")
+        return _from_data(folder, data, target, held_out)
+    for option in [name for name, value in {"target": target, **held_out}.items() if value is not None]:
+        raise InputError(f"--{option} belongs to --data", mend="mltrainer init --data file.csv --target column")
     chosen = example or "digits"
     if chosen not in EXAMPLES:
         raise InputError(f"there is no example {chosen!r}; there are {', '.join(EXAMPLES)}")
@@ -212,6 +217,20 @@ def _example_templates(example: str) -> dict[str, Any]:
     is_table = str(EXAMPLES[example]["task"]["kind"]).startswith("tabular")
     sized = sizing.templates_for if is_table else sizing.templates_for_texts
     return {"templates": sized(WRITTEN[example][2])}
+
+
+def _from_data(
+    folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what the data asks for, and which splits have data of their own."""
+    from mltrainer.tasks.joining import own_splits
+
+    splits = own_splits(data, held_out)
+    values, told = _from_pictures(folder, splits["train"], target) or _from_table(folder, splits, target)
+    own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
+    source = {"source": values["data"]["source"], **own}
+    told += [f"the {name} split comes from {path}" for name, path in own.items()]
+    return {**values, "data": {**source, **values["data"], **source}}, told
 
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]] | None:
@@ -238,12 +257,13 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
     return [name]
 
 
-def _from_table(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]]:
+def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) -> tuple[dict[str, Any], list[str]]:
     from mltrainer.tasks.tables.inferring import infer_project
 
+    data = splits["train"]
     if target is None and not data.is_dir() and data.suffix.lower() != ".txt":
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
-    found = infer_project(data, target)
+    found = infer_project(splits, target)
     source = _source(folder, data)
     classification = found.kind in ("tabular_classification", "text_classification")
     tokens = Tokens.model_validate(TOKENS.get(found.kind, {})).model_dump() if found.kind.startswith(TEXT) else None

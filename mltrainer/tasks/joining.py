@@ -1,20 +1,50 @@
-"""Sources of one form as one source: what data that comes with its own splits brings in files of their own."""
+"""Data that comes with its own splits, in files or folders of their own: which they are, and all of them as one source."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Arrays, Corpus, Source, Table
-from mltrainer.tasks.splits import SPLITS
+from mltrainer.tasks.splits import SPLITS, WORDS
 from mltrainer.workspace import digest
 
 if TYPE_CHECKING:
     from mltrainer.tasks.content import Cells
+
+
+def own_splits(data: Path, named: Mapping[str, Path | None]) -> dict[str, Path]:
+    """Return where each split's samples are, that to train on first.
+
+    Args:
+        data: What was given: the samples, or a folder with a part for each split, such as `train/` and `test/`.
+        named: What was given for single splits.
+
+    Raises:
+        InputError: Several parts of the folder could be meant.
+    """
+    given = {name: path for name, path in named.items() if path is not None}
+    found = _parts(data) if data.is_dir() else {}
+    return {**(found if "train" in found and len(found) > 1 else {"train": data}), **given}
+
+
+def _parts(folder: Path) -> dict[str, Path]:
+    """Return the parts of a folder that are named for a split."""
+    meant = {word: name for name, words in WORDS.items() for word in words}
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        name = meant.get(path.stem.lower() if path.is_file() else path.name.lower())
+        if name in found:
+            what = f"both {found[name].name} and {path.name} could be the {name} split"
+            raise InputError(what, where=str(folder), mend=f"mltrainer init --data {found[name]}, with --validation and --test")
+        if name is not None:
+            found[name] = path
+    return {name: found[name] for name in WORDS if name in found}
 
 
 def join(sources: Mapping[str, Source]) -> Source:

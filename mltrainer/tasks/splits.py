@@ -11,6 +11,11 @@ from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
 
 SPLITS = ("train", "validation", "test")
+WORDS = {  # what people call them
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
 
 
 def _generator(seed: int, *address: str | int) -> np.random.Generator:

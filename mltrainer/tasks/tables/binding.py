@@ -9,15 +9,9 @@ import numpy as np
 
 from mltrainer.configs.project import ColumnKind, Data, Split
 from mltrainer.errors import InputError
-from mltrainer.tasks.splits import SPLITS, Bound
+from mltrainer.tasks.splits import SPLITS, WORDS, Bound
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.schema import Schema, column_of
-
-NAMES = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test", "testing"),
-}
 
 
 def without_moments(schema: Schema, time: str | None) -> Schema:
@@ -77,7 +71,7 @@ def _times(schema: Schema, name: str, kind: ColumnKind | None) -> np.ndarray:
 
 def _given(schema: Schema, column: Column) -> np.ndarray:
     """Return the place of each row's split, which a column names."""
-    meant = {word: name for name, words in NAMES.items() for word in words}
+    meant = {word: name for name, words in WORDS.items() for word in words}
     places = [SPLITS.index(meant[text.lower()]) if text.lower() in meant else -1 for text in column.texts]
     named: np.ndarray = np.array([*places, -1])[column.values]
     wrong = np.flatnonzero(named < 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,17 +57,20 @@ class Inference:
     width: int = 0
 
 
-def infer_project(path: Path, target: str | None) -> Inference:
-    """Return what the data in a file and its target column ask for.
+def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
+    """Return what data and its target column ask for.
 
     Args:
-        path: A table, arrays, or a folder of images.
+        paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are of their own.
         target: The column to predict; not needed for images and arrays.
 
     Raises:
         InputError: The file or the column does not exist, or its content is not valid.
     """
-    content = read_source(Data(source=path.name), path.resolve().parent).content
+    root = paths["train"].resolve().parent
+    train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
+    data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
+    content = read_source(data, root).content
     if isinstance(content, Corpus):
         what = f"{sum(content.sizes)} bytes of text in {len(content.paths)} files: text_generation"
         return Inference("text_generation", "bits_per_byte", [what], rows=sum(content.sizes) // GENERATED)

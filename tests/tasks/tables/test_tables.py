@@ -203,15 +203,15 @@ def test_dates_suggest_a_split_by_time():
 
 
 def test_a_project_is_inferred_from_a_file(project):
-    found = inferring.infer_project(project / "data.csv", "sold")
+    found = inferring.infer_project({"train": project / "data.csv"}, "sold")
     assert (found.kind, found.ignored) == ("tabular_classification", ["size"])
 
 
 def test_an_unknown_target_is_refused(project):
     with pytest.raises(InputError, match="did you mean 'sold'"):
-        inferring.infer_project(project / "data.csv", "solt")
+        inferring.infer_project({"train": project / "data.csv"}, "solt")
 
 
 def test_image_arrays_ask_for_image_classification(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 5, 5), dtype=np.uint8), y=np.array([0, 1, 0, 1]))
-    assert inferring.infer_project(tmp_path / "d.npz", None).kind == "image_classification"
+    assert inferring.infer_project({"train": tmp_path / "d.npz"}, None).kind == "image_classification"

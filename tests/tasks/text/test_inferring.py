@@ -9,7 +9,7 @@ from tests.tasks.text.conftest import write_reviews
 
 def test_reviews_with_an_id_ask_for_text_classification(tmp_path):
     write_reviews(tmp_path / "r.csv")
-    found = infer_project(tmp_path / "r.csv", "label")
+    found = infer_project({"train": tmp_path / "r.csv"}, "label")
     assert (found.kind, found.text, found.ignored, found.metric) == ("text_classification", "review", ["id"], "accuracy")
     assert found.explanation == [
         "column 'review' holds the texts: 5 words in the mean, nearly all of 60 distinct",
@@ -23,7 +23,7 @@ def test_a_folder_of_texts_needs_no_target(tmp_path):
         (tmp_path / "texts" / label).mkdir(parents=True)
         for number in range(20):
             (tmp_path / "texts" / label / f"{number}.txt").write_text(f"{label} film number {number}")
-    assert infer_project(tmp_path / "texts", None).kind == "text_classification"
+    assert infer_project({"train": tmp_path / "texts"}, None).kind == "text_classification"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_other_tables_are_none_of_texts(tmp_path, header, row):
 def test_rare_classes_ask_for_another_metric(tmp_path):
     lines = [f"some words about number {n},{'rare' if n % 12 == 0 else 'common'}" for n in range(120)]
     (tmp_path / "t.csv").write_text("\n".join(["note,label", *lines]) + "\n")
-    found = infer_project(tmp_path / "t.csv", "label")
+    found = infer_project({"train": tmp_path / "t.csv"}, "label")
     assert found.metric == "average_precision"
     assert found.warnings[0].startswith("classes are imbalanced: common has 110 rows, rare 10; average_precision is that of rare")
