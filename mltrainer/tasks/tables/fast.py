@@ -8,6 +8,7 @@ import numpy as np
 
 QUOTE, COMMA, NEWLINE, RETURN = b'"', b",", b"\n", b"\r"
 BLOCK = 1 << 24  # bytes that are looked at together
+SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what Python strips; polars knows some of them only
 FIELD_LIMIT = 131_072  # characters of a cell that the careful reader takes
 
 

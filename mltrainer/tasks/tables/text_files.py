@@ -12,7 +12,7 @@ import numpy as np
 
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Table
-from mltrainer.tasks.tables import fast
+from mltrainer.tasks.tables import fast, fast_lines
 
 if TYPE_CHECKING:
     from mltrainer.tasks.content import Cells
@@ -83,7 +83,7 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     frame = fast.frame_of(data, names, _delimiter(head), header)
     if frame is None:
         return None
-    columns = {name: frame.drop_in_place(name).str.strip_chars() for name in names}
+    columns = {name: frame.drop_in_place(name).str.strip_chars(fast.SPACES) for name in names}
     return Table(columns, lambda: _line_numbers(data, place, header), place)
 
 
@@ -162,13 +162,19 @@ def read_jsonl(data: bytes, place: str) -> Table:
     Raises:
         InputError: A line is not an object of plain values; with its number.
     """
-    numbered = [(nr, line) for nr, line in enumerate(decode(data, place).splitlines(), 1) if line.strip()]
+    if len(data) >= FAST_FROM and (columns := fast_lines.cells_of(data.removeprefix(BOM))) is not None:
+        return Table(columns, lambda: np.array([nr for nr, _ in _numbered_lines(data, place)]), place)
+    numbered = _numbered_lines(data, place)
     objects = [_json_object(line, f"{place}:{nr}") for nr, line in numbered]
     names = list(dict.fromkeys(name for item in objects for name in item))
     if not names:
         raise InputError("no line has a value", where=place, mend=WHOLE_FILE)
     rows = [[item.get(name, "") for name in names] for item in objects]
     return _table(names, rows, [nr for nr, _ in numbered], place)
+
+
+def _numbered_lines(data: bytes, place: str) -> list[tuple[int, str]]:
+    return [(nr, line) for nr, line in enumerate(decode(data, place).split("\n"), 1) if line.strip()]
 
 
 def _json_object(line: str, where: str) -> dict[str, str]:

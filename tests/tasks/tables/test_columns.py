@@ -24,6 +24,7 @@ CELLS = st.sampled_from(
         "-2.5",
         "1e5",
         " 3 ",
+        "\x1f4\u3000",
         "inf",
         "x" * 20,
         "ü",
