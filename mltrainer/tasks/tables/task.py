@@ -26,6 +26,7 @@ from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
+from mltrainer.tasks.tables.near import near_copies
 from mltrainer.tasks.tables.population import trained_on
 from mltrainer.tasks.validation import Finding
 
@@ -187,6 +188,7 @@ class _Tabular(BuiltinTask):
         found = validation.constant_findings([column.name for column in columns if column.is_constant(train)])
         wanted = Wanted(self._schema.target, self.labels, len(self.classes or []))
         found += leaks(columns, wanted, self._vocabulary, train, limits)
+        found += near_copies(columns, train, ids["validation"], limits)
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += validation.scale_finding(largest, limits)

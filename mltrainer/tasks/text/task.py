@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,18 @@ class TextClassification(Classification):
         """Return imbalance, rows that were left out, lengths, what is cut, and how much the tokenizer knows."""
         notes = [validation.finding("info", note) for note in [*self._source.notes, *self._lengths(ids), self._known(ids)]]
         left_out = [validation.finding("warning", self._left_out)] if self._left_out else []
-        return [*self._class_findings(ids, limits), *left_out, *notes]
+        return [*self._class_findings(ids, limits), *left_out, *self._near_copies(ids, limits), *notes]
+
+    def _near_copies(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+        """Return a warning where validation texts have the words of a training text, but are no exact copies."""
+        texts = {self.texts[row] for row in ids["train"]}
+        words = set(map(_words, texts))
+        held_out = [self.texts[row] for row in ids["validation"]]
+        near = sum(text not in texts and _words(text) in words for text in held_out)
+        if near < limits.leak_rows * len(held_out):
+            return []
+        what = f"{near} of {len(held_out)} validation texts have the words of a training text: are they copies?"
+        return [validation.finding("warning", f"{what} Then remove them, or split by what they share")]
 
     def _lengths(self, ids: Ids) -> list[str]:
         lengths = self._encoded.lengths[ids["train"]]
@@ -133,3 +145,7 @@ class TextClassification(Classification):
         share = float((rows == unknown).sum() / max(1, (rows != self._padding).sum())) if unknown is not None else 0.0
         origin = f"comes from {self._tokens.file}" if self._tokens.file else "was trained on the training texts"
         return f"the tokenizer {origin} and knows {size} tokens; {share:.1%} of those of the validation texts are unknown to it"
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.casefold()))

@@ -110,3 +110,11 @@ def test_the_config_says_how_texts_become_numbers_and_other_tasks_are_named_as_b
     assert texts.data.tokens == Tokens()
     assert config().data.tokens is None
     assert "tokens" not in json.dumps(config().model_dump(exclude_none=True))
+
+
+def test_texts_with_the_same_words_across_splits_are_told(open_texts, reviews):
+    assert not [line for line in what(open_texts()) if "have the words" in line]
+    path = reviews / "reviews.csv"
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *rows, *(row.replace("film", "FILM!") for row in rows)]) + "\n")
+    assert [line for line in what(open_texts()) if "validation texts have the words of a training text: are they copies?" in line]
