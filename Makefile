@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow bench bench-peers bench-tables scorecard wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow bench bench-peers bench-tables scorecard scorecard-builtin wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -73,6 +73,9 @@ bench-peers: $(PEERS)/.installed  ## the training loop beside those of other tra
 
 scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md and README.md
 	$(PEERS)/bin/python -m tests.benchmarks.scorecard --jobs $(JOBS)
+
+scorecard-builtin: $(STAMP)  ## the scorecard's rows for a table, texts and images of this trainer, into docs/SCORECARD.md
+	$(BIN)/python -m tests.benchmarks.scorecard --built-in --jobs $(JOBS)
 
 bench-tables: $(STAMP)  ## the default and a tuned model on tables beside scikit-learn's, into docs/TABLES.md; about an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_tables.py --write

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mltrainer.configs import yaml
+from mltrainer.configs.project import ProjectConfig
 from tests.benchmarks.scorecard.case import LR, Case, Outcome, Weights
 from tests.benchmarks.scorecard.rows import (
     ROWS,
@@ -26,7 +28,7 @@ from tests.benchmarks.scorecard.rows import (
     survived,
 )
 from tests.benchmarks.scorecard.store import Column, save, stored
-from tests.benchmarks.scorecard.table import BEGIN, END, placed, render, versions_line
+from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, placed, render, versions_line
 
 WORDS = ("damaged", "sha256")
 
@@ -150,9 +152,10 @@ def test_the_table_has_a_column_per_trainer_and_counts_what_passed() -> None:
 
 
 def test_the_table_takes_the_place_of_the_last_one() -> None:
-    document = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    begin, end = MARKS
+    document = f"before\n{begin}\nold\n{end}\nafter\n"
     once = placed(document, "new")
-    assert once == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    assert once == f"before\n{begin}\nnew\n{end}\nafter\n"
     assert placed(once, "new") == once
     with pytest.raises(ValueError, match="expected one"):
         placed("nothing", "new")
@@ -162,6 +165,7 @@ def test_the_documents_have_the_place_of_the_table() -> None:
     root = Path(__file__).parents[1]
     for name in ("README.md", "docs/SCORECARD.md"):
         assert placed((root / name).read_text("utf-8"), "new")
+    assert placed((root / "docs/SCORECARD.md").read_text("utf-8"), "new", BUILT_IN_MARKS)
 
 
 def test_what_is_not_installed_is_named() -> None:
@@ -182,6 +186,42 @@ def test_a_case_travels_as_text_and_sheds_its_faults() -> None:
     case = Case(noise=True, stop_after=32, kill_at=2, nan_at=10)
     assert Case.loads(case.dumps()) == case
     assert case.unharmed() == dataclasses.replace(Case(), noise=True)
+
+
+def test_faults_befall_the_training_of_a_task_that_comes_with_mltrainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch.nn import functional
+
+    from tests.benchmarks.scorecard import work
+
+    monkeypatch.setattr(functional, "cross_entropy", functional.cross_entropy)
+    monkeypatch.setenv(work.VARIABLE, Case(nan_at=1).dumps())
+    work.Faults()
+    batch = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)
+    assert functional.cross_entropy(*batch).isnan()
+    with torch.no_grad():
+        assert functional.cross_entropy(*batch).isfinite()
+
+
+@pytest.mark.parametrize("work", ["table", "text", "images"])
+def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_path: Path, work: str) -> None:
+    from tests.benchmarks.scorecard.trainers import BUILT_IN
+    from tests.benchmarks.scorecard.trainers.builtin import BuiltIn
+
+    trainer = next(trainer for trainer in BUILT_IN if trainer.name == work)
+    assert isinstance(trainer, BuiltIn)
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        (tmp_path / name).mkdir()
+        trainer.write_data(tmp_path / name, seed)
+    one, again, other = (_content(tmp_path / name) for name in ("one", "again", "other"))
+    assert one == again
+    assert one != other
+    values = {**yaml.parse(trainer.files["mltrainer.yaml"], "mltrainer.yaml").value}
+    assert ProjectConfig.model_validate(values).task.kind == trainer.kind
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.parametrize("kind", ["torch", "safetensors"])

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, create_model, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from mltrainer import handbook
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import Strict, flatten, is_later, known_keys, validate, yielding
+from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.errors import InputError
@@ -252,3 +252,25 @@ def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str,
     """
     present, is_own = set(flatten(config)), bool(config["task"]["use"])
     return {key: dimension for key, dimension in space.items() if key in present or (is_own and key.startswith(OPTIONS))}
+
+
+def misfits(space: dict[str, Any], config: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the choices that do not go with other keys, by dimension: a width that the model's heads cannot share.
+
+    A value that no config could have is none of them: whoever wrote it is told.
+
+    Args:
+        space: Dotted key to dimension; its keys apply to the config.
+        config: A full training config, valid as it is.
+    """
+    wrong = {key: [value for value in dim.get("choice") or [] if _collides(config, key, value)] for key, dim in space.items()}
+    return {key: values for key, values in wrong.items() if values}
+
+
+def _collides(config: dict[str, Any], key: str, value: Any) -> bool:
+    """Return whether a value is refused by a rule over several keys alone, which raises ValueError, not by its own bounds."""
+    try:
+        TrainingConfig.model_validate(assign(config, [(key, value)]))
+    except ValidationError as error:
+        return all(fault["type"] == "value_error" for fault in error.errors())
+    return False

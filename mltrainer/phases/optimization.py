@@ -12,7 +12,7 @@ from typing import Any
 from mltrainer.configs.loading import assign, differences, parse_assignment, validate_values
 from mltrainer.configs.pages import trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config
-from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, overlay, tuning_template
+from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, misfits, overlay, tuning_template
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import TEST, improvements, is_better
 from mltrainer.phases.baseline import run_source
@@ -120,7 +120,15 @@ def _space(ctx: Context, space: dict[str, Any], config: dict[str, Any]) -> dict[
         raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space")
     if left_out:
         ctx.note(f"not searched, because the config has no such key: {left_out}")
-    return found
+    wrong = misfits(found, config)
+    for key, values in wrong.items():
+        ctx.note(f"not searched, because the rest of the config does not go with it: {key} of {', '.join(map(str, values))}")
+    kept = {key: _without(dimension, wrong.get(key, [])) for key, dimension in found.items()}
+    return {key: dimension for key, dimension in kept.items() if dimension.get("choice") != []}
+
+
+def _without(dimension: dict[str, Any], values: list[Any]) -> dict[str, Any]:
+    return {**dimension, "choice": [value for value in dimension["choice"] if value not in values]} if values else dimension
 
 
 def _settings(ctx: Context) -> dict[str, Any]:

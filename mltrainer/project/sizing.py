@@ -1,4 +1,4 @@
-"""What a number of rows or texts asks for: how long to train, in which batches, and what a search and the last training change.
+"""What a number of rows, texts or pictures asks for: how long to train, in which batches, what search and last training change.
 
 The three config templates of a project of its own say so, under comments; whoever changes them changes where planning,
 optimization and finalization start from.
@@ -21,18 +21,24 @@ MOST_EPOCHS, LEAST_EPOCHS = 200, 6  # of the baseline
 SMALL, LARGE = 1000, 20_000  # rows below and above which steps are finer, and a search is shorter
 EVALUATIONS = 40  # chosen by us: points of the learning curve; twelve of them without improvement end the run
 
-TEXT_BATCH = 64
-MOST_TEXT_EPOCHS, LEAST_TEXT_EPOCHS = 60, 3
+MOST_BATCH, LEAST_BATCH = 64, 8  # of texts and pictures
+MOST_SAMPLE_EPOCHS, LEAST_SAMPLE_EPOCHS = 60, 3  # over texts and pictures, which cost more than a table's rows
 TEXT_SPACE: dict[str, Any] = {
     "optimizer.lr": {"log_uniform": [3.0e-4, 5.0e-3]},
     "model.width": {"choice": [32, 64, 128]},
     "model.dropout": {"uniform": [0.0, 0.5]},
     "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
 }
+PICTURE_SPACE: dict[str, Any] = {
+    "optimizer.lr": {"log_uniform": [3.0e-4, 1.0e-2]},
+    "model.dropout": {"uniform": [0.0, 0.5]},
+    "label_smoothing": {"choice": [0.0, 0.1]},
+    "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
+}
 MODEL: dict[str, Any] = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
 EMBEDDING, WIDEST = 8, 1024  # a column's vector, and all of them together, which each member reads
+SMALL_RATES, RATES = [2.0e-4, 5.0e-3], [5.0e-4, 1.0e-2]  # lower ones underfit in so few passes over more than `SMALL` rows
 SPACE: dict[str, Any] = {
-    "optimizer.lr": {"log_uniform": [2.0e-4, 5.0e-3]},
     "model.hidden": {"choice": [[32], [64, 64], [128, 128], [128, 128, 128]]},
     "model.dropout": {"uniform": [0.0, 0.4]},
     "model.numbers": {"choice": ["piecewise", "periodic", "plain"]},
@@ -46,7 +52,7 @@ class Size:
 
     Attributes:
         rows: All of them.
-        batch_size: A power of two near a 32nd of the rows, from 32 to 1024.
+        batch_size: A power of two near a 32nd of the rows, from 32 to 1024, and no more than there are to train on.
         epochs: As many as make `STEPS` steps, within bounds.
     """
 
@@ -57,7 +63,7 @@ class Size:
     @classmethod
     def of(cls, rows: int) -> Size:
         """Return the size that suits so many rows."""
-        batch_size = 2 ** min(10, max(5, round(math.log2(max(rows, 1) / 32))))
+        batch_size = batch_for(rows, 32, 1024)
         per_epoch = max(1, math.ceil(TRAIN_SHARE * rows / batch_size))
         return cls(rows, batch_size, min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / per_epoch))))
 
@@ -65,6 +71,13 @@ class Size:
     def every(self) -> int:
         """Epochs from one evaluation to the next."""
         return max(1, self.epochs // EVALUATIONS)
+
+
+def batch_for(samples: int, least: int, most: int) -> int:
+    """Return a power of two near a 32nd of the samples, within bounds, that a training split fills at least once."""
+    wanted = round(math.log2(max(samples, 1) / 32))
+    filled = int(math.log2(max(1.0, TRAIN_SHARE * samples)))
+    return 1 << min(filled, int(math.log2(most)), max(int(math.log2(least)), wanted))
 
 
 def model_for(columns: int) -> dict[str, Any]:
@@ -92,8 +105,21 @@ def templates_for_texts(samples: int) -> dict[str, str]:
     Args:
         samples: Texts, or windows of one.
     """
-    per_epoch = max(1, math.ceil(TRAIN_SHARE * samples / TEXT_BATCH))
-    epochs = min(MOST_TEXT_EPOCHS, max(LEAST_TEXT_EPOCHS, math.ceil(STEPS / per_epoch)))
+    return _templates(f"{samples} texts", samples, batch_for(samples, MOST_BATCH, MOST_BATCH), TEXT_SPACE)
+
+
+def templates_for_pictures(pictures: int) -> dict[str, str]:
+    """Return the text of the project's own config templates for a classification of pictures, by path.
+
+    Args:
+        pictures: All of them.
+    """
+    return _templates(f"{pictures} pictures", pictures, batch_for(pictures, LEAST_BATCH, MOST_BATCH), PICTURE_SPACE)
+
+
+def _templates(what: str, samples: int, batch_size: int, space: dict[str, Any]) -> dict[str, str]:
+    per_epoch = max(1, math.ceil(TRAIN_SHARE * samples / batch_size))
+    epochs = min(MOST_SAMPLE_EPOCHS, max(LEAST_SAMPLE_EPOCHS, math.ceil(STEPS / per_epoch)))
     few = epochs < LEAST_EPOCHS  # so long ones that a curve with a point for each would tell nothing
     curve = {"every_n_steps": per_epoch * epochs // EVALUATIONS} if few else {"every_n_epochs": 1}
     patience = {
@@ -103,9 +129,9 @@ def templates_for_texts(samples: int) -> dict[str, str]:
     }
     trial = {"epochs": epochs, "early_stopping": {"patience": max(4, epochs // 6)}}
     return {
-        BASELINE: _text(BASELINE, f"{samples} texts", {"epochs": epochs, "batch_size": TEXT_BATCH, **patience}),
-        TUNING: _text(TUNING, f"{samples} texts", {"trials": 10, "trial": trial, "space": TEXT_SPACE}),
-        PRODUCTION: _text(PRODUCTION, f"{samples} texts", {"epochs": epochs * 3 // 2, **patience}),
+        BASELINE: _text(BASELINE, what, {"epochs": epochs, "batch_size": batch_size, **patience}),
+        TUNING: _text(TUNING, what, {"trials": 10, "trial": trial, "space": space}),
+        PRODUCTION: _text(PRODUCTION, what, {"epochs": epochs * 3 // 2, **patience}),
     }
 
 
@@ -128,7 +154,8 @@ def tuning(size: Size) -> dict[str, Any]:
     epochs = max(LEAST_EPOCHS // 2, size.epochs // 2) if is_large else size.epochs
     checkpoint = {"every_n_epochs": epochs, "save_best": True, "save_last": True, "keep": 0}
     trial = {"epochs": epochs, "early_stopping": {"patience": 6}, "checkpoint": checkpoint}
-    return {"trials": 10 if is_large else 20, "space": SPACE, "trial": trial}
+    space = {"optimizer.lr": {"log_uniform": SMALL_RATES if size.rows < SMALL else RATES}, **SPACE}
+    return {"trials": 10 if is_large else 20, "space": space, "trial": trial}
 
 
 def production(size: Size) -> dict[str, Any]:

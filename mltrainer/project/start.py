@@ -7,6 +7,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -106,6 +107,21 @@ phases/05_finalization/final_model/** linguist-generated
 """
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What a project starts from.
+
+    Attributes:
+        values: Of its `mltrainer.yaml`.
+        told: Sentences that say why.
+        templates: The text of config templates of its own, by path.
+    """
+
+    values: dict[str, Any]
+    told: list[str]
+    templates: dict[str, str] = field(default_factory=dict)
+
+
 def make_project(
     folder: Path, example: str | None, data: Path | None, target: str | None, held_out: Mapping[str, Path | None] | None = None
 ) -> list[str]:
@@ -126,19 +142,18 @@ def make_project(
         raise InputError("this is a file, where a folder was expected", where=str(in_the_way), mend=f"mltrainer init {ELSEWHERE}")
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
-    values, told = _values(folder, example, data, target, held_out or {})
-    templates = values.pop("templates", {})
-    content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **values, "budget": {"minutes": 60}}
+    found = _beginning(folder, example, data, target, held_out or {})
+    content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
     _make_folder(folder)
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
-    written += _write_templates(folder, templates)
+    written += _write_templates(folder, found.templates)
     written += _data_file(folder, example)
     write_schemas(folder)
     commented = header("mltrainer.json") + _commented(text)
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
-    told += [f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
+    told = [*found.told, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     return [*told, f"next: {place}mltrainer run"]
 
@@ -190,10 +205,10 @@ def _write_templates(folder: Path, templates: dict[str, str]) -> list[str]:
     return list(new)
 
 
-def _values(
+def _beginning(
     folder: Path, example: str | None, data: Path | None, target: str | None, held_out: Mapping[str, Path | None]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the project file's values, with the text of config templates of its own under `templates`, and what to tell."""
+) -> Beginning:
+    """Return what an example or data start from."""
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
@@ -207,40 +222,39 @@ def _values(
         [] if example else ["no --example and no --data: starting from the digits example; edit mltrainer.yaml for your own task"]
     )
     split = {"validation": 0.2, "test": 0.1, "stratify": chosen != "diabetes"}
-    return {"split": split, **EXAMPLES[chosen], **_example_templates(chosen)}, note
+    return Beginning({"split": split, **EXAMPLES[chosen]}, note, _example_templates(chosen))
 
 
-def _example_templates(example: str) -> dict[str, Any]:
+def _example_templates(example: str) -> dict[str, str]:
     """Return the config templates of an example that brings its data, by how much that is."""
     if example not in WRITTEN:
         return {}
     is_table = str(EXAMPLES[example]["task"]["kind"]).startswith("tabular")
     sized = sizing.templates_for if is_table else sizing.templates_for_texts
-    return {"templates": sized(WRITTEN[example][2])}
+    return sized(WRITTEN[example][2])
 
 
-def _from_data(
-    folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None]
-) -> tuple[dict[str, Any], list[str]]:
+def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None]) -> Beginning:
     """Return what the data asks for, and which splits have data of their own."""
     from mltrainer.tasks.joining import own_splits
 
     splits = own_splits(data, held_out)
-    values, told = _from_pictures(folder, splits["train"], target) or _from_table(folder, splits, target)
+    found = _from_pictures(folder, splits["train"], target) or _from_table(folder, splits, target)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
-    source = {"source": values["data"]["source"], **own}
-    told += [f"the {name} split comes from {path}" for name, path in own.items()]
-    return {**values, "data": {**source, **values["data"], **source}}, told
+    given = found.values["data"]
+    source = {"source": given["source"], **own}
+    told = [*found.told, *(f"the {name} split comes from {path}" for name, path in own.items())]
+    return Beginning({**found.values, "data": {**source, **given, **source}}, told, found.templates)
 
 
-def _from_pictures(folder: Path, data: Path, target: str | None) -> tuple[dict[str, Any], list[str]] | None:
+def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | None:
     """Return what a folder of pictures or a table of paths to some asks for; None where the data is none of that."""
     from mltrainer.tasks.images.inferring import holds_pictures, infer_pictures
 
     if not holds_pictures(data):
         return None
-    values, told = infer_pictures(data, _source(folder, data), target)
-    return values, [*told, NO_CRITERION]
+    found = infer_pictures(data, _source(folder, data), target)
+    return Beginning(found.values, [*found.told, NO_CRITERION], sizing.templates_for_pictures(found.pictures))
 
 
 def _source(folder: Path, data: Path) -> str:
@@ -257,7 +271,7 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
     return [name]
 
 
-def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) -> tuple[dict[str, Any], list[str]]:
+def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) -> Beginning:
     from mltrainer.tasks.tables.inferring import infer_project
 
     data = splits["train"]
@@ -272,14 +286,11 @@ def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) ->
         "task": {"kind": found.kind},
         "data": {"source": source, **{key: value for key, value in given.items() if value}},
         "split": {"validation": 0.2, "test": 0.1, "stratify": classification, "repeats": "together"},
-        **_sized(found),
+        "model": _model(found),
         "metric": _metric(found.metric, classification),
     }
-    return values, [
-        *found.explanation,
-        *(f"warning: {w}" for w in found.warnings),
-        NO_CRITERION,
-    ]
+    told = [*found.explanation, *(f"warning: {w}" for w in found.warnings), NO_CRITERION]
+    return Beginning(values, told, _templates(found))
 
 
 def _metric(name: str, classification: bool) -> dict[str, str]:
@@ -288,12 +299,18 @@ def _metric(name: str, classification: bool) -> dict[str, str]:
     return {"name": name, "mode": mode, **({"ties": "loss"} if classification else {})}
 
 
-def _sized(found: Inference) -> dict[str, Any]:
-    """Return the model, and the config templates of the project's own where it is one for tables."""
+def _model(found: Inference) -> dict[str, Any]:
+    is_table = found.kind.startswith("tabular")
+    return (
+        sizing.model_for(found.width) if is_table else MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})
+    )
+
+
+def _templates(found: Inference) -> dict[str, str]:
+    """Return the config templates of the project's own, where its size asks for some."""
     if found.kind.startswith("tabular"):
-        return {"model": sizing.model_for(found.width), "templates": sizing.templates_for(found.rows)}
-    templates = {"templates": sizing.templates_for_texts(found.rows)} if found.kind in MODELS else {}
-    return {**templates, "model": MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})}
+        return sizing.templates_for(found.rows)
+    return sizing.templates_for_texts(found.rows) if found.kind in MODELS else {}
 
 
 def _columns(found: Inference) -> dict[str, Any]:

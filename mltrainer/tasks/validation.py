@@ -7,6 +7,7 @@ an error closes planning's gate, a warning or an info stands in the report. The 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -121,7 +122,7 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
     return found
 
 
-def suited_metric(names: Sequence[str], counts: np.ndarray) -> tuple[str, list[str]]:
+def suited_metric(names: Sequence[str], counts: np.ndarray, of: str = "rows") -> tuple[str, list[str]]:
     """Return the metric that suits the classes' sizes, and a warning where they are far from equal.
 
     Of two unequal classes it is the rare one's average precision, which rests on no threshold (Saito and Rehmsmeier, 2015,
@@ -132,7 +133,7 @@ def suited_metric(names: Sequence[str], counts: np.ndarray) -> tuple[str, list[s
     most, least = int(counts.argmax()), int(counts.argmin())
     metric = "average_precision" if len(names) == 2 else "f1_macro"
     why = f"is that of {names[least]}, at every threshold" if len(names) == 2 else "weighs all classes equally"
-    told = f"classes are imbalanced: {names[most]} has {counts[most]} rows, {names[least]} {counts[least]}; {metric} {why}"
+    told = f"classes are imbalanced: {names[most]} has {counts[most]} {of}, {names[least]} {counts[least]}; {metric} {why}"
     return metric, [f"{told}; mltrainer phase run planning --set class_weights=balanced lets rare samples count more in the loss"]
 
 
@@ -151,7 +152,7 @@ def row_hashes(parts: Sequence[np.ndarray]) -> np.ndarray:
     """
     found = np.zeros(len(parts[0]), dtype=np.uint64)
     for part in parts:
-        rows = np.ascontiguousarray(part).reshape(len(part), -1)
+        rows = np.ascontiguousarray(part).reshape(len(part), math.prod(part.shape[1:]))  # -1 knows no size of no rows
         words = rows.view(np.uint64) if rows.dtype.itemsize == 8 else rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
         for word in words.T:
             found = _mixed(found ^ word.astype(np.uint64))

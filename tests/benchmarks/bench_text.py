@@ -1,22 +1,28 @@
 """Texts: networks beside TF-IDF with a linear model, a character model beside n-grams, and a large text read without memory.
 
-All on the texts of the examples, which are generated, and on the same validation samples. The validation split chooses a
-network's best epoch, as in every run here; the test split stays sealed.
+On the texts of the examples, which are generated, and on docstrings of Python's own library, always on the same validation
+samples. The validation split chooses a network's best epoch, as in every run here; the test split stays sealed.
 
-    python tests/benchmarks/bench_text.py [--parts classification,generation,large] [--epochs 20] [--mb 1000]
+    python tests/benchmarks/bench_text.py [--parts classification,generation,large] [--epochs 40] [--mb 1000]
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import csv
+import hashlib
+import io
 import math
 import os
 import resource
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +33,10 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project import corpora
 from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.tasks.plain import Plain
 
 ORDER = 5
-REVIEWS: dict[str, Any] = {
-    "task": {"kind": "text_classification"},
-    "data": {"source": "reviews.csv", "text": "review", "target": "sentiment"},
-    "metric": {"name": "accuracy", "mode": "max"},
-}
+CLASSES, PARAGRAPHS, FEWEST = 8, 400, 6  # modules, paragraphs of each, words of a paragraph
 LOG: dict[str, Any] = {
     "task": {"kind": "text_generation"},
     "data": {"source": "log.txt", "tokens": {"kind": "char", "length": 64}},
@@ -54,25 +57,75 @@ def opened(config: dict[str, Any], model: dict[str, Any]) -> OpenTask:
     return open_task(TrainingConfig.model_validate({"name": "bench", "seed": 42, "model": model, **config}), Path.cwd())
 
 
-def classification(epochs: int) -> None:
-    """Compare the networks with TF-IDF and logistic regression."""
+def classification() -> None:
+    """Compare the networks, with what `init --data` writes beside them, with TF-IDF and a linear model, on two corpora."""
+    Path("reviews.csv").write_text(corpora.reviews())
+    Path("sections.csv").write_text(sections())
+    for file, target in (("reviews.csv", "sentiment"), ("sections.csv", "module")):
+        project = mltrainer.Project.create(Path(file).stem, data=file, target=target, tell=lambda _: None)
+        task = open_task(project.config(), project.folder)
+        chosen = {name: task.task.plain(task.split(name).ids) for name in ("train", "validation")}  # type: ignore[attr-defined]
+        majority = np.bincount(chosen["validation"].targets).max() / len(chosen["validation"].targets)
+        sizes = f"{len(chosen['train'].targets)} training, {len(chosen['validation'].targets)} validation texts"
+        print(f"\n{file}: {sizes}, largest class {majority:.4f}", flush=True)
+        counted(chosen["train"], chosen["validation"])
+        for name in ("bag", "text_cnn", "gru", "transformer"):
+            begun = time.process_time()
+            found = project.fit(set={"model": {"name": name}}, tell=lambda _: None)
+            spent, best = time.process_time() - begun, found.result["best"]
+            score = f"{found.metrics['accuracy']:.4f} | {found.metrics['loss']:.4f}"
+            print(f"| {name}, best of {found.config.epochs} epochs: {best['epoch']} | {score} | {spent:.0f} |", flush=True)
+
+
+def counted(train: Plain, validation: Plain) -> None:
+    """Print what counts of words and of their neighbours tell, weighed by TF-IDF, with a linear model."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
     from sklearn.pipeline import make_pipeline
 
-    Path("reviews.csv").write_text(corpora.reviews())
-    task = opened(REVIEWS, {"name": "bag"})
-    texts = {name: [task.task.texts[row] for row in task.split(name).ids] for name in ("train", "validation")}  # type: ignore[attr-defined]
-    labels = {name: task.split(name).tensors[-1].numpy() for name in texts}  # type: ignore[index]
     for most in (1, 2, 3):
-        pipeline = make_pipeline(TfidfVectorizer(ngram_range=(1, most)), LogisticRegression(max_iter=1000))
         begun = time.process_time()
-        pipeline.fit(texts["train"], labels["train"])
-        score, spent = pipeline.score(texts["validation"], labels["validation"]), time.process_time() - begun
-        print(f"| TF-IDF of {most} word{'s' if most > 1 else ''}, logistic regression | {score:.4f} | {spent:.1f} |")
-    for name in ("bag", "text_cnn", "gru", "transformer"):
-        score, spent = fitted(REVIEWS, {"name": name}, epochs)
-        print(f"| {name} | {score:.4f} | {spent:.0f} |", flush=True)
+        pipeline = make_pipeline(TfidfVectorizer(ngram_range=(1, most)), LogisticRegression(max_iter=1000))
+        pipeline.fit(train.inputs, train.targets)
+        score = pipeline.score(validation.inputs, validation.targets)
+        loss, spent = log_loss(validation.targets, pipeline.predict_proba(validation.inputs)), time.process_time() - begun
+        what = f"TF-IDF of {most} word{'s' if most > 1 else ''}, logistic regression"
+        print(f"| {what} | {score:.4f} | {loss:.4f} | {spent:.1f} |", flush=True)
+
+
+def sections() -> str:
+    """Return a CSV table of the paragraphs of docstrings in Python's own library, each with the module that it is from.
+
+    They are the eight modules with the most; of each the first so many by digest.
+    """
+    found: dict[str, dict[str, None]] = {}
+    library = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(library.rglob("*.py")):
+        module = path.relative_to(library).with_suffix("").parts[0]
+        if not {"test", "tests", "idlelib", "site-packages", "lib2to3"} & set(path.relative_to(library).parts):
+            found.setdefault(module, {}).update(dict.fromkeys(paragraphs(path)))
+    largest = sorted(found, key=lambda name: (-len(found[name]), name))[:CLASSES]
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(("text", "module"))
+    for module in largest:
+        chosen = sorted(found[module], key=lambda text: hashlib.sha256(text.encode()).digest())[:PARAGRAPHS]
+        writer.writerows((text, module) for text in chosen)
+    return out.getvalue()
+
+
+def paragraphs(path: Path) -> Iterator[str]:
+    """Yield the paragraphs of a file's docstrings that have some words."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            for part in (ast.get_docstring(node) or "").split("\n\n"):
+                if len(words := part.split()) >= FEWEST:
+                    yield " ".join(words)
 
 
 class Ngrams:
@@ -155,7 +208,7 @@ def main() -> None:
     """Measure the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", default="classification,generation,large")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--mb", type=int, default=1000)
     parser.add_argument("--open", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -166,9 +219,8 @@ def main() -> None:
         os.chdir(folder)
         for part in asked.parts.split(","):
             print(f"\n{part}")
-            {"classification": lambda: classification(asked.epochs), "generation": lambda: generation(2 * asked.epochs)}.get(
-                part, lambda: large(asked.mb)
-            )()
+            parts = {"classification": classification, "generation": lambda: generation(asked.epochs)}
+            parts.get(part, lambda: large(asked.mb))()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from mltrainer.configs.templates import (
     TuningTemplate,
     applicable_space,
     baseline_template,
+    misfits,
     overlay,
     production_template,
     tuning_template,
@@ -114,6 +115,14 @@ def test_a_dimension_that_the_config_does_not_have_is_left_out() -> None:
     assert "model.dropout" in applicable_space(space, config())
     assert "model.dropout" not in linear
     assert "optimizer.lr" in linear
+
+
+def test_choices_with_which_the_config_is_none_are_found() -> None:
+    space = {"model.width": {"choice": [32, 60, 64]}, "optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
+    own = config(task={"kind": "text_classification"}, model={"name": "transformer", "width": 60, "heads": 3})
+    assert misfits(space, own) == {"model.width": [32, 64]}
+    assert misfits(space, config(task={"kind": "text_classification"}, model={"name": "gru"})) == {}
+    assert misfits({"optimizer.lr": {"choice": [-1.0]}}, own) == {}
 
 
 def test_a_projects_own_template_is_read(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.phases import optimization
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
 from mltrainer.runs.launcher import launch
@@ -215,6 +217,17 @@ def test_a_mistake_in_the_search_is_named_before_anything_runs(missed: Project, 
     assert said.code == 1
     assert MISTAKES[assignment] in said.err
     assert not (missed.state_dir / "studies").exists()
+
+
+def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched() -> None:
+    given = {"name": "x", "seed": 1, "task": {"kind": "text_classification"}, "data": {"source": "x", "target": "y"}}
+    model = {"name": "transformer", "width": 60, "heads": 3}
+    config = TrainingConfig.model_validate({**given, "model": model, "metric": {"name": "loss", "mode": "min"}}).model_dump()
+    told: list[str] = []
+    ctx: Any = SimpleNamespace(note=told.append)
+    space = {"model.width": {"choice": [32, 60, 96]}, "model.heads": {"choice": [7]}, "optimizer.lr": {"choice": [0.1, -1]}}
+    assert optimization._space(ctx, space, config) == {"model.width": {"choice": [60, 96]}, "optimizer.lr": space["optimizer.lr"]}
+    assert [note.partition(": ")[2] for note in told] == ["model.width of 32", "model.heads of 7"]
 
 
 def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Project, cli: Cli) -> None:

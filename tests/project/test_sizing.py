@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from mltrainer.configs.project import load_project
-from mltrainer.configs.templates import baseline_template, production_template, tuning_template
-from mltrainer.project.sizing import Size, model_for, templates_for
+from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.templates import applicable_space, baseline_template, misfits, production_template, tuning_template
+from mltrainer.project.sizing import Size, model_for, templates_for, templates_for_pictures, templates_for_texts
 from mltrainer.project.start import make_project
 
 ROWS = (20, 150, 1000, 20_000, 100_000, 1_000_000)
@@ -20,21 +20,54 @@ def begun(tmp_path):
     return tmp_path / "project"
 
 
+def written(templates, folder):
+    (folder / "configs").mkdir()
+    for path, text in templates.items():
+        (folder / path).write_text(text)
+
+
 @pytest.mark.parametrize("rows", ROWS)
 def test_the_templates_are_valid_for_any_size(rows, tmp_path):
-    for path, text in templates_for(rows).items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
+    written(templates_for(rows), tmp_path)
     assert baseline_template(tmp_path)["epochs"] == Size.of(rows).epochs
     assert tuning_template(tmp_path)["trial"]["epochs"] <= Size.of(rows).epochs
     assert production_template(tmp_path)["export"]["formats"]
+
+
+@pytest.mark.parametrize("samples", [6, 60, 90, 1000, 100_000])
+@pytest.mark.parametrize("sized", [templates_for_texts, templates_for_pictures, templates_for])
+def test_a_training_split_fills_a_batch_however_small_it_is(sized, samples, tmp_path):
+    written(sized(samples), tmp_path)
+    baseline = baseline_template(tmp_path)
+    assert 1 <= baseline["batch_size"] <= 0.7 * samples
+    assert tuning_template(tmp_path)["trial"]["epochs"] <= baseline["epochs"] <= production_template(tmp_path)["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("sized", "task", "model"),
+    [
+        (templates_for_texts, "text_classification", {"name": "transformer"}),
+        (templates_for_texts, "text_generation", {"name": "gru"}),
+        (templates_for_pictures, "image_classification", {"name": "cnn"}),
+        (templates_for_pictures, "image_classification", {"name": "vit"}),
+        (templates_for, "tabular_regression", {"name": "tabular_mlp"}),
+    ],
+)
+def test_every_value_of_a_sized_search_space_is_valid(sized, task, model, tmp_path):
+    written(sized(500), tmp_path)
+    given = {"name": "x", "seed": 1, "task": {"kind": task}, "data": {"source": "x", "target": "y"}, "model": model}
+    config = TrainingConfig.model_validate({**given, "metric": {"name": "loss", "mode": "min"}}).model_dump()
+    space = tuning_template(tmp_path)["space"]
+    assert applicable_space(space, config) == space
+    ends = {key: {"choice": next(iter(dimension.values()))} for key, dimension in space.items()}
+    assert misfits(ends, config) == {}
 
 
 def test_small_tables_get_hundreds_of_steps_and_large_ones_few_passes():
     steps = {rows: Size.of(rows).epochs * math.ceil(0.7 * rows / Size.of(rows).batch_size) for rows in ROWS}
     assert all(800 <= steps[rows] <= 1300 for rows in ROWS[1:5])
     assert Size.of(1_000_000).epochs == 6
-    assert (Size.of(20).batch_size, Size.of(1_000_000).batch_size) == (32, 1024)
+    assert (Size.of(20).batch_size, Size.of(1_000_000).batch_size) == (8, 1024)
 
 
 def test_the_vectors_of_a_wide_table_are_shorter():

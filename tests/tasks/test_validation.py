@@ -41,6 +41,10 @@ def test_row_hashes_tell_rows_apart_by_all_parts():
     assert validation.repeated(np.array([first, second]), np.array([third])) == 1
 
 
+def test_no_rows_have_no_hashes():
+    assert len(validation.row_hashes([np.zeros((0, 3), dtype=np.float32), np.zeros(0, dtype=np.int64)])) == 0
+
+
 def test_row_hashes_of_many_rows_do_not_meet():
     rows = np.arange(200_000, dtype=np.float32).reshape(-1, 2)
     assert len(np.unique(validation.row_hashes([rows]))) == 100_000

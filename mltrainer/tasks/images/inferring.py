@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,12 +16,12 @@ from mltrainer.checkpointing.inference_script import InvalidInputError, read_csv
 from mltrainer.errors import InputError
 from mltrainer.tasks.images.pictures import NEEDED, TABLES, Listed, is_grey, list_pictures, names_pictures
 from mltrainer.tasks.images.reading import image_paths
+from mltrainer.tasks.validation import suited_metric
 
 LOOKED_AT = 2000  # pictures whose size and colour are looked at, evenly spaced
 HEAD_BYTES = 1 << 16  # of a table, to see what it holds
 LARGEST_SIDE = 128  # chosen by us: what a small network on a CPU sees of larger pictures
 ALIKE = 1.1  # the largest quotient of two aspect ratios that count as one
-IMBALANCED = 10  # times as many pictures of one class as of another
 ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # of EXIF: pictures whose sides change places
 
 
@@ -45,7 +46,22 @@ def _names_some(path: Path) -> bool:
     return bool(rows) and isinstance(rows[0], dict) and any(names_pictures(rows, name) for name in rows[0])
 
 
-def infer_pictures(path: Path, source: str, target: str | None) -> tuple[dict[str, Any], list[str]]:
+@dataclass(frozen=True)
+class Inferred:
+    """What pictures ask for.
+
+    Attributes:
+        values: Of `mltrainer.yaml`.
+        told: Sentences that say why.
+        pictures: How many there are.
+    """
+
+    values: dict[str, Any]
+    told: list[str]
+    pictures: int
+
+
+def infer_pictures(path: Path, source: str, target: str | None) -> Inferred:
     """Return the values of `mltrainer.yaml` that pictures ask for, and what to tell of them.
 
     Args:
@@ -60,7 +76,8 @@ def infer_pictures(path: Path, source: str, target: str | None) -> tuple[dict[st
     sizes, colours = _looked_at(listed)
     size, fit, why = _size(sizes)
     counts = Counter(listed.labels)
-    metric, told = _metric(counts)
+    names = sorted(counts)
+    metric, told = suited_metric(names, np.array([counts[name] for name in names]), "pictures")
     colour = "grey" if all(colours) else "rgb"
     of_table = {} if path.is_dir() else {"target": target} if target else {}
     values = {
@@ -71,7 +88,7 @@ def infer_pictures(path: Path, source: str, target: str | None) -> tuple[dict[st
         "metric": {"name": metric, "mode": "max", "ties": "loss"},
     }
     what = f"{len(listed.paths)} pictures in {len(counts)} classes: image_classification, stratified, with a small CNN"
-    return values, [what, why, *told]
+    return Inferred(values, [what, why, *(f"warning: {line}" for line in told)], len(listed.paths))
 
 
 def _looked_at(listed: Listed) -> tuple[list[tuple[int, int]], list[bool]]:
@@ -116,11 +133,3 @@ def channels(size: list[int]) -> list[int]:
     layers = min(4, max(1, min(size).bit_length() - 3))
     first = 16 if min(size) >= 64 else 32
     return [first * 2**number for number in range(layers)]
-
-
-def _metric(counts: Counter[str]) -> tuple[str, list[str]]:
-    """Return the metric that suits the classes, and why where it is not accuracy."""
-    (most, many), (least, few) = counts.most_common()[0], counts.most_common()[-1]
-    if many <= IMBALANCED * few:
-        return "accuracy", []
-    return "f1_macro", [f"classes are imbalanced: {many} pictures of {most!r}, {few} of {least!r}; f1_macro weighs them equally"]

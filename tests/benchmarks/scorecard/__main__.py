@@ -1,6 +1,6 @@
-"""The scorecard: the same small training through every trainer that is installed.
+"""The scorecard: the same small training through every trainer that is installed, or this one's own tasks.
 
-python -m tests.benchmarks.scorecard [--only NAME] [--rows TEXT] [--keep FOLDER] [--jobs N] [--dry]
+python -m tests.benchmarks.scorecard [--built-in] [--only NAME] [--rows TEXT] [--keep FOLDER] [--jobs N] [--dry]
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.benchmarks.scorecard.measure import Bench, judge
 from tests.benchmarks.scorecard.process import ROOT
 from tests.benchmarks.scorecard.rows import ROWS, Cell, Row
 from tests.benchmarks.scorecard.store import Column, save, stored
-from tests.benchmarks.scorecard.table import placed, render, versions_line
-from tests.benchmarks.scorecard.trainers import TRAINERS
+from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, placed, render, versions_line
+from tests.benchmarks.scorecard.trainers import BUILT_IN, TRAINERS
 
 STORE = ROOT / "build" / "scorecard"
 PAGE, README = ROOT / "docs" / "SCORECARD.md", ROOT / "README.md"
@@ -29,8 +29,9 @@ def main() -> None:
     """Measure, print, and write the table to its two documents."""
     chosen = _arguments()
     rows = [row for row in ROWS if chosen.rows in row.title]
-    versions = {trainer.name: _version(trainer.distribution) for trainer in TRAINERS}
-    trainers = [t for t in TRAINERS if versions[t.name] and chosen.only.lower() in t.name.lower()]
+    known = BUILT_IN if chosen.built_in else TRAINERS
+    versions = {trainer.name: _version(trainer.distribution) for trainer in known}
+    trainers = [t for t in known if versions[t.name] and chosen.only.lower() in t.name.lower()]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(chosen.jobs) as pool:
         found = list(pool.map(lambda trainer: _measured(trainer, Path(chosen.keep or scratch), rows), trainers))
     if chosen.dry or chosen.rows:
@@ -38,11 +39,17 @@ def main() -> None:
         return
     for column in found:
         save(STORE, column)
-    columns = [column for t in TRAINERS if (column := stored(STORE, t.name, versions[t.name], rows)) is not None]
+    columns = [column for t in known if (column := stored(STORE, t.name, versions[t.name], rows)) is not None]
     table = render(rows, {column.name: column.cells for column in columns})
-    facts = f"{versions_line(_measured_versions(columns, versions))} {_machine()}"
-    print(f"\n{table}\n{facts}")
-    _write(table, facts)
+    measured = _own_version() if chosen.built_in else _measured_versions(columns, versions)
+    block = f"{table}\n{versions_line(measured)} {_machine()}"
+    print(f"\n{block}")
+    for path in (PAGE,) if chosen.built_in else (PAGE, README):
+        path.write_text(placed(path.read_text("utf-8"), block, BUILT_IN_MARKS if chosen.built_in else MARKS), "utf-8")
+
+
+def _own_version() -> dict[str, str | None]:
+    return {name: _version(name) for name in ("mltrainer", "torch")}
 
 
 def _measured_versions(columns: list[Column], versions: dict[str, str | None]) -> dict[str, str | None]:
@@ -53,6 +60,7 @@ def _measured_versions(columns: list[Column], versions: dict[str, str | None]) -
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scorecard")
+    parser.add_argument("--built-in", action="store_true", help="this trainer's own tasks: a table, texts, images")
     parser.add_argument("--only", default="", help="trainers whose name contains this; the columns of others stay")
     parser.add_argument("--rows", default="", help="rows whose title contains this; printed only")
     parser.add_argument("--keep", help="an empty folder for the runs, which stay there")
@@ -82,11 +90,6 @@ def _measured(trainer: Trainer, scratch: Path, rows: list[Row]) -> Column:
 
     cells = judge(Bench(trainer, folder), rows, tell)
     return Column(trainer.name, _version(trainer.distribution), [row.title for row in rows], cells)
-
-
-def _write(table: str, facts: str) -> None:
-    for path in (PAGE, README):
-        path.write_text(placed(path.read_text("utf-8"), f"{table}\n{facts}"), "utf-8")
 
 
 if __name__ == "__main__":

@@ -89,6 +89,9 @@ class Trainer(Protocol):
     def train(self, folder: Path, case: Case, *, resume: bool) -> Outcome:
         """Train in a fresh process, from the start or from the newest checkpoint in the folder."""
 
+    def write_data(self, folder: Path, seed: int) -> None:
+        """Write the data that a seed draws, in place of what is there."""
+
     def newest_weights(self, folder: Path) -> Path:
         """Return the file that holds the weights of the checkpoint from which a run would be resumed."""
 

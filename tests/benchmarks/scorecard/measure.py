@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.benchmarks.scorecard.case import LR, PER_EPOCH, SAMPLES, Case, Outcome, Trainer
+from tests.benchmarks.scorecard.case import LR, PER_EPOCH, Case, Outcome, Trainer
 from tests.benchmarks.scorecard.damage import flip_bit
 from tests.benchmarks.scorecard.rows import Cell, Damage, Row
-from tests.benchmarks.scorecard.work import WRITES_FILE, write_data
+from tests.benchmarks.scorecard.work import WRITES_FILE
 
 DATA_SEED, OTHER_SEED = 1, 2
 
@@ -70,12 +70,12 @@ class Bench:
         elif damage == "optimizer":
             self.trainer.drop_optimizer(folder)
         elif damage == "data":
-            write_data(folder, SAMPLES, OTHER_SEED)
+            self.trainer.write_data(folder, OTHER_SEED)
 
     def _new_folder(self) -> Path:
         folder = self.folder / f"{len(list(self.folder.iterdir())):03d}"
         folder.mkdir()
-        write_data(folder, SAMPLES, DATA_SEED)
+        self.trainer.write_data(folder, DATA_SEED)
         return folder
 
     def _copy(self, folder: Path) -> Path:

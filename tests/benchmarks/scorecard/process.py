@@ -10,7 +10,7 @@ from tests.benchmarks.scorecard.case import Case
 from tests.benchmarks.scorecard.work import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
-LIMIT_S = 120
+LIMIT_S = 300
 HUNG = 124
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from tests.benchmarks.scorecard.rows import Cell, Row
 
-BEGIN, END = "<!-- scorecard: written by `make scorecard` -->", "<!-- scorecard: end -->"
+MARKS = ("<!-- scorecard: written by `make scorecard` -->", "<!-- scorecard: end -->")
+BUILT_IN_MARKS = ("<!-- built-in: written by `make scorecard-builtin` -->", "<!-- built-in: end -->")
 SIGNS = {"pass": "✅", "fail": "❌", "unknown": "–"}
 
 
@@ -26,16 +27,17 @@ def _passed(cells: Sequence[Cell]) -> int:
     return sum(cell.mark == "pass" for cell in cells)
 
 
-def placed(document: str, block: str) -> str:
-    """Return a document with the block between its two comments.
+def placed(document: str, block: str, marks: tuple[str, str] = MARKS) -> str:
+    """Return a document with the block between two comments.
 
     Raises:
         ValueError: The document does not have both comments, once and in order.
     """
-    if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
-        raise ValueError(f"expected one {BEGIN} before one {END}")
-    before, after = document.split(BEGIN)[0], document.split(END)[1]
-    return f"{before}{BEGIN}\n{block.strip()}\n{END}{after}"
+    begin, end = marks
+    if document.count(begin) != 1 or document.count(end) != 1 or document.index(begin) > document.index(end):
+        raise ValueError(f"expected one {begin} before one {end}")
+    before, after = document.split(begin)[0], document.split(end)[1]
+    return f"{before}{begin}\n{block.strip()}\n{end}{after}"
 
 
 def versions_line(versions: Mapping[str, str | None]) -> str:

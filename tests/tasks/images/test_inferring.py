@@ -26,7 +26,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_asks_for_a_stratified_classification_with_a_cnn(folder: Path) -> None:
-    values, told = infer_pictures(folder, "pics", None)
+    found = infer_pictures(folder, "pics", None)
+    values, told = found.values, found.told
     config = validate_values(ProjectConfig, {"name": "x", **values}, "init")
     assert (config.task.kind, config.split.stratify, config.model.name) == ("image_classification", True, "cnn")
     assert values["data"] == {"source": "pics", "image": {"size": [28, 28], "fit": "resize", "colour": "grey"}}
@@ -38,7 +39,8 @@ def test_a_folder_asks_for_a_stratified_classification_with_a_cnn(folder: Path) 
 
 def test_sizes_that_differ_are_brought_to_one_and_told(folder: Path) -> None:
     paint(folder / "cats/wide.png", 400, 100, "RGB")
-    values, told = infer_pictures(folder, "pics", None)
+    found = infer_pictures(folder, "pics", None)
+    values, told = found.values, found.told
     assert values["data"]["image"] == {"size": [32, 32], "fit": "pad", "colour": "rgb"}
     assert "28 to 100 pixels high and 28 to 400 wide: brought to 32x32 (pad)" in told[1]
 
@@ -46,15 +48,20 @@ def test_sizes_that_differ_are_brought_to_one_and_told(folder: Path) -> None:
 def test_photographs_are_brought_to_a_small_size(tmp_path: Path) -> None:
     for kind in ("a", "b"):
         paint(tmp_path / kind / "1.jpg", 3024, 2016)
-    assert infer_pictures(tmp_path, "pics", None)[0]["data"]["image"]["size"] == [88, 128]
+    assert infer_pictures(tmp_path, "pics", None).values["data"]["image"]["size"] == [88, 128]
 
 
-def test_imbalanced_classes_are_measured_by_f1(folder: Path) -> None:
+@pytest.mark.parametrize(("third", "metric"), [(False, "average_precision"), (True, "f1_macro")])
+def test_imbalanced_classes_are_measured_by_what_suits_them(folder: Path, third: bool, metric: str) -> None:
     for number in range(30):
         paint(folder / "cats" / f"{number}.png", 28, 28)
-    values, told = infer_pictures(folder, "pics", None)
-    assert values["metric"] == {"name": "f1_macro", "mode": "max", "ties": "loss"}
-    assert "32 pictures of 'cats', 2 of 'dogs'" in told[2]
+        if third:
+            paint(folder / "owls" / f"{number}.png", 28, 28)
+    found = infer_pictures(folder, "pics", None)
+    values, told = found.values, found.told
+    assert values["metric"] == {"name": metric, "mode": "max", "ties": "loss"}
+    assert "cats has 32 pictures, dogs 2" in told[2]
+    assert "class_weights=balanced" in told[2]
 
 
 @pytest.mark.parametrize("name", ["l.csv", "l.jsonl"])
@@ -65,7 +72,7 @@ def test_a_table_of_paths_is_known_from_its_head(folder: Path, name: str) -> Non
     path = folder.parent / name
     path.write_text(csv if name.endswith("csv") else lines)
     assert holds_pictures(path)
-    assert infer_pictures(path, name, "kind")[0]["data"]["target"] == "kind"
+    assert infer_pictures(path, name, "kind").values["data"]["target"] == "kind"
 
 
 @pytest.mark.parametrize("text", ["size,kind\n1,2\n", "", "a,b\n1\n"])

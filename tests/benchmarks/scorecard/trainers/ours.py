@@ -6,13 +6,14 @@ import hashlib
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tests.benchmarks.scorecard import process
-from tests.benchmarks.scorecard.case import BATCH, EPOCHS, LR, PER_EPOCH, SEED, Case, Outcome, Weights
+from tests.benchmarks.scorecard.case import BATCH, EPOCHS, LR, PER_EPOCH, SAMPLES, SEED, Case, Outcome, Weights
 from tests.benchmarks.scorecard.damage import drop_tensors
+from tests.benchmarks.scorecard.work import write_data
 
 TASK = """
 from pathlib import Path
@@ -54,6 +55,11 @@ class Mltrainer:
     name = "mltrainer"
     distribution = "mltrainer"
     saves_when_asked = True
+    files: ClassVar = {"my_task.py": TASK, "mltrainer.yaml": PROJECT}
+
+    def write_data(self, folder: Path, seed: int) -> None:
+        """Write the two noisy classes."""
+        write_data(folder, SAMPLES, seed)
 
     def train(self, folder: Path, case: Case, *, resume: bool) -> Outcome:
         """Plan and train; a resumed run is the same command again."""
@@ -79,13 +85,13 @@ class Mltrainer:
 
     def _plan(self, folder: Path, case: Case) -> tuple[int, str]:
         """Plan in the folder, or take the plan of an earlier run with the same settings: planning trains nothing."""
-        changes = [f"--set={key}={value}" for key, value in _settings(case).items()]
+        changes = [f"--set={key}={value}" for key, value in self.settings(case).items()]
         planned = folder.parent / f"planned-{hashlib.sha256(' '.join(changes).encode()).hexdigest()[:8]}"
         if planned.exists():
             shutil.copytree(planned, folder, dirs_exist_ok=True)
             return 0, ""
-        (folder / "my_task.py").write_text(TASK)
-        (folder / "mltrainer.yaml").write_text(PROJECT)
+        for name, text in self.files.items():
+            (folder / name).write_text(text)
         code, said = self._command(folder, case.unharmed(), "phase", "run", "planning", *changes)
         if code == 0:
             shutil.copytree(folder, planned)
@@ -103,9 +109,14 @@ class Mltrainer:
         tensors = load_file(self.newest_weights(folder))
         return {name.removeprefix(MODEL): np.array(value) for name, value in tensors.items() if name.startswith(MODEL)}
 
+    def settings(self, case: Case) -> dict[str, Any]:
+        """Return the config's values for a case."""
+        noise = f"{{noise: {str(case.noise).lower()}}}"
+        return {**shared_settings(case), "task.options": noise}
 
-def _settings(case: Case) -> dict[str, Any]:
-    """Return the config's values for a case."""
+
+def shared_settings(case: Case) -> dict[str, Any]:
+    """Return the config's values for a case of any work."""
     every = case.validate_every
     cadence = ("every_n_epochs", every // PER_EPOCH or EPOCHS) if every % PER_EPOCH == 0 else ("every_n_steps", every)
     return {
@@ -118,5 +129,4 @@ def _settings(case: Case) -> dict[str, Any]:
         "evaluate": f"{{{cadence[0]}: {cadence[1]}}}",
         "checkpoint.every_n_epochs": 1,
         "loader.workers": case.workers,
-        "task.options": f"{{noise: {str(case.noise).lower()}}}",
     }

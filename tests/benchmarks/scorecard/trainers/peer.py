@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.benchmarks.scorecard import process
-from tests.benchmarks.scorecard.case import CHECKPOINTS, Case, Outcome, Weights
+from tests.benchmarks.scorecard.case import CHECKPOINTS, SAMPLES, Case, Outcome, Weights
+from tests.benchmarks.scorecard.work import write_data
 
 FINAL_FILE = "final.npz"
 
@@ -23,6 +24,10 @@ class Peer:
     def fit(self, folder: Path, case: Case, *, resume: bool) -> Weights:
         """Train in this process and return the final weights; called in a fresh process."""
         raise NotImplementedError
+
+    def write_data(self, folder: Path, seed: int) -> None:
+        """Write the two noisy classes."""
+        write_data(folder, SAMPLES, seed)
 
     def newest(self, folder: Path, pattern: str) -> Path:
         """Return the checkpoint that was written last."""
