@@ -11,9 +11,12 @@ way under one `--seed`.
 from __future__ import annotations
 
 import argparse
+import codecs
 import csv
+import gzip
 import importlib.util
 import io
+import itertools
 import json
 import math
 import re
@@ -31,6 +34,8 @@ BATCH = 256  # rows that the model reads at once
 
 Inputs = np.ndarray | dict[str, np.ndarray]  # one array, or several by name
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+DELIMITERS = "\t;|,"
+SAMPLE, LINES = 1 << 16, 20  # characters and lines of a table by which the delimiter is found
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
 
 
@@ -46,17 +51,43 @@ def here() -> Path:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path, header: bool = True) -> list[dict[str, str]]:
     """Return the rows of a table, as text; a key that an object lacks is a missing value."""
-    text = path.read_bytes().decode("utf-8-sig")  # newlines inside quotes stay as they are
-    if path.suffix not in (".json", ".jsonl"):
-        return read_csv(text)
-    value = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
+    text = decoded(unpacked(path.read_bytes()))  # newlines inside quotes stay as they are
+    suffix = suffix_of(path)
+    if suffix not in (".json", ".jsonl", ".ndjson"):
+        return read_csv(text, header)
+    value = json.loads(text) if suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
     rows = value if isinstance(value, list) else [value]
     if not all(isinstance(row, dict) for row in rows):
         raise InvalidInputError(f"{path.name}: every row must be an object with the columns' names as keys")
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: as_text(row.get(name), name, number) for name in names} for number, row in enumerate(rows, 1)]
+
+
+def suffix_of(path: Path) -> str:
+    """Return what a file's name says of its content, in lower case; of x.csv.gz, .csv."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return a file's bytes, of one that gzip packed those inside."""
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (EOFError, zlib.error) as error:
+        raise OSError(f"packed by gzip, and damaged: {error}") from error
+
+
+def decoded(data: bytes) -> str:
+    """Return a file's text: UTF-8, UTF-16 where a byte order mark says so, or else Windows-1252."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1252")
 
 
 def as_text(value: Any, name: str, row: int) -> str:
@@ -68,18 +99,37 @@ def as_text(value: Any, name: str, row: int) -> str:
     return "" if value is None else str(value).strip()
 
 
-def read_csv(text: str) -> list[dict[str, str]]:
-    """Return the rows of a CSV text; the delimiter is a comma, or `;` or tab where the header has no comma."""
-    header = text.lstrip("\r\n").partition("\n")[0]
-    delimiter = next((mark for mark in ",;\t" if mark in header), ",")
-    lines = [cells for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True) if cells]
+def read_csv(text: str, header: bool = True) -> list[dict[str, str]]:
+    """Return the rows of a CSV text; without a header its columns are `column_1`, `column_2`, ..."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
+    lines = [cells for cells in reader if cells]
     if not lines:
         raise InvalidInputError("the file is empty")
-    names = [name.strip() or f"column_{number}" for number, name in enumerate(lines[0], 1)]
-    for number, cells in enumerate(lines[1:], 1):
+    names = names_of(lines[0] if header else [""] * len(lines[0]))
+    rows = lines[1:] if header else lines
+    for number, cells in enumerate(rows, 1):
         if len(cells) != len(names):
             raise InvalidInputError(f"row {number}: expected {len(names)} cells, found {len(cells)}")
-    return [dict(zip(names, (cell.strip() for cell in cells), strict=True)) for cells in lines[1:]]
+    return [dict(zip(names, (cell.strip() for cell in cells), strict=True)) for cells in rows]
+
+
+def delimiter_of(text: str) -> str:
+    """Return what stands between a CSV text's cells: a tab, `;`, `|` or comma, as often in each of the first lines."""
+    sample = text[:SAMPLE] if len(text) <= SAMPLE else text[: text.rfind("\n", 0, SAMPLE) + 1]  # whole lines only
+    lines = [line for line in re.sub(r'"[^"]*"', "", sample or text).splitlines() if line.strip()][:LINES]
+    steady = [mark for mark in DELIMITERS if lines and lines[0].count(mark) and len({line.count(mark) for line in lines}) == 1]
+    return next(iter(steady), max(reversed(DELIMITERS), key=lines[0].count) if lines else ",")
+
+
+def names_of(header: Sequence[str]) -> list[str]:
+    """Return the columns' names: those of the header, `column_3` where it has none, `x_2` for the second `x`."""
+    found: list[str] = []
+    taken = {cell.strip() for cell in header}
+    for number, cell in enumerate(header, 1):
+        name = cell.strip() or f"column_{number}"
+        others = (f"{name}_{copy}" for copy in itertools.count(2))
+        found.append(name if name not in found else next(other for other in others if other not in taken and other not in found))
+    return found
 
 
 def to_matrix(rows: list[dict[str, str]], spec: dict[str, Any]) -> np.ndarray:
@@ -174,12 +224,13 @@ WORDS = 64  # buckets that the words of a text are counted in
 DAY = 86_400.0
 YEAR = 365.2425 * DAY
 DATES = ("date", "date_day_first")
-TRUE, FALSE = {"true", "t", "yes", "y", "on", "1"}, {"false", "f", "no", "n", "off", "0"}
+TRUE = {"true", "t", "yes", "y", "on", "1", "ja", "j", "wahr", "oui", "vrai", "si", "s\u00ed"}
+FALSE = {"false", "f", "no", "n", "off", "0", "nein", "falsch", "non", "faux"}
 NAMES_OF_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 MONTHS = {name: number for number, name in enumerate(NAMES_OF_MONTHS, 1)}
 SIGNS = r"[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}"  # currencies
-POINT = r"(?:\d{1,3}(?:[,'\s]\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?"
-COMMA = r"(?:\d{1,3}(?:[.'\s]\d{3})+|\d+)?(?:,\d*)?(?:[eE][-+]?\d+)?"
+POINT = r"(?:[1-9]\d{0,2}(?:[,'\s]\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?"
+COMMA = r"(?:[1-9]\d{0,2}(?:[.'\s]\d{3})+|\d+)?(?:,\d*)?(?:[eE][-+]?\d+)?"
 WRITTEN = {
     comma: re.compile(rf"(\()?([-+])?(?:{SIGNS})?\s*([-+])?({number})\s*(?:{SIGNS})?(%)?(\))?")
     for comma, number in ((False, POINT), (True, COMMA))
@@ -187,6 +238,8 @@ WRITTEN = {
 CLOCK = r"(?:[T\s]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?)?\s*(Z|UTC|[-+]\d{2}:?\d{2})?"
 YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){CLOCK}")
 YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})[-/.](\d{{4}}){CLOCK}")
+YEAR_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?")
 NAMED = re.compile(rf"(?:(\d{{1,2}})[\s.-]+)?([A-Za-z]{{3,9}})\.?(?:\s+(\d{{1,2}}),)?[\s-]+(\d{{4}}){CLOCK}")
 
 
@@ -207,12 +260,19 @@ def as_boolean(cell: str) -> float | None:
 
 
 def as_seconds(cell: str, day_first: bool = False) -> float | None:
-    """Return a date's seconds since 1970 in UTC, or None; 3.4.2020 is in April, 3/4/2020 too where the day stands first."""
+    """Return a date's seconds since 1970 in UTC, or None; 3.4.2020 is in April, 3/4/2020 too where the day stands first.
+
+    A month is its first day; a time alone is one of 1 January 1970.
+    """
     if match := YEAR_FIRST.fullmatch(cell):
         return seconds_of(match[1], match[2], match[3], match.groups()[3:])
     if match := YEAR_LAST.fullmatch(cell):
         first, second = (match[1], match[3]) if day_first or match[2] == "." else (match[3], match[1])
         return seconds_of(match[4], second, first, match.groups()[4:])
+    if match := YEAR_MONTH.fullmatch(cell):
+        return seconds_of(match[1], match[2], "1", (None,) * 5)
+    if match := TIME.fullmatch(cell):
+        return seconds_of("1970", "1", "1", (*match.groups(), None))
     if (
         (match := NAMED.fullmatch(cell))
         and (month := MONTHS.get(match[2][:3].lower()))
@@ -222,7 +282,7 @@ def as_seconds(cell: str, day_first: bool = False) -> float | None:
     return None
 
 
-def seconds_of(year: str, month: str, day: str, clock: Sequence[str | None]) -> float | None:
+def seconds_of(year: str, month: str, day: str, clock: Sequence[Any]) -> float | None:
     """Return a moment's seconds since 1970, or None where there is no such day or hour."""
     hour, minute, second, half, zone = clock
     hours = int(hour or 0) % 12 + 12 * (half.lower() == "pm") if half else int(hour or 0)
@@ -400,7 +460,7 @@ def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
         wanted = READS.get(kind or "", "an .npy file")
         raise InvalidInputError(f"{path.name}: this model reads {wanted}")
     if kind == "table":
-        return to_matrix(read_rows(path), spec)
+        return to_matrix(read_rows(path, spec.get("header", True)), spec)
     if kind == "texts":
         return to_tokens(read_texts(path, spec), spec)
     return read_images(path, spec) if kind == "images" else np.asarray(np.load(path, allow_pickle=False))

@@ -97,6 +97,9 @@ class Data(Strict):
         "stop",
         description="cells that are not of their column's kind: stop and say where, take as missing, drop the rows",
     )
+    missing: Annotated[list[str], Later("0.2")] = Field(
+        [], description='cells that mean no value, beside empty ones, "NA", "NaN", "nan", "null", "None" and "?"; such as "-999"'
+    )
     header: Annotated[bool, Later("0.2")] = Field(True, description="whether a CSV file's first line holds the columns' names")
     image: Annotated[Image | None, Later("0.2")] = Field(
         None, description="for pictures: their size, and how they are brought to it"

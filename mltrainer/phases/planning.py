@@ -95,7 +95,8 @@ def run(ctx: Context) -> Result:
         "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
     }
     inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
-    return _result(ctx, evidence, _source(ctx, files), inputs)
+    bound = [ctx.project.relative(path) for path in _own_files(ctx, plan.template)]
+    return _result(ctx, evidence, _source(ctx, files, [*bound, *(row["path"] for row in probes[0]["data"]["files"])]), inputs)
 
 
 def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:
@@ -115,7 +116,7 @@ def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], input
     path = ctx.folder / CONFIG_FILE
     template = evidence["template"]
     from_handbook = template in handbook.page_paths()
-    own = [ctx.project.file, path, *_own_templates(ctx.project.root), *([] if from_handbook else [ctx.project.root / template])]
+    own = _own_files(ctx, template)
     in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json")
     places = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in in_files or in_record]
     secrets = {"scanned": [*map(ctx.project.relative, own), "record.json"], "found": places}
@@ -150,9 +151,15 @@ def cleaned(value: Any, key: str = "") -> Any:
     return f"[removed: {found[0]['kind']}]" if found else value
 
 
-def _source(ctx: Context, files: list[dict[str, Any]]) -> dict[str, Any]:
+def _own_files(ctx: Context, template: str) -> list[Path]:
+    """Return the project's config files: its own, the training config, and the templates that are not the handbook's."""
+    own = [ctx.project.file, ctx.folder / CONFIG_FILE, *_own_templates(ctx.project.root)]
+    return own if template in handbook.page_paths() else [*own, ctx.project.root / template]
+
+
+def _source(ctx: Context, files: list[dict[str, Any]], bound: list[str]) -> dict[str, Any]:
     """Return the code identity; a dirty tree is captured, so that it can be restored."""
-    found = source(ctx.project.root, files)
+    found = source(ctx.project.root, files, bound)
     if found["commit"] is None and found["note"]:
         ctx.note(found["note"])
     if not found["dirty"]:

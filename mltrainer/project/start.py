@@ -161,6 +161,7 @@ def make_project(
 COMMENTS = {  # a line of the project file: what a person should know of it
     "  ignore:": "left out of the features; take a name away to use it",
     "  columns:": "taken so from their cells, change what is wrong; known are " + ", ".join(get_args(ColumnKind)),
+    "  missing:": "cells that mean no value, beside empty ones, NA, NaN, nan, null, None and ?",
     "  wrong_cells: stop": "cells that are not of their column's kind: stop, missing (take them so), or drop (their rows)",
     "  repeats: together": "rows with equal features lie in one split; group: COLUMN, time: COLUMN or column: COLUMN bind more",
 }
@@ -284,7 +285,7 @@ def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) ->
     given = {"target": target, **_columns(found), "text": found.text, "tokens": tokens}
     values = {
         "task": {"kind": found.kind},
-        "data": {"source": source, **{key: value for key, value in given.items() if value}},
+        "data": {"source": source, **{key: value for key, value in given.items() if value or value is False}},
         "split": {"validation": 0.2, "test": 0.1, "stratify": classification, "repeats": "together"},
         "model": _model(found),
         "metric": _metric(found.metric, classification),
@@ -316,8 +317,9 @@ def _templates(found: Inference) -> dict[str, str]:
 def _columns(found: Inference) -> dict[str, Any]:
     """Return what a table's columns were taken for, as the project file says it."""
     wrong = "stop" if found.has_wrong_cells else None
-    said = {"ignore": found.ignored, "columns": found.columns, "wrong_cells": wrong}
-    return {key: value for key, value in said.items() if value}
+    said = {"ignore": found.ignored, "columns": found.columns, "missing": found.missing, "wrong_cells": wrong}
+    header = {} if found.header else {"header": False}
+    return {**{key: value for key, value in said.items() if value}, **header}
 
 
 def _extend(path: Path, lines: str) -> str:

@@ -1,7 +1,8 @@
 """Code identity: the project's files that a run really imported, the commit, and what was not committed.
 
 What mltrainer itself writes (`.mltrainer/`, the artifacts under `phases/`) is no code: committing the reports changes
-nothing. A project's own pages of the handbook are policy, and count.
+nothing. Nor is what a record binds by digest on its own account: the project's config files and its data. A project's own
+pages of the handbook are policy, and count.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,14 @@ def _row(root: Path, path: str) -> dict[str, Any]:
 # --- identity -----------------------------------------------------------------------------------
 
 
-def source(root: Path, files: list[dict[str, Any]]) -> dict[str, Any]:
+def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = ()) -> dict[str, Any]:
     """Return the identity of the code that ran; works everywhere and says in `note` what could not be known.
 
     Args:
         root: The project's folder.
         files: What was imported, as `imported_files` returns it.
+        bound: Files, relative to the project, that are no code and are held by their digests elsewhere: whether they are
+            committed makes no difference.
 
     Returns:
         `files` and their digest `sha256`; `commit`, `branch`, `dirty`, `diff_sha256` (digest of what differs from the
@@ -115,7 +118,8 @@ def source(root: Path, files: list[dict[str, Any]]) -> dict[str, Any]:
     identity = {"files": files, "sha256": digest(files), "snapshot": None}
     try:
         repository = git.locate(root)
-        changed = _changes(repository)
+        apart = {os.path.normpath(f"{repository.prefix}{path}") for path in bound}
+        changed = [change for change in _changes(repository) if change.path not in apart]
         unheld = _unheld(repository, root, files, changed)
     except GitError as error:
         nothing = {"commit": None, "branch": None, "dirty": None, "diff_sha256": None, "untracked": 0}

@@ -53,7 +53,7 @@ def drifted(folder: Path, rows: Path) -> list[Drift]:
         return []
     from mltrainer.checkpointing import inference_script
 
-    table = inference_script.read_rows(rows)
+    table = inference_script.read_rows(rows, spec.get("header", True))
     if len(table) < LEAST_ROWS:
         return []
     missing = spec.get("missing", inference_script.MISSING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ class Table:
         place: The file's name, or the data set's.
         kept: What an earlier process read of a large table, and this one reads for later ones.
         later: Of a table from several files, the first row and the name of each file after the first.
+        notes: How it was read, where that is not plain, in one sentence each.
     """
 
     columns: Mapping[str, Cells]
@@ -39,6 +40,7 @@ class Table:
     place: str
     kept: Kept | None = None
     later: tuple[tuple[int, str], ...] = ()
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return self.kept.rows if self.kept is not None else len(next(iter(self.columns.values())))
@@ -64,6 +66,34 @@ class Table:
 
     def _place(self, row: int) -> str:
         return next((place for first, place in reversed(self.later) if row >= first), self.place)
+
+
+def without(table: Table, missing: list[str]) -> Table:
+    """Return a table in which cells are empty that mean no value; in columns of numbers, those equal to such a number."""
+    if not missing:
+        return table
+    return replace(table, columns={name: _emptied(cells, missing) for name, cells in table.columns.items()})
+
+
+def _emptied(cells: Cells, missing: list[str]) -> Cells:
+    if not isinstance(cells, np.ndarray):
+        import polars
+
+        kept = polars.when(cells.is_in(missing)).then(polars.lit("")).otherwise(cells)
+        return polars.select(kept.alias(cells.name)).to_series()
+    if cells.dtype == object:
+        meant = set(missing)
+        emptied = np.empty(len(cells), dtype=object)
+        emptied[:] = ["" if cell in meant else cell for cell in cells.tolist()]
+        return emptied
+    return np.where(np.isin(cells, [float(text) for text in missing if _is_number(text)]), np.nan, cells)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

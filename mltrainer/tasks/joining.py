@@ -94,8 +94,9 @@ def join_tables(tables: Sequence[Table]) -> Table:
             raise InputError(what, where=other.place, mend=mend)
     columns = {name: _cells(name, tables) for name in first.columns}
     begins = np.cumsum([len(table) for table in tables])[:-1].tolist()
+    notes = list(dict.fromkeys(note for table in tables for note in table.notes))
     later = tuple((begin, table.place) for begin, table in zip(begins, tables[1:], strict=True))
-    return Table(columns, lambda: np.concatenate([table.rows for table in tables]), first.place, later=later)
+    return Table(columns, lambda: np.concatenate([table.rows for table in tables]), first.place, later=later, notes=notes)
 
 
 def _cells(name: str, tables: Sequence[Table]) -> Cells:

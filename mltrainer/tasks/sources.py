@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from mltrainer.checkpointing.inference_script import suffix_of, unpacked
 from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
-from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256
+from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256, without
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.images.reading import read_images
 from mltrainer.tasks.joining import join, join_tables, places
+from mltrainer.tasks.tables.columns import number_of
 from mltrainer.tasks.tables.kept import Kept, Unread
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_jsonl, text_array
@@ -65,8 +67,8 @@ def _read_splits(config: Data, root: Path) -> Source:
     named = {"train": config.source, **config.held_out}
     if config.image is None and not config.source.startswith(SKLEARN):
         paths = {name: _existing(source, root, _key(name)) for name, source in named.items()}
-        if all(path.suffix.lower() in TABLE_READERS for path in paths.values()) and _is_large(list(paths.values()), root):
-            return _kept_table(paths, config.header, root)
+        if all(suffix_of(path) in TABLE_READERS for path in paths.values()) and _is_large(list(paths.values()), root):
+            return _kept_table(paths, config, root)
     for name, source in config.held_out.items():
         _existing(source, root, _key(name))
     return join({name: _read_one(config.model_copy(update={"source": source}), root) for name, source in named.items()})
@@ -88,7 +90,7 @@ def _read_samples(config: Data, root: Path) -> Source:
     if is_corpus(path):
         return Source(*read_corpus(path, _place(path, root), root))
     if not path.is_dir():
-        return _read_file(path, _place(path, root), config.header, root)
+        return _read_file(path, _place(path, root), config, root)
     if is_text_folder(path):
         return Source(*read_texts(path, _place(path, root)))
     return Source(*read_images(path, _place(path, root)))
@@ -121,13 +123,14 @@ def _near(path: Path) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _read_file(path: Path, place: str, header: bool, root: Path) -> Source:
-    suffix = path.suffix.lower()
+def _read_file(path: Path, place: str, config: Data, root: Path) -> Source:
+    suffix = suffix_of(path)
     if suffix in TABLE_READERS and _is_large([path], root):
-        return _kept_table({"train": path}, header, root)
+        return _kept_table({"train": path}, config, root)
     data, row = _bytes(path, place)
     if suffix in TABLE_READERS:
-        return Source(_table(data, place, suffix, header), [row])
+        table = _table(data, place, suffix, config)
+        return Source(table, [row], table.notes)
     if suffix == ".npz":
         content, notes = read_npz(data, place)
         return Source(content, [row], notes)
@@ -144,8 +147,13 @@ def _read_file(path: Path, place: str, header: bool, root: Path) -> Source:
     )
 
 
-def _table(data: bytes, place: str, suffix: str, header: bool) -> Table:
-    return read_csv(data, place, header) if suffix in (".csv", ".tsv") else TABLE_READERS[suffix](data, place)
+def _table(data: bytes, place: str, suffix: str, config: Data) -> Table:
+    try:
+        data = unpacked(data)
+    except OSError as error:
+        raise InputError(str(error), where=place, mend=WHOLE_FILE) from error
+    is_csv = suffix in (".csv", ".tsv")
+    return without(read_csv(data, place, config.header) if is_csv else TABLE_READERS[suffix](data, place), config.missing)
 
 
 def _is_large(paths: list[Path], root: Path) -> bool:
@@ -153,32 +161,33 @@ def _is_large(paths: list[Path], root: Path) -> bool:
     return (root / PROJECT_FILE).is_file() and sum(path.stat().st_size for path in paths) >= FAST_FROM
 
 
-def _kept_table(paths: Mapping[str, Path], header: bool, root: Path) -> Source:
+def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
     """Return a large table, from one file or one for each split, as it was kept in the state folder, or read now and kept."""
     named = {_place(path, root): path for path in paths.values()}
     place, rows = next(iter(named)), [_file_row(path, place) for place, path in named.items()]
     shas = [row["sha256"] for row in rows]
-    kept = Kept(root / STATE_DIR / "tables" / digest([shas[0] if len(shas) == 1 else shas, header])[:16])
-    read = functools.partial(_read_rows, rows, root, header)
+    how = [shas[0] if len(shas) == 1 else shas, config.header, *([config.missing] if config.missing else [])]
+    kept = Kept(root / STATE_DIR / "tables" / digest(how)[:16])
+    read = functools.partial(_read_rows, rows, root, config)
     if kept.names is not None:
         columns: Mapping[str, Any] = Unread(kept.names, lambda: read().columns)
         later = kept.later
     else:
         table = read()
         columns, later = table.columns, table.later
-        kept.keep(place, list(columns), len(table), content_sha256(table), later)
-    content = Table(columns, lambda: read().rows, place, kept, later)
-    return Source(content, rows, given=places(paths, content.sizes) if len(paths) > 1 else None)
+        kept.keep(place, list(columns), len(table), content_sha256(table), later, table.notes)
+    content = Table(columns, lambda: read().rows, place, kept, later, kept.notes)
+    return Source(content, rows, kept.notes, given=places(paths, content.sizes) if len(paths) > 1 else None)
 
 
-def _read_rows(rows: list[dict[str, Any]], root: Path, header: bool) -> Table:
+def _read_rows(rows: list[dict[str, Any]], root: Path, config: Data) -> Table:
     """Return the table that files hold together, which must be what they were."""
     tables = []
     for row in rows:
         data, found = _bytes(root / row["path"], row["path"])
         if found["sha256"] != row["sha256"]:
             raise InputError("the file changed while it was read", where=row["path"], mend="then type the same command again")
-        tables.append(_table(data, row["path"], Path(row["path"]).suffix.lower(), header))
+        tables.append(_table(data, row["path"], suffix_of(Path(row["path"])), config))
     return tables[0] if len(tables) == 1 else join_tables(tables)
 
 
@@ -257,9 +266,16 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
         )
     if name not in content.columns:
         close = difflib.get_close_matches(name, content.columns, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(content)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(content)}{_without_header(content)}"
         raise InputError(f"{content.place} has no column {name!r}; {hint}", where="data.target")
     return content, name
+
+
+def _without_header(table: Table) -> str:
+    """Return how columns are named that have no names, where those that were read look like values."""
+    if not any(number_of(name) is not None for name in table.columns):
+        return ""
+    return f"; if its first line holds no names, they are column_1 to column_{len(table.columns)}"
 
 
 def _listed(table: Table) -> str:

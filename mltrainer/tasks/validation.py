@@ -30,6 +30,7 @@ CLASSIFICATION_METRICS = (
 )
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
 SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
+MOST_INTERVALS = 20  # of a feature, in which classes are looked for
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
@@ -243,20 +244,38 @@ def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: in
 
 
 def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: DataLimits) -> float:
-    """Return the accuracy of the best rule on one feature: the most frequent class per value, or on each side of a cut."""
+    """Return the balanced accuracy of the best rule on one feature: a class per value, or per interval, one for each class.
+
+    Balanced, as of a rare class any feature tells most rows.
+    """
     values, places = np.unique(feature, return_inverse=True)
     counts = np.bincount(places * classes + labels, minlength=len(values) * classes).reshape(len(values), classes)
+    present = counts.sum(axis=0) > 0
+    if present.sum() < 2:
+        return 0.0
+    shares = counts[:, present] / counts[:, present].sum(axis=0) / present.sum()
     if len(values) <= limits.few_values and len(feature) >= limits.rows_per_value * len(values):
-        return float(counts.max(axis=1).sum() / len(feature))
-    below = counts.cumsum(axis=0)
-    return float((below.max(axis=1) + (below[-1] - below).max(axis=1)).max() / len(feature))
+        return float(shares.max(axis=1).sum())
+    told = np.concatenate([np.zeros((1, shares.shape[1])), shares.cumsum(axis=0)])
+    best = np.zeros(len(told))  # of the values below each cut
+    for _ in range(min(shares.shape[1], MOST_INTERVALS)):
+        begun = np.maximum.accumulate(best[:, None] - told, axis=0)
+        best = (told + begun).max(axis=1)
+    return float(best[-1])
 
 
 def _value_score(feature: np.ndarray, target: np.ndarray) -> float:
-    """Return the share of the target's variance that a line through one feature explains."""
+    """Return the share of the target's variance that a line through one feature explains, or of their ranks."""
     if feature.std() == 0 or target.std() == 0:
         return 0.0
-    return float(np.corrcoef(feature, target)[0, 1] ** 2)
+    return max(float(np.corrcoef(x, y)[0, 1] ** 2) for x, y in ((feature, target), (_ranks(feature), _ranks(target))))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return each value's rank, equal ones the mean of theirs."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    means: np.ndarray = counts.cumsum() - (counts - 1) / 2
+    return means[places]
 
 
 def scale_finding(largest: float, limits: DataLimits) -> list[Finding]:

@@ -207,12 +207,12 @@ TOLD = {
     ),
     "junk in a number column": (
         table((9, "hello,2,x,yes")),
-        "warning: in column 'a', 1 of 60 cells are no numbers that can be used (lines 9): planning stops there until",
+        "warning: in column 'a', 1 of 60 cells holds no numbers that can be used (line 9): planning stops there until",
         "data.csv:9: column 'a' holds numbers, but 'hello' here",
     ),
     "infinity": (
         table((9, "inf,2,x,yes")),
-        "warning: in column 'a', 1 of 60 cells are no numbers that can be used",
+        "warning: in column 'a', 1 of 60 cells holds no numbers that can be used",
         "data.csv:9: column 'a' holds inf, which is not finite as float32",
     ),
     "no target": (table((9, "1,2,x,")), "warning: 1 of 60 rows have no target and are left out: lines 9", None),

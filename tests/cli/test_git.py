@@ -160,6 +160,14 @@ def test_uncommitted_changes_can_be_brought_back_and_what_is_staged_stays_staged
     assert captured.split("\n") == ["M\t.gitignore", "A\tnew.py", "A\tstaged.py"]
 
 
+def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path: Path, cli: Cli) -> None:
+    project = versioned(tmp_path / "rings")
+    file = project.root / "mltrainer.yaml"
+    file.write_text(file.read_text() + "# what is good enough was decided later\n")
+    source = planned(cli, project)
+    assert (source["dirty"], source["snapshot"]) == (False, None)
+
+
 def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     (project.root / ".git" / "index.lock").touch()

@@ -118,6 +118,15 @@ def test_untracked_files_are_counted_and_part_of_the_difference(repository):
     assert source(repository, [])["diff_sha256"] != first["diff_sha256"]
 
 
+def test_files_that_a_record_binds_by_digest_need_no_commit(repository):
+    for name in ("mltrainer.yaml", "rows.csv"):
+        (repository / name).write_text("a\n")
+    assert source(repository, [], ["mltrainer.yaml", "rows.csv", "../elsewhere.csv"])["dirty"] is False
+    (repository / "model.py").write_text("x = 2\n")
+    assert source(repository, [], ["mltrainer.yaml", "rows.csv"])["untracked"] == 0
+    assert source(repository, [], ["mltrainer.yaml", "rows.csv"])["dirty"] is True
+
+
 def write_artifacts(root):
     for name in (
         "phases/01_planning/record.json",

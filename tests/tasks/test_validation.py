@@ -97,6 +97,21 @@ def test_a_feature_that_is_mostly_missing_is_no_leak():
     assert validation.leak_finding("f", feature, target, 0, LIMITS) is None
 
 
+def test_of_a_rare_class_no_feature_tells_most_rows():
+    labels = (np.arange(1000) % 250 == 0).astype(int)
+    assert validation.leak_finding("f", RANDOM.normal(size=1000), labels, 2, LIMITS) is None
+
+
+def test_a_number_by_which_rows_are_sorted_by_class_is_told():
+    labels = np.repeat([2, 0, 1], 40)
+    assert validation.leak_finding("f", np.arange(120) * 7.0, labels, 3, LIMITS) is not None
+
+
+def test_a_copy_in_the_targets_order_is_told():
+    target = RANDOM.normal(size=300)
+    assert validation.leak_finding("f", np.exp(3 * target), target, 0, LIMITS) is not None
+
+
 @pytest.mark.parametrize(("largest", "count"), [(100.0, 0), (101.0, 1)])
 def test_large_inputs_are_an_info(largest, count):
     assert severities(validation.scale_finding(largest, LIMITS)) == ["info"] * count

@@ -156,11 +156,17 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _number(cell: str) -> float:
-    """Return a cell's number, NaN where it is none; Python's `1_000` is none."""
+    """Return a cell's number, NaN where it is none."""
+    value = number_of(cell)
+    return np.nan if value is None else value
+
+
+def number_of(cell: str) -> float | None:
+    """Return the number that a cell is, or None; Python's `1_000` is none."""
     try:
-        return np.nan if "_" in cell else float(cell)
+        return None if "_" in cell else float(cell)
     except ValueError:
-        return np.nan
+        return None
 
 
 def encoded(cells: Cells) -> tuple[list[str], np.ndarray]:

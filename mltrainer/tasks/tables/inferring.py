@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import DATES, PARSERS
+from mltrainer.checkpointing.inference_script import MISSING, PARSERS
+from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ColumnKind, Data
-from mltrainer.tasks.content import Arrays, Corpus, Table
+from mltrainer.tasks.content import Arrays, Corpus, Table, without
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
-from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
+from mltrainer.tasks.tables.doubts import OTHER_READING, doubts
+from mltrainer.tasks.tables.gaps import spellings
+from mltrainer.tasks.tables.leaks import Wanted, leaks
+from mltrainer.tasks.tables.schema import Schema, is_day, labels_of, schema_of, vocabularies, width_of
 from mltrainer.tasks.validation import suited_metric
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
@@ -24,6 +28,8 @@ WORDY = 3  # chosen by us: from so many words a cell on, texts are not names
 FEW = 50  # chosen by us: distinct texts that are categories still
 MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
 GENERATED = 128  # characters of a sample of text to generate, by default
+LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
+HEAVY = 0.5  # chosen by us: a hundredth of the rows with so much of the target's variance; of a normal one they have 0.1
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
@@ -39,6 +45,8 @@ class Inference:
         warnings: What a person should look at.
         ignored: Columns that look like ids or hold nothing, for `data.ignore`.
         columns: Kinds that the cells alone would not give, for `data.columns`.
+        missing: Spellings of a missing value, for `data.missing`.
+        header: Whether a CSV file's first line holds the columns' names.
         has_wrong_cells: Whether `data.wrong_cells` has something to decide.
         text: The column of texts, for `data.text`.
         rows: How many samples there are.
@@ -52,6 +60,8 @@ class Inference:
     ignored: list[str] = field(default_factory=list)
     text: str | None = None
     columns: dict[str, ColumnKind] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    header: bool = True
     has_wrong_cells: bool = False
     rows: int = 0
     width: int = 0
@@ -71,6 +81,9 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
     train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
     data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
     content = read_source(data, root).content
+    if isinstance(content, Table) and _lacks_header(content, target):
+        data = data.model_copy(update={"header": False})
+        content = read_source(data, root).content
     if isinstance(content, Corpus):
         what = f"{sum(content.sizes)} bytes of text in {len(content.paths)} files: text_generation"
         return Inference("text_generation", "bits_per_byte", [what], rows=sum(content.sizes) // GENERATED)
@@ -83,7 +96,20 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
 
     table, name = table_of(content, target or folder_target(content))
     plain = plain_columns(table)
-    return infer_texts(table, name, plain) or infer_table(table, name, plain)
+    gaps = spellings(table, plain)
+    if gaps:
+        table = without(table, gaps)
+        plain = plain_columns(table)
+    found = infer_texts(table, name, plain) or infer_table(table, name, plain)
+    told = [*table.notes, *([] if data.header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
+    told += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
+    return replace(found, explanation=[*found.explanation, *told], missing=gaps, header=data.header)
+
+
+def _lacks_header(table: Table, target: str | None) -> bool:
+    """Return whether a target is named by its place, as it is where the first line holds no names."""
+    place = re.fullmatch(r"column_(\d+)", target or "")
+    return place is not None and target not in table.columns and 1 <= int(place[1]) <= len(table.columns)
 
 
 def plain_columns(table: Table) -> dict[str, Column]:
@@ -102,14 +128,18 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     Raises:
         InputError: A column's content is not valid.
     """
-    kinds = {name: kind for name, column in plain.items() if (kind := kind_of(column, table)) is not None}
+    codes = {name: understand(name, table.columns[name], "category") for name, c in plain.items() if _is_code(c, table)}
+    plain = {**plain, **codes}
+    said: dict[str, ColumnKind] = {name: _category_of(column) for name, column in codes.items()}
+    kinds = said | {n: kind for n, c in plain.items() if n not in codes and (kind := kind_of(c, table)) is not None}
     features = {name: column for name, column in plain.items() if name != target}
-    reasons = {name: _nothing_in(c) or (None if name in kinds else id_reason(c)) for name, c in features.items()}
+    is_open = {name: name in codes or name not in kinds for name in features}  # whether it could be an id
+    reasons = {name: _nothing_in(c) or (id_reason(c) if is_open[name] else None) for name, c in features.items()}
     ids = {name: why for name, why in reasons.items() if why}
     kinds = {name: kind for name, kind in kinds.items() if name not in ids}
     schema = schema_of(table, target, list(ids), kinds, "missing", plain)
     task, sentence = _kind(schema.target)
-    metric, warnings = ("r2", []) if task == "tabular_regression" else _classes(schema)
+    metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
     explanation = [
         _shape(schema),
         sentence,
@@ -118,6 +148,8 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     ]
     asked = [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings = [*warnings, *asked, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema)]
+    warnings += [told for column in plain.values() for told in doubts(column, kinds.get(column.name))]
+    warnings += _leaks(schema, task)
     return Inference(
         task,
         metric,
@@ -162,32 +194,54 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     if column.kind == "number":
         if not len(column.wrong):
             return None
-        again = understand(column.name, table.columns[column.name], "formatted")
-        return "formatted" if len(again.wrong) < len(column.wrong) else None
+        kinds: tuple[ColumnKind, ...] = ("formatted", "decimal_comma")
+        wrong = {kind: len(understand(column.name, table.columns[column.name], kind).wrong) for kind in kinds}
+        best = min(kinds, key=lambda kind: wrong[kind])
+        return best if wrong[best] < len(column.wrong) else None
     counts = np.bincount(column.values[column.values >= 0], minlength=len(column.texts))
     if not len(counts):
         return None
     looked = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), LOOKED_AT)).astype(np.int64))
     some, weights = [column.texts[nr] for nr in looked], counts[looked]
-    for kind in ("boolean", "date", "date_day_first", "formatted", "decimal_comma"):
-        read = np.array([PARSERS[kind](text) is not None for text in some], dtype=bool)
+    read_as: tuple[ColumnKind, ...] = ("boolean", "date", "date_day_first", "formatted", "decimal_comma")
+    read = {kind: int(weights @ [PARSERS[kind](text) is not None for text in some]) for kind in read_as}
+    for kind in read_as:
         needed = 1 if kind == "boolean" else NUMERIC_SHARE
-        if (weights @ read) >= needed * weights.sum() and (kind != "boolean" or len(counts) > 2):
+        is_best = read[OTHER_READING.get(kind, kind)] <= read[kind]
+        if read[kind] >= needed * weights.sum() and (kind != "boolean" or len(counts) > 2) and is_best:
             return kind
     words = np.array([len(text.split()) for text in some])
     if (weights @ words) >= WORDY * weights.sum() and len(counts) > FEW:
         return "text"
-    many = len(counts) > MANY_CATEGORIES and len(column.values) >= 2 * len(counts)
-    return "hashed" if many else None
+    return "hashed" if _category_of(column) == "hashed" else None
+
+
+def _category_of(column: Column) -> ColumnKind:
+    many = len(column.texts) > MANY_CATEGORIES and len(column.values) >= 2 * len(column.texts)
+    return "hashed" if many else "category"
+
+
+def _is_code(column: Column, table: Table) -> bool:
+    """Return whether whole numbers are names: digits of one length, of which some begin with 0, such as postal codes."""
+    cells = table.columns[column.name]
+    if column.kind != "number" or len(column.wrong) or column.missing.all() or cells.dtype == np.float64:
+        return False
+    texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.head(LOOKED_AT).to_list()
+    present = [text for text in texts if text not in MISSING]
+    same_length = all(text.isdecimal() and len(text) == len(present[0]) for text in present)
+    return same_length and any(text[0] == "0" and len(text) > 1 for text in present)
 
 
 def _nothing_in(column: Column) -> str | None:
-    return f"it has no value in any of {len(column.values)} rows" if column.missing.all() else None
+    present = int((~column.missing).sum())
+    if present >= min(LEAST_PRESENT, len(column.values)):
+        return None
+    return f"it has {f'a value in only {present}' if present else 'no value in any'} of {len(column.values)} rows"
 
 
 def _moments(schema: Schema) -> list[str]:
     """Return how to split by time, where there are dates."""
-    dates = [column.name for column in schema.features if column.kind in DATES]
+    dates = [column.name for column in schema.features if is_day(column)]
     text = "is what you will predict later than what you have? split: {time: %s} trains on the past and tests on the future"
     return [text % dates[0]] if dates else []
 
@@ -197,6 +251,8 @@ def _kind(target: Column) -> tuple[str, str]:
     distinct = target.distinct(every)
     if target.kind == "category":
         return "tabular_classification", f"{target.name!r} holds text with {distinct} distinct values: tabular_classification"
+    if target.kind == "boolean":
+        return "tabular_classification", f"{target.name!r} holds yes and no in several spellings: tabular_classification"
     whole = bool((target.values == np.floor(target.values)).all())
     if whole and distinct <= MAX_CLASSES:
         return "tabular_classification", f"{target.name!r} holds {distinct} distinct whole numbers: tabular_classification"
@@ -212,6 +268,25 @@ def _classes(schema: Schema) -> tuple[str, list[str]]:
     warnings = [f"too few rows for every split: {', '.join(rare[:5])}"] if rare else []
     metric, told = suited_metric(names, counts)
     return metric, [*told, *warnings]
+
+
+def _quantity(schema: Schema) -> tuple[str, list[str]]:
+    """Return the metric for a regression: where few rows hold most of the variance, one that is not theirs alone."""
+    squares = np.sort(np.square(schema.target.values - schema.target.values.mean()))
+    few = max(1, len(squares) // 100)
+    share = squares[-few:].sum() / max(squares.sum(), np.finfo(np.float64).tiny)
+    if share <= HEAVY or len(squares) < ID_ROWS:
+        return "r2", []
+    what = f"{few} of {len(squares)} rows hold {share:.0%} of the variance of {schema.target.name!r}"
+    return "mae", [f"{what}: r2 would be judged by them alone, so the metric is mae"]
+
+
+def _leaks(schema: Schema, task: str) -> list[str]:
+    """Return which columns tell the target; planning, which judges the training rows alone, stops where it is surely leakage."""
+    labels, names = (None, []) if task == "tabular_regression" else labels_of(schema)
+    rows = np.arange(len(schema))
+    found = leaks(schema.features, Wanted(schema.target, labels, len(names)), vocabularies(schema, rows), rows, DataLimits())
+    return [f"{one['what']}{'; planning stops there' if one['severity'] == 'error' else ''}" for one in found]
 
 
 def id_reason(column: Column) -> str | None:
@@ -236,5 +311,5 @@ def _constant(schema: Schema) -> list[str]:
 
 
 def _gaps(schema: Schema) -> list[str]:
-    gaps = [(c.name, float(c.missing.mean())) for c in schema.features]
-    return [f"column {name!r} is missing in {share:.0%} of the rows" for name, share in gaps if share > 0.5]
+    gaps = [(c.name, int(c.missing.sum())) for c in schema.features]
+    return [f"column {name!r} is missing in {count} of {len(schema)} rows" for name, count in gaps if 2 * count > len(schema)]

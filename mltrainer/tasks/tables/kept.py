@@ -61,10 +61,18 @@ class Kept:
         found = self._about.get("later", []) if self._about else []
         return tuple((int(first), str(place)) for first, place in found)
 
-    def keep(self, place: str, names: list[str], rows: int, content_sha256: str, later: Sequence[tuple[int, str]]) -> None:
+    @property
+    def notes(self) -> list[str]:
+        """How the table was read, where that is not plain."""
+        return list(self._about.get("notes", [])) if self._about else []
+
+    def keep(
+        self, place: str, names: list[str], rows: int, content_sha256: str, later: Sequence[tuple[int, str]], notes: list[str]
+    ) -> None:
         """Keep what is known of the whole table; what was kept of the same file with other content goes."""
-        files = {"later": [[first, name] for first, name in later]} if later else {}
-        self._about = {"form": FORM, "place": place, "names": names, "rows": rows, "content_sha256": content_sha256, **files}
+        more = {"later": [[first, name] for first, name in later], "notes": notes}
+        known = {"form": FORM, "place": place, "names": names, "rows": rows, "content_sha256": content_sha256}
+        self._about = {**known, **{key: value for key, value in more.items() if value}}
         for other in self.folder.parent.glob("*/table.json"):
             if (Kept(other.parent)._about or {}).get("place") == place:
                 shutil.rmtree(other.parent, ignore_errors=True)

@@ -16,6 +16,7 @@ EXACT = 1e-9  # share of the target's variance that rounding may leave unexplain
 LOOKED_AT = 100_000  # training rows, evenly spaced, that are looked at
 SAMPLE = 20_000  # training rows that are looked at for columns that give the target together
 MOST_COLUMNS = 200
+KNOWN = 0.5  # share of the rows that must have values
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,12 @@ def _alone(column: Column, wanted: Wanted, vocabulary: list[str] | None, rows: n
 
 
 def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
-    """Return whether a column is the target times a factor plus a constant, in every row."""
-    if column.values.dtype != np.float64 or len(train) < 3:
+    """Return whether a column is the target times a factor plus a constant, in every row where it is known."""
+    if column.values.dtype != np.float64:
         return False
-    values, wanted = column.values[train], target.values[train]
-    if np.isnan(values).any() or values.std() == 0 or wanted.std() == 0:
+    known = train[~np.isnan(column.values[train])]
+    values, wanted = column.values[known], target.values[known]
+    if len(known) < max(3, KNOWN * len(train)) or values.std() == 0 or wanted.std() == 0:
         return False
     return bool(1 - np.corrcoef(values, wanted)[0, 1] ** 2 < EXACT)
 
@@ -86,8 +88,10 @@ def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
 def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[Finding]:
     """Return what it means if a line through some number columns gives the target; their plain sum is surely leakage."""
     rows = train[np.linspace(0, len(train) - 1, min(len(train), SAMPLE)).astype(np.int64)]
-    numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1 and not np.isnan(c.values[rows]).any()]
-    varying = [c for c in numbers if c.values[rows].std() > 0]
+    numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
+    numbers = [c for c in numbers if np.isnan(c.values[rows]).mean() <= (1 - KNOWN) / len(numbers)]
+    rows = rows[~np.any([np.isnan(c.values[rows]) for c in numbers], axis=0)] if numbers else rows
+    varying = [c for c in numbers if len(rows) and c.values[rows].std() > 0]
     wanted = target.values[rows]
     if not 2 <= len(varying) <= min(MOST_COLUMNS, len(rows) // 5) or wanted.std() == 0:
         return []

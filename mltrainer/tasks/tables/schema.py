@@ -99,13 +99,13 @@ def schema_of(
     columns = [_understood(table, name, kinds.get(name), known or {}) for name in [*names, target]]
     for column in columns:
         if wrong == "stop":
-            _refuse_wrong(table, column)
+            _refuse_wrong(table, column, column.name == target)
         _refuse_empty(table, column)
     told = [_told(table, column) for column in columns if len(column.wrong)]
     dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
     kept, without = _used_rows(table, columns[-1], dropped)
-    left_out = f"{len(without)} of {len(table)} rows have no target and are left out: lines {_lines(table, without)}"
+    left_out = f"{len(without)} of {len(table)} rows have no target and are left out: {_lines(table, without)}"
     if len(kept) < len(table):
         columns = [column.taken(kept) for column in columns]
     return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, told, [left_out] if len(without) else [])
@@ -137,7 +137,12 @@ def column_of(table: Table, name: str, kind: ColumnKind | None = None) -> Column
 
 
 def _differences(columns: list[Column]) -> list[Difference]:
-    return [Difference(first, second) for first, second in combinations([c for c in columns if c.kind in DATES], 2)]
+    return [Difference(first, second) for first, second in combinations([c for c in columns if is_day(c)], 2)]
+
+
+def is_day(column: Column) -> bool:
+    """Return whether a column holds dates, and not times alone."""
+    return column.kind in DATES and bool((column.values >= DAY).any() or (column.values < 0).any())
 
 
 def _refuse_unknown(table: Table, names: list[str], key: str) -> None:
@@ -147,22 +152,23 @@ def _refuse_unknown(table: Table, names: list[str], key: str) -> None:
         raise InputError(f"{table.place} has no column {unknown[0]!r}", where=key, mend=f"name some of its columns: {columns}")
 
 
-def _refuse_wrong(table: Table, column: Column) -> None:
+def _refuse_wrong(table: Table, column: Column, is_target: bool) -> None:
     if not len(column.wrong):
         return
     row, choice = int(column.wrong[0]), "or choose: data: {wrong_cells: missing} or {wrong_cells: drop}"
     value = column.values[row] if column.values.dtype == np.float64 else np.nan
     if not np.isnan(value):
         raise InputError(
-            f"column {column.name!r} holds {value}, which is not finite as float32; lines {_lines(table, column.wrong)}",
+            f"column {column.name!r} holds {value}, which is not finite as float32; {_lines(table, column.wrong)}",
             where=table.where(row),
             mend=f"mend these cells, leave them empty where the value is not known, {choice}",
         )
+    leave = "" if is_target else "name the column in data.ignore, "
     raise InputError(
         f"column {column.name!r} holds {_PLURAL.get(column.kind, column.kind)}, but {table.columns[column.name][row]!r} here; "
-        f"{len(column.wrong)} such cells in lines {_lines(table, column.wrong)}",
+        f"{len(column.wrong)} such cell{'s' if len(column.wrong) > 1 else ''} in {_lines(table, column.wrong)}",
         where=table.where(row),
-        mend=f"mend these cells, leave them empty where the value is not known, name the column in data.ignore, {choice}",
+        mend=f"mend these cells, leave them empty where the value is not known, {leave}{choice}",
     )
 
 
@@ -177,9 +183,9 @@ _PLURAL = {
 
 
 def _told(table: Table, column: Column) -> str:
-    count = f"{len(column.wrong)} of {len(table)} cells are"
+    count = f"{len(column.wrong)} of {len(table)} cells {'hold' if len(column.wrong) > 1 else 'holds'}"
     what = f"in column {column.name!r}, {count} no {_PLURAL.get(column.kind, column.kind)} that can be used"
-    return f"{what} (lines {_lines(table, column.wrong)})"
+    return f"{what} ({_lines(table, column.wrong)})"
 
 
 def _refuse_empty(table: Table, column: Column) -> None:
@@ -190,7 +196,7 @@ def _refuse_empty(table: Table, column: Column) -> None:
 
 def _lines(table: Table, rows: np.ndarray) -> str:
     shown = ", ".join(table.line(int(row)) for row in rows[:5])
-    return shown + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+    return f"line{'s' if len(rows) > 1 else ''} {shown}" + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
 
 
 def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
@@ -208,11 +214,17 @@ def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
             mend="task: {kind: tabular_regression} predicts a quantity",
         )
     values, labels = np.unique(target.values, return_inverse=True)
-    names = [str(int(value)) for value in values] if target.values.dtype == np.float64 else [target.texts[v] for v in values]
+    names = _class_names(target, values)
     if len(names) < 2:
         what = f"the target {target.name!r} has one class only: {names[0]!r} in all {len(labels)} rows"
         raise InputError(what, where=schema.table.place, mend=TWO_CLASSES)
     return labels.astype(np.int64), names
+
+
+def _class_names(target: Column, values: np.ndarray) -> list[str]:
+    if target.kind == "boolean":
+        return [("no", "yes")[int(value)] for value in values]
+    return [str(int(value)) for value in values] if target.values.dtype == np.float64 else [target.texts[v] for v in values]
 
 
 def _fractions(column: Column) -> np.ndarray:

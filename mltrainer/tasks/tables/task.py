@@ -30,6 +30,7 @@ from mltrainer.tasks.tables.near import near_copies
 from mltrainer.tasks.tables.population import trained_on
 from mltrainer.tasks.validation import Finding
 
+COPIED = 0.2  # chosen by us: a share of the rows that are copies, beyond chance
 FEW_VALUES = 5  # below half of `chance_values` of planning's page: rows that are not bound are then no leakage either
 
 
@@ -93,14 +94,15 @@ class _Tabular(BuiltinTask):
         """Return whether equal rows are more than chance.
 
         They are chance where the columns can take few values together, and no fewer rows differ than half of what is expected
-        of rows that draw each column by itself, from as many values as its entropy stands for.
+        of rows that draw each column by itself, from as many values as its entropy stands for; nor are the rows that differ
+        fewer than expected by a fifth of all.
         """
         rows = np.arange(self.size)
         if not self._few_values(rows, FEW_VALUES):
             return True
         values = np.exp(sum(_entropy(column) for column in self._schema.features))
         expected = -values * np.expm1(-self.size / values)
-        return bool(len(np.unique(self.keys())) < expected / 2)
+        return bool(len(np.unique(self.keys())) < max(expected / 2, expected - COPIED * self.size))
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
@@ -158,7 +160,8 @@ class _Tabular(BuiltinTask):
             "input": {"name": "table", "dtype": "float32", "shape": [schema.width_of(self._schema)]},
             "preparation": self._notes,
             "columns": columns,
-            "missing": sorted(MISSING),
+            "missing": sorted({*MISSING, *(self._config.data.missing if self._config.data else [])}),
+            **({} if self._config.data is None or self._config.data.header else {"header": False}),
             "target": self._schema.target.name,
             "output": "logits" if self.classes else "value",
             "classes": self.classes,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mltrainer.checkpointing.inference_script import SAMPLE, decoded, delimiter_of, names_of
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Table
 from mltrainer.tasks.tables import fast, fast_lines
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from mltrainer.tasks.content import Cells
 
 BOM = b"\xef\xbb\xbf"
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SHOWN = 5  # faulty rows named in a message
 FAST_FROM = 1 << 20  # bytes; below, importing the fast reader takes longer than reading
 
@@ -28,23 +32,35 @@ def decode(data: bytes, place: str) -> str:
     Raises:
         InputError: The file is empty, is not UTF-8 or holds NUL bytes; the byte's offset is named.
     """
-    start = len(BOM) if data.startswith(BOM) else 0
+    start = next((len(mark) for mark in (BOM, *UTF16) if data.startswith(mark)), 0)
     if not data[start:].strip():
         raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
-    nul = data.find(b"\0")
+    nul = -1 if data.startswith(UTF16) else data.find(b"\0")
     if nul >= 0:
         raise InputError(
             f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}", mend=WHOLE_FILE
         )
     try:
-        return data[start:].decode("utf-8")
+        return decoded(data)
     except UnicodeDecodeError as error:
-        offset = error.start + start
+        offset = error.start
         raise InputError(
-            f"not UTF-8: byte 0x{data[offset]:02x} at byte offset {offset}",
+            f"neither UTF-8 nor Windows-1252: byte 0x{data[offset]:02x} at byte offset {offset}",
             where=f"{place}:{_line(data, offset)}",
-            mend="save the file as UTF-8 (for cp1252: iconv -f cp1252 -t utf-8)",
+            mend="save the file as UTF-8 (for cp1251: iconv -f cp1251 -t utf-8)",
         ) from error
+
+
+def _encoding_notes(data: bytes, place: str) -> list[str]:
+    """Return how a text file was decoded that is not UTF-8."""
+    if data.startswith(UTF16):
+        return [f"{place} is UTF-16"]
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"{_line(data, error.start)} holds the byte 0x{data[error.start]:02x}"
+        return [f"{place} is not UTF-8, line {found}: it was read as Windows-1252"]
+    return []
 
 
 def _line(data: bytes, offset: int) -> int:
@@ -52,7 +68,7 @@ def _line(data: bytes, offset: int) -> int:
 
 
 def read_csv(data: bytes, place: str, header: bool = True) -> Table:
-    """Return the table of a CSV file; the delimiter is a comma, or `;` or tab where the first line has no comma.
+    """Return the table of a CSV file; its delimiter is found from its first lines.
 
     Args:
         data: The file's bytes.
@@ -60,17 +76,21 @@ def read_csv(data: bytes, place: str, header: bool = True) -> Table:
         header: Whether the first record holds the columns' names; else they are `column_1`, `column_2`, ...
 
     Raises:
-        InputError: Ragged rows, an unclosed quote, a duplicate column, no rows, or not a text file; with line numbers.
+        InputError: Ragged rows, an unclosed quote, no rows, or not a text file; with line numbers.
     """
     if len(data) >= FAST_FROM and (table := _fast_table(data.removeprefix(BOM), place, header)) is not None:
         return table
-    lines = list(_records(decode(data, place), place))
-    names = _header(lines[0][1], place) if header else _numbered(len(lines[0][1]))
+    text, notes = decode(data, place), _encoding_notes(data, place)
+    if notes and len(data) >= FAST_FROM and (table := _fast_table(text.encode(), place, header)) is not None:
+        return replace(table, notes=[*notes, *table.notes])
+    lines = list(_records(text, place))
+    names = _names(lines[0][1], header)
     body = lines[1:] if header else lines
     _refuse_ragged(names, body, place)
     if not body:
         raise InputError(f"a header with {len(names)} columns, but no rows", where=place, mend=WHOLE_FILE)
-    return _table(names, [cells for _, cells in body], [line for line, _ in body], place)
+    notes += _same_names(lines[0][1]) if header else []
+    return replace(_table(names, [cells for _, cells in body], [line for line, _ in body], place), notes=notes)
 
 
 def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
@@ -78,13 +98,14 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     head = data[: data.find(b"\n") + 1].decode("utf-8", "replace")
     if not head.strip() or head.count('"') % 2:
         return None
-    first = next(csv.reader([head], delimiter=_delimiter(head)))
-    names = _header(first, place) if header else _numbered(len(first))
-    frame = fast.frame_of(data, names, _delimiter(head), header)
+    delimiter = delimiter_of(data[: 4 * SAMPLE].decode("utf-8", "replace"))
+    first = next(csv.reader([head], delimiter=delimiter))
+    names = _names(first, header)
+    frame = fast.frame_of(data, names, delimiter, header)
     if frame is None:
         return None
     columns = {name: frame.drop_in_place(name).str.strip_chars(fast.SPACES) for name in names}
-    return Table(columns, lambda: _line_numbers(data, place, header), place)
+    return Table(columns, lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else [])
 
 
 def _line_numbers(data: bytes, place: str, header: bool) -> np.ndarray:
@@ -92,18 +113,14 @@ def _line_numbers(data: bytes, place: str, header: bool) -> np.ndarray:
     return np.array(lines[1:] if header else lines, dtype=np.int64)
 
 
-def _numbered(count: int) -> list[str]:
-    return [f"column_{number}" for number in range(1, count + 1)]
-
-
-def _delimiter(head: str) -> str:
-    return next((mark for mark in (",", ";", "\t") if mark in head), ",")
+def _names(first: list[str], header: bool) -> list[str]:
+    """Return the columns' names by a file's first record, which holds them or not."""
+    return names_of(first if header else [""] * len(first))
 
 
 def _records(text: str, place: str) -> Any:
     """Yield (line number, cells) of each record that is not blank."""
-    head = text.lstrip("\r\n").splitlines()[0]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(head), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
     begins = 1
     try:
         for cells in reader:
@@ -118,16 +135,15 @@ def _records(text: str, place: str) -> Any:
         ) from error
 
 
-def _header(cells: list[str], place: str) -> list[str]:
-    names = [cell.strip() or f"column_{nr}" for nr, cell in enumerate(cells, 1)]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        places = {name: [nr for nr, other in enumerate(names, 1) if other == name] for name in twice}
-        what = "; ".join(f"{name!r} (columns {', '.join(map(str, numbers))})" for name, numbers in places.items())
-        raise InputError(
-            f"duplicate column names in the header: {what}", where=f"{place}:1", mend="give each column a name of its own"
-        )
-    return names
+def _same_names(header: list[str]) -> list[str]:
+    """Return what columns are called whose names the header has already."""
+    called = zip(header, names_of(header), strict=True)
+    renamed = [
+        f"{name!r} for {cell.strip()!r} in column {nr}"
+        for nr, (cell, name) in enumerate(called, 1)
+        if cell.strip() not in ("", name)
+    ]
+    return [f"the header has names twice, which were told apart: {', '.join(renamed)}"] if renamed else []
 
 
 def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: str) -> None:

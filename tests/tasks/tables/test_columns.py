@@ -200,7 +200,7 @@ def test_a_wrong_cell_is_a_choice(wrong, values):
     assert "data: {wrong_cells: missing}" in refused.value.mend
     schema = schema_of(table, "t", [], wrong=wrong)
     assert np.array_equal(schema.features[0].values, values, equal_nan=True)
-    assert schema.wrong == ["in column 'n', 1 of 22 cells are no numbers that can be used (lines 22)"]
+    assert schema.wrong == ["in column 'n', 1 of 22 cells holds no numbers that can be used (line 22)"]
 
 
 def test_an_infinite_number_is_a_choice_too():

@@ -67,6 +67,14 @@ def test_equal_features_with_other_targets_stay_together_too(opened):
     assert all({row ^ 1 for row in part.tolist()} == set(part.tolist()) for part in ids.values())
 
 
+def test_copies_beyond_chance_are_bound_where_columns_take_few_values(opened):
+    rows = [f"{i % 50 * 37 % 101},{'xyz'[i % 50 % 3]},{'ab'[i % 2]}" for i in range(200)]
+    ids = ids_of(opened("n,m,t", rows, {"repeats": "together"}))
+    assert all(
+        {row % 50 for row in ids["train"].tolist()}.isdisjoint(row % 50 for row in ids[name].tolist()) for name in SPLITS[1:]
+    )
+
+
 def test_rows_that_must_repeat_are_not_bound(opened):
     rows = [f"{i % 7},{'xy'[i % 2]},{'ab'[i * i % 5 % 2]}" for i in range(90)]
     one, other = ids_of(opened("n,m,t", rows)), ids_of(opened("n,m,t", rows, {"repeats": "together"}))

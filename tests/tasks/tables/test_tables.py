@@ -53,7 +53,7 @@ def test_a_column_of_90_percent_numbers_is_a_number_column(junk, kind):
 
 def test_junk_in_a_number_column_is_refused_with_line_and_value():
     text = "n,t\n" + "1,a\n" * 10 + "12 kg,a\n" + "1,b\n" * 10
-    with pytest.raises(InputError, match=r"d.csv:12: column 'n' holds numbers, but '12 kg' here; 1 such cells in lines 12"):
+    with pytest.raises(InputError, match=r"d.csv:12: column 'n' holds numbers, but '12 kg' here; 1 such cell in line 12"):
         tables.schema_of(table(text), "t", [])
 
 
@@ -155,7 +155,7 @@ def test_whole_numbers_that_only_happen_to_differ_are_kept():
 
 def test_constant_and_mostly_empty_columns_are_warned_of():
     found = inferred(repeated("same,gaps,t", lambda i: f"1,{i if i % 3 == 0 else ''},{'ab'[i % 2]}"))
-    assert found.warnings == ["column 'same' has one value only", "column 'gaps' is missing in 65% of the rows"]
+    assert found.warnings == ["column 'same' has one value only", "column 'gaps' is missing in 26 of 40 rows"]
 
 
 LOOKS = {
@@ -186,7 +186,7 @@ def test_a_wrong_cell_is_told_and_does_not_stop_the_start():
     found = inferred(repeated("n,t", lambda i: f"{'oops' if i == 5 else i % 7},{'ab'[i % 2]}"))
     assert found.has_wrong_cells
     assert any(
-        "in column 'n', 1 of 40 cells are no numbers that can be used (lines 7): planning stops there" in warning
+        "in column 'n', 1 of 40 cells holds no numbers that can be used (line 7): planning stops there" in warning
         for warning in found.warnings
     )
 

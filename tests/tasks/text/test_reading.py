@@ -43,8 +43,8 @@ def test_a_folder_with_anything_else_in_it_is_none_of_texts(folder):
 
 
 def test_an_unreadable_text_is_told_by_its_file(folder):
-    (folder / "reviews" / "neg" / "0.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not UTF-8") as error:
+    (folder / "reviews" / "neg" / "0.txt").write_bytes(b"\x81")
+    with pytest.raises(InputError, match="neither UTF-8") as error:
         read_source(Data(source="reviews"), folder)
     assert error.value.where == "reviews/neg/0.txt:1"
 

@@ -1,0 +1,156 @@
+"""Tables as people have them: what `init` sees in them, and asks."""
+
+import numpy as np
+import pytest
+
+from mltrainer.checkpointing import inference_script
+from mltrainer.checkpointing.inference_script import as_seconds
+from mltrainer.configs.project import load_project
+from mltrainer.errors import InputError
+from mltrainer.project.start import make_project
+from mltrainer.tasks.tables import inferring
+from mltrainer.tasks.tables.doubts import doubts
+from tests.tasks.tables.test_tables import column, inferred, repeated
+
+NUMBERS = [str(i * 37 % 91 / 4) for i in range(60)]
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """Begin a project with a table of columns, and return the `data` of its project file."""
+
+    def make(target="t", header=True, **columns):
+        lines = [",".join(row) for row in zip(*columns.values(), strict=True)]
+        (tmp_path / "d.csv").write_text("\n".join([*([",".join(columns)] if header else []), *lines]) + "\n")
+        make_project(tmp_path / "p", None, tmp_path / "d.csv", target)
+        return load_project(tmp_path / "p" / "mltrainer.yaml").data
+
+    return make
+
+
+def gapped(spellings):
+    return [spellings[i % len(spellings)] if i % 3 == 0 else cell for i, cell in enumerate(NUMBERS)]
+
+
+# --- missing in many spellings ---
+
+
+def test_spellings_of_a_missing_value_are_found_in_numbers_and_written(begun):
+    data = begun(n=gapped(["-", "n/a", "unknown", "", "NA"]), t=["a", "b"] * 30)
+    assert (data.missing, data.ignore, data.columns) == (["-", "n/a", "unknown"], [], {})
+
+
+def test_a_word_that_is_a_category_is_no_gap(begun):
+    data = begun(n=gapped(["none"]), m=gapped(["-"]), c=["none", "little", "much"] * 20, t=["a", "b"] * 30)
+    assert data.missing == ["-"]
+
+
+def test_a_class_is_no_gap(begun):
+    assert begun(n=NUMBERS, t=["none", "some"] * 30).missing == []
+
+
+def test_rows_whose_target_is_missing_in_another_spelling_are_left_out(tmp_path, begun):
+    assert begun(n=NUMBERS, t=["-" if i % 7 == 0 else cell for i, cell in enumerate(NUMBERS)]).missing == ["-"]
+    assert "wrong_cells" not in (tmp_path / "p" / "mltrainer.yaml").read_text()
+
+
+# --- how cells are read ---
+
+
+@pytest.mark.parametrize(("cell", "seconds"), [("13:05", 47100), ("1:05:30 pm", 47130), ("1970-02", 31 * 86400), ("25:00", None)])
+def test_times_and_months_are_dates(cell, seconds):
+    assert as_seconds(cell) == seconds
+
+
+def test_times_are_no_days_between_which_to_count():
+    found = inferred(repeated("d,c,t", lambda i: f"2020-{1 + i % 12:02d}-03,{i % 24:02d}:{i * 7 % 60:02d},{'ab'[i % 2]}", 100))
+    assert (found.columns, found.width) == ({"d": "date", "c": "date"}, 8)  # days, year, week; days and hours; no difference
+
+
+def test_codes_with_zeros_in_front_are_categories_and_ids_among_them_none():
+    found = inferred(repeated("zip,nr,t", lambda i: f"{i % 9 * 1001:05d},{i:04d},{'ab'[i % 2]}"))
+    assert (found.columns, found.ignored) == ({"zip": "category"}, ["nr"])
+
+
+def test_of_thousands_and_decimals_that_is_taken_which_reads_more():
+    found = inferred(repeated("n,t", lambda i: f'"{i % 3},{i * 37 % 1000:03d}",{"ab"[i % 2]}', 60))
+    assert found.columns == {"n": "decimal_comma"}  # 0,850 has no thousands
+
+
+def test_classes_in_several_spellings_of_yes_are_two():
+    found = inferred(repeated("n,t", lambda i: f"{i % 7},{['Yes', 'no', 'YES', 'No'][i % 4]}"))
+    assert found.kind == "tabular_classification"
+    assert any("'t' holds yes and no in several spellings" in line for line in found.explanation)
+
+
+DOUBTS = {
+    "date": (["01/02/2020", "03/04/2020"], "'01/02/2020' is read as 2020-01-02; where it is 2020-02-01"),
+    "formatted": (["$1,234", "$5,678"], "'$1,234' is read as 1234; where it is 1.234"),
+    None: ([f"{n} kg" for n in range(30)], "holds numbers with a unit, such as '0 kg'"),
+    "category": (["Rome", "rome", "Oslo"], "'Rome' and 'rome' are two categories"),
+}
+
+
+@pytest.mark.parametrize("kind", DOUBTS)
+def test_what_could_be_meant_otherwise_is_told(kind):
+    cells, said = DOUBTS[kind]
+    assert any(said in doubt for doubt in doubts(column(cells), kind))
+
+
+@pytest.mark.parametrize(("kind", "cells"), [("date", ["01/02/2020", "03/25/2020"]), ("formatted", ["$1,234", "$1,234.50"])])
+def test_a_cell_that_proves_the_reading_ends_the_doubt(kind, cells):
+    assert doubts(column(cells), kind) == []
+
+
+def test_several_currencies_are_told():
+    assert doubts(column(["$1.50", "€2.50"]), "formatted") == ["column 'c' mixes $ and €: its numbers are taken as they stand"]
+
+
+# --- targets and columns ---
+
+
+def test_few_rows_with_most_of_the_variance_ask_for_another_metric():
+    found = inferred(repeated("n,t", lambda i: f"{i % 7},{1e6 if i == 3 else i + 0.5}", 200))
+    assert found.metric == "mae"
+    assert any("2 of 200 rows hold 100% of the variance of 't'" in warning for warning in found.warnings)
+
+
+def test_a_column_that_training_may_have_no_value_of_is_ignored():
+    found = inferred(repeated("e,n,t", lambda i: f"{i if i < 3 else ''},{i % 7},{'ab'[i % 2]}"))
+    assert found.ignored == ["e"]
+    assert "column 'e' is ignored: it has a value in only 3 of 40 rows" in found.explanation
+
+
+def test_a_leak_is_told_before_anything_is_planned():
+    found = inferred(repeated("n,copy,t", lambda i: f"{i % 7},{'' if i == 5 else i * i % 83 * 1.5},{i * i % 83 + 0.0}", 80))
+    assert any("'copy' is the target under another scale" in w and w.endswith("planning stops there") for w in found.warnings)
+
+
+def test_parts_of_a_sum_are_named_though_one_has_a_gap():
+    found = inferred(repeated("a,b,t", lambda i: f"{'' if i == 5 else i % 7},{i * i % 31},{i % 7 + i * i % 31}", 80))
+    assert any("'a', 'b' together give the target, as their sum" in warning for warning in found.warnings)
+
+
+# --- no header ---
+
+
+def test_a_target_named_by_its_place_says_that_there_is_no_header(tmp_path, begun):
+    data = begun("column_2", header=False, n=NUMBERS, t=["a", "b"] * 30)
+    assert (data.header, data.target) == (False, "column_2")
+    rows = inference_script.read_rows(tmp_path / "d.csv", header=False)
+    assert (len(rows), rows[0]) == (60, {"column_1": NUMBERS[0], "column_2": "a"})
+
+
+def test_a_target_that_is_missing_where_names_are_numbers_tells_how_to_name_it(tmp_path):
+    (tmp_path / "d.csv").write_text("1.5,2,a\n2.5,3,b\n")
+    with pytest.raises(InputError, match="if its first line holds no names, they are column_1 to column_3"):
+        inferring.infer_project({"train": tmp_path / "d.csv"}, "kind")
+
+
+def test_gaps_are_found_in_a_large_table_too(tmp_path, monkeypatch):
+    from mltrainer.tasks.tables import text_files
+
+    monkeypatch.setattr(text_files, "FAST_FROM", 0)
+    (tmp_path / "d.csv").write_text("n,t\n" + "".join(f"{cell},{'ab'[i % 2]}\n" for i, cell in enumerate(gapped(["-"]))))
+    found = inferring.infer_project({"train": tmp_path / "d.csv"}, "t")
+    assert (found.missing, found.rows, np.isfinite(found.width)) == (["-"], 60, True)
