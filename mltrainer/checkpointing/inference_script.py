@@ -61,8 +61,20 @@ def read_rows(path: Path, header: bool = True) -> list[dict[str, str]]:
     rows = value if isinstance(value, list) else [value]
     if not all(isinstance(row, dict) for row in rows):
         raise InvalidInputError(f"{path.name}: every row must be an object with the columns' names as keys")
+    rows = [flattened(row) for row in rows]
     names = dict.fromkeys(name for row in rows for name in row)
-    return [{name: as_text(row.get(name), name, number) for name in names} for number, row in enumerate(rows, 1)]
+    return [{name: as_text(row.get(name)) for name in names} for row in rows]
+
+
+def flattened(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON object without objects in it: their keys become `place.city`, and lists the text of their JSON."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": cell for inner, cell in flattened(value).items()}
+        else:
+            found[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return found
 
 
 def suffix_of(path: Path) -> str:
@@ -90,10 +102,8 @@ def decoded(data: bytes) -> str:
         return data.decode("cp1252")
 
 
-def as_text(value: Any, name: str, row: int) -> str:
+def as_text(value: Any) -> str:
     """Return a JSON value as a table's cell."""
-    if isinstance(value, (dict, list)):
-        raise InvalidInputError(f"row {row}, column {name!r}: expected a plain value, found {value!r}")
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else str(value).strip()

@@ -273,7 +273,7 @@ def test_one_logit_stands_for_two_classes() -> None:
         ("rows.csv", 'age,colour\n1,"red', "unexpected end of data"),
         ("rows.json", "[1]", "every row must be an object"),
         ("rows.json", "{", "error:"),
-        ("rows.json", '{"age": [1], "colour": "red"}', "expected a plain value"),
+        ("rows.json", '{"age": [1], "colour": "red"}', "expected a finite number, found '[1]'"),
         ("rows.npy", "", "this model reads a .csv"),
         ("missing.csv", None, "No such file"),
     ],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import SAMPLE, decoded, delimiter_of, names_of
+from mltrainer.checkpointing.inference_script import SAMPLE, decoded, delimiter_of, flattened, names_of
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Table
 from mltrainer.tasks.tables import fast, fast_lines
@@ -175,8 +175,10 @@ def text_array(cells: list[str]) -> np.ndarray:
 def read_jsonl(data: bytes, place: str) -> Table:
     """Return the table of a file with one JSON object per line; a key that a line lacks is a missing value.
 
+    An object in a line becomes columns such as `place.city`, a list the text of its JSON.
+
     Raises:
-        InputError: A line is not an object of plain values; with its number.
+        InputError: A line is no object; with its number.
     """
     if len(data) >= FAST_FROM and (columns := fast_lines.cells_of(data.removeprefix(BOM))) is not None:
         return Table(columns, lambda: np.array([nr for nr, _ in _numbered_lines(data, place)]), place)
@@ -200,7 +202,7 @@ def _json_object(line: str, where: str) -> dict[str, str]:
         raise InputError(f"not readable as JSON: {error}", where=where) from error
     if not isinstance(value, dict):
         raise InputError(f"a JSON object was expected, found {type(value).__name__}", where=where)
-    return {name: _cell(item, f"{where}, key {name!r}") for name, item in value.items()}
+    return {name: _cell(item) for name, item in flattened(value).items()}
 
 
 def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
@@ -211,9 +213,7 @@ def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
     return result
 
 
-def _cell(value: Any, where: str) -> str:
-    if isinstance(value, (dict, list)):
-        raise InputError(f"a number, a text, true, false or null was expected, found {type(value).__name__}", where=where)
+def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
