@@ -1,22 +1,44 @@
 """Optimization's evidence: a search with its winner's comparison, or the rule by which it was skipped."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Part
 
+Evaluated = Annotated[tuple[int, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
+
 
 class Trial(Part):
-    """One trial: its values by dotted key, and what they gave; `reason` says why one failed."""
+    """One trial: its values by dotted key, and what they gave.
+
+    Attributes:
+        nr: Its number, from 1.
+        run: The run that trained it.
+        values: What was suggested; a dimension that did not apply to the others' values is missing.
+        seed: The seed that it was trained with.
+        state: `pruned` was stopped at a rung; its value is the metric there, and it is never the best.
+        value: The metric that it is ranked by.
+        reason: Why it failed.
+        steps: Optimizer steps that it trained.
+        wall_s: How long it took.
+        curve: The metric after each evaluation, with the evaluation's epoch, from 1.
+        pruned_at: The epoch at which it was stopped.
+        attempts: How many processes it took.
+    """
 
     nr: int
     run: str
     values: dict[str, Any]
     seed: int
-    state: Literal["finished", "failed"]
+    state: Literal["finished", "failed", "pruned"]
     value: Measured
     reason: str | None
     steps: int
     wall_s: Measured | None
+    curve: list[Evaluated] = Field(default_factory=list)
+    pruned_at: int | None = None
+    attempts: int = 1
 
 
 class BaselineValue(Part):
@@ -55,7 +77,11 @@ class Skipped(Part):
 
 
 class Searched(Part):
-    """A search; `cheaper` is what its trials change against the plan, `config` what finalization trains."""
+    """A search; `cheaper` is what its trials change against the plan, `config` what finalization trains.
+
+    A trial is suggested from the results of those up to `lag` trials before it; `rungs` are the epochs at which trials are
+    stopped, `search_s` is the search's wall time, and `ended` says what ended it: the planned trials, or the time.
+    """
 
     skipped: Literal[False]
     strategy: str
@@ -72,3 +98,7 @@ class Searched(Part):
     promoted: Literal["candidate", "baseline"]
     acceptance: list[Acceptance]
     config: dict[str, Any]
+    lag: int = 0
+    rungs: list[int] = Field(default_factory=list)
+    search_s: Measured | None = None
+    ended: Literal["trials", "time"] = "trials"
