@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,9 @@ from mltrainer.errors import InputError
 from mltrainer.workspace import machine_faults, sha256_file
 
 PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth")  # in a folder; the first that is there
+INDEXES = ("*.safetensors.index.json", "*.bin.index.json")  # which part of a large model holds a tensor, as Hugging Face's say it
+WHOLE = "model.safetensors"  # goes before parts that lie beside it, as Hugging Face's libraries have it
+WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before all names
 INSIDE = ("state_dict", "model_state_dict", "model")  # where checkpoints of other programs hold the weights
 FITTED = ("encoder.", "units.")  # modules of built-in models that are fitted to the data, so never another's
 SHOWN = 8  # names in a message
@@ -31,11 +35,31 @@ def weight_files(start: Start, root: Path) -> list[Path]:
     path = root / start.weights
     if path.is_file():
         return [path]
-    found = next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
+    if (path / WHOLE).is_file():
+        return [path / WHOLE]
+    index = next((file for pattern in INDEXES for file in sorted(path.glob(pattern))), None)
+    found = _parts(index) if index else next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
     if not found:
         what = f"no weights at {start.weights!r}: a .safetensors or torch file, or a folder with one, was expected"
         raise InputError(what, where="start.weights", mend="bring them there; a path is relative to the project")
     return found
+
+
+def _parts(index: Path) -> list[Path]:
+    """Return the files that an index names, sorted.
+
+    Raises:
+        InputError: It is no index, names a file elsewhere, or one is not here.
+    """
+    try:
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
+        raise InputError(what, where=str(index), mend="bring the folder as it was saved, or name one file") from error
+    if missing := [name for name in names if Path(name).name != name or not (index.parent / name).is_file()]:
+        told = f"{_listed(missing)} of the {len(names)} parts that it names are not in its folder"
+        raise InputError(told, where=str(index), mend="bring all parts")
+    return [index.parent / name for name in names]
 
 
 def weight_rows(start: Start, root: Path) -> list[dict[str, Any]]:
@@ -66,7 +90,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> di
         InputError: A file cannot be read; or a tensor is missing, left over or of another shape without being named.
     """
     own = model.state_dict()
-    given = renamed(_read(weight_files(start, root)), start.rename)
+    given = renamed(unwrapped(_read(weight_files(start, root)), own), start.rename)
     head = _module([name for name, _ in model.named_parameters()][-1])
     fitted = FITTED if is_builtin else ()
     begins_new = [name for name in own if _stays_new(name, start, head if start.replace_head else None, fitted)]
@@ -111,8 +135,19 @@ def _refuse(start: Start, own: Mapping[str, Tensor], given: Mapping[str, Tensor]
 
 
 def _told(what: str, names: list[str], key: str) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{what}: {', '.join(names[:SHOWN])}{more} ({key})" if names else ""
+    return f"{what}: {_listed(names)} ({key})" if names else ""
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def unwrapped(tensors: Mapping[str, Tensor], own: Iterable[str]) -> Mapping[str, Tensor]:
+    """Return tensors without what a wrapper put before each of their names, unless the model has such names itself."""
+    for prefix in WRAPPERS:
+        if tensors and all(name.startswith(prefix) for name in tensors) and not any(name.startswith(prefix) for name in own):
+            return unwrapped({name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, own)
+    return tensors
 
 
 def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str]) -> dict[str, Tensor]:

@@ -229,10 +229,13 @@ class FtTransformer(TableModel):
 
 
 class Bag(Strict):
-    """The mean of a text's token embeddings, whatever their order (Joulin et al., 2017, arXiv 1607.01759)."""
+    """The mean of the embeddings of a text's tokens and of neighbouring ones (Joulin et al., 2017, arXiv 1607.01759)."""
 
     name: Literal["bag"] = "bag"
     width: int = Field(64, ge=1, description="numbers that stand for a token")
+    ngrams: int = Field(
+        2, ge=1, le=3, description="how many neighbouring tokens have an embedding together; 1: order says nothing"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the mean's numbers dropped in training")
 
 

@@ -1,5 +1,6 @@
 """Weights that a model begins with: names mapped strictly, and told."""
 
+import json
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from mltrainer.checkpointing.starting import begin, weight_rows
+from mltrainer.checkpointing.starting import begin, unwrapped, weight_rows
 from mltrainer.configs.loading import validate_values
 from mltrainer.configs.starting import Start
 from mltrainer.errors import InputError
@@ -91,6 +92,72 @@ def test_a_folder_gives_all_its_parts(tmp_path: Path, given: dict[str, Tensor]) 
     assert len(begin(model(), start(weights="final_model"), tmp_path, is_builtin=False)["loaded"]) == len(names)
     rows = weight_rows(start(weights="final_model"), tmp_path)
     assert [row["path"] for row in rows] == ["final_model/model-0.safetensors", "final_model/model-1.safetensors"]
+
+
+@pytest.fixture
+def sharded(tmp_path: Path, given: dict[str, Tensor]) -> Path:
+    """A folder as Hugging Face's libraries save a large model: two parts, an index, a config, and a part of an older save."""
+    folder, names = tmp_path / "hub", sorted(given)
+    folder.mkdir()
+    parts = {"model-00001-of-00002.safetensors": names[:4], "model-00002-of-00002.safetensors": names[4:]}
+    for part, held in parts.items():
+        safetensors.torch.save_file({name: given[name] for name in held}, folder / part, {"format": "pt"})
+    index = {"metadata": {"total_size": 1}, "weight_map": {name: part for part, held in parts.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text('{"model_type": "own"}')
+    safetensors.torch.save_file({"stale": torch.zeros(1)}, folder / "model-00003-of-00003.safetensors")
+    return folder
+
+
+def test_of_a_sharded_model_those_parts_are_read_that_its_index_names(
+    tmp_path: Path, sharded: Path, given: dict[str, Tensor]
+) -> None:
+    told = begin(model(), start(weights="hub"), tmp_path, is_builtin=False)
+    assert (sorted(told["loaded"]), told["unused"]) == (sorted(given), [])
+    parts = [row["path"] for row in weight_rows(start(weights="hub"), tmp_path)]
+    assert parts == ["hub/model-00001-of-00002.safetensors", "hub/model-00002-of-00002.safetensors"]
+
+
+def test_a_part_that_is_missing_or_elsewhere_is_named(tmp_path: Path, sharded: Path) -> None:
+    (sharded / "model-00002-of-00002.safetensors").rename(tmp_path / "away.safetensors")
+    with pytest.raises(InputError, match=r"model-00002-of-00002\.safetensors of the 2 parts that it names are not in its folder"):
+        weight_rows(start(weights="hub"), tmp_path)
+    (sharded / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../away.safetensors"}}')
+    with pytest.raises(InputError, match="not in its folder"):
+        weight_rows(start(weights="hub"), tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"weights": {}}', '{"weight_map": 1}', '{"weight_map": {"a": [1]}}'])
+def test_an_index_that_is_none_is_told(tmp_path: Path, sharded: Path, text: str) -> None:
+    (sharded / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(InputError, match="not readable as an index"):
+        weight_rows(start(weights="hub"), tmp_path)
+
+
+def test_parts_of_torch_files_have_an_index_too(tmp_path: Path, given: dict[str, Tensor]) -> None:
+    torch.save(given, tmp_path / "pytorch_model-00001-of-00001.bin")
+    index = {"weight_map": dict.fromkeys(given, "pytorch_model-00001-of-00001.bin")}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    (tmp_path / "other.safetensors").unlink()
+    assert len(begin(model(), start(weights="."), tmp_path, is_builtin=False)["loaded"]) == len(given)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_what_a_wrapper_put_before_all_names_is_left_out(tmp_path: Path, given: dict[str, Tensor], prefix: str) -> None:
+    torch.save({f"{prefix}{name}": tensor for name, tensor in given.items()}, tmp_path / "w.pt")
+    assert begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False)["loaded"] == list(model().state_dict())
+    mixed = {"module.a": torch.zeros(1), "b": torch.zeros(1)}
+    assert unwrapped(mixed, ["a"]) == mixed
+    assert unwrapped({"module.a": mixed["b"]}, ["module.a"]) == {"module.a": mixed["b"]}
+
+
+def test_weights_of_less_precision_are_loaded_as_the_models(tmp_path: Path, given: dict[str, Tensor]) -> None:
+    state = {name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor for name, tensor in given.items()}
+    safetensors.torch.save_file(state, tmp_path / "half.safetensors")
+    new = model()
+    begin(new, start(weights="half.safetensors"), tmp_path, is_builtin=False)
+    assert new.hidden.weight.dtype == torch.float32
+    assert torch.equal(new.hidden.weight, given["hidden.weight"])
 
 
 def test_a_tensor_of_two_names_may_stand_once(tmp_path: Path) -> None:

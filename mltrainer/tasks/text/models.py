@@ -12,6 +12,7 @@ from mltrainer.configs.project import Bag, Gru, ModelConfig, TextCnn, TextModel,
 from mltrainer.errors import InputError
 
 SPREAD = 0.1  # of new embeddings; chosen by us: torch's 1 drowns what some thousand short texts can teach them
+BUCKETS, FACTOR = 1 << 14, 1_000_003  # of neighbouring tokens, chosen by us: some thousand texts fill fewer; a prime
 EXPANSION = 4  # a block's perceptron is so much wider than the block (Vaswani et al., 2017, arXiv 1706.03762)
 
 
@@ -66,7 +67,8 @@ def _reader(config: Bag | Gru | Transformer, vocabulary: int, padding: int, leng
         return Recurrent(config, vocabulary, padding), config.hidden
     if isinstance(config, Transformer):
         return Attentive(config, vocabulary, padding, length, causal=False), config.width
-    return embedding(vocabulary, config.width, padding), config.width
+    tokens = embedding(vocabulary, config.width, padding)
+    return Neighbours(tokens, config.ngrams, padding) if config.ngrams > 1 else tokens, config.width
 
 
 def embedding(vocabulary: int, width: int, padding: int | None) -> nn.Embedding:
@@ -90,6 +92,30 @@ class Mean(nn.Module):
         states = self.reader(tokens).masked_fill(~is_token, 0.0)
         mean: Tensor = states.sum(1) / is_token.sum(1).clamp(min=1)
         return mean
+
+
+class Neighbours(nn.Module):
+    """Token embeddings, to each of which that of the token with those before it is added, of a bucket that a hash names.
+
+    Those of neighbours begin as 0, so that some that no training text has say nothing.
+    """
+
+    def __init__(self, tokens: nn.Embedding, most: int, padding: int) -> None:
+        super().__init__()
+        self.tokens, self.most, self.padding = tokens, most, padding
+        self.neighbours = nn.Embedding(BUCKETS, tokens.embedding_dim)
+        with torch.no_grad():
+            self.neighbours.weight.zero_()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return a state for each token, [samples, length, width]; what stands before a text's begin is padding."""
+        states: Tensor = self.tokens(tokens)
+        hashed, before = tokens, tokens
+        for _ in range(self.most - 1):
+            before = functional.pad(before[:, :-1], (1, 0), value=self.padding)
+            hashed = (hashed * FACTOR + before + 1) % BUCKETS
+            states = states + self.neighbours(hashed)
+        return states
 
 
 class Convolutions(nn.Module):

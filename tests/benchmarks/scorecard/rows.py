@@ -213,7 +213,7 @@ ROWS = [
         lambda runs: survived(runs.fresh(PLAIN), runs.killed_while_saving(BY_EPOCH, TWO_EPOCHS)),
     ),
     Row("a bit flipped in the checkpoint", _damaged("bit", "damaged", "corrupt", "sha256", "checksum", "crc", "digest")),
-    Row("other data on resume", _damaged("data", "data is not", "data changed", "dataset", "data differs")),
+    Row("other data on resume", _damaged("data", "data is not", "data changed", "(data) changed", "dataset", "data differs")),
     Row("other learning rate on resume", _rate),
     Row("optimizer state deleted", _damaged("optimizer", "optimizer", "damaged", "missing")),
     Row("the loss becomes NaN", lambda runs: honest(runs.fresh(Case(log=True, nan_at=10)))),

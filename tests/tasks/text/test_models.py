@@ -3,24 +3,29 @@ import torch
 
 from mltrainer.checkpointing.export import export
 from mltrainer.configs.project import Bag, Gru, TextCnn, Transformer
-from mltrainer.tasks.text.models import Attentive, classifier
+from mltrainer.tasks.text.models import Attentive, Neighbours, classifier
 
 SMALL = [
-    Bag(width=4),
+    Bag(width=4, ngrams=1),
     TextCnn(width=4, channels=3, kernels=[1, 2, 3]),
     Gru(width=4, hidden=5, layers=2),
     Transformer(width=4, heads=2, layers=1),
+    Bag(width=4, ngrams=3),
 ]
-NAMES = [config.name for config in SMALL]
+NAMES = [*(config.name for config in SMALL[:4]), "bag of neighbours"]
 
 
 def made(config, length=6):
     torch.manual_seed(0)
-    return classifier(config, 20, 0, length, 3).eval()
+    model = classifier(config, 20, 0, length, 3).eval()
+    for module in model.modules():
+        if isinstance(module, Neighbours):
+            torch.nn.init.normal_(module.neighbours.weight, std=0.1)  # as after some steps; they begin as 0
+    return model
 
 
 def test_bag_recurrent_and_attentive_models_do_not_see_the_padding():
-    for config in (SMALL[0], SMALL[2], SMALL[3]):
+    for config in (SMALL[0], SMALL[2], SMALL[3], SMALL[4]):
         model, tokens = made(config), torch.tensor([[5, 6, 7, 0, 0, 0]])
         with torch.no_grad():
             before = model(tokens)
@@ -53,12 +58,23 @@ def test_a_text_without_a_token_has_finite_logits_and_gradients(config):
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize(("config", "sees"), list(zip(SMALL, [False, True, True, True], strict=True)), ids=NAMES)
+@pytest.mark.parametrize(("config", "sees"), list(zip(SMALL, [False, True, True, True, True], strict=True)), ids=NAMES)
 def test_all_but_the_bag_see_the_order_of_the_words(config, sees):
     model = made(config)
     with torch.no_grad():
         here, there = model(torch.tensor([[5, 6, 7, 8, 0, 0], [8, 7, 6, 5, 0, 0]]))
     assert torch.allclose(here, there, atol=1e-6) is not sees
+
+
+def test_neighbours_that_no_training_text_has_say_nothing():
+    tokens = torch.tensor([[5, 6, 7, 8, 0, 0]])
+    torch.manual_seed(0)
+    model = classifier(SMALL[4], 20, 0, 6, 3).eval()
+    with torch.no_grad():
+        plain = model.output(model.body.reader.tokens(tokens).sum(1) / 4)
+        assert torch.allclose(model(tokens), plain, atol=1e-6)
+    model(tokens).sum().backward()
+    assert 4 <= int((model.body.reader.neighbours.weight.grad != 0).any(1).sum()) <= 8
 
 
 def test_in_a_causal_transformer_no_token_sees_those_after_it():
