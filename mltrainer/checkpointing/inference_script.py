@@ -1,11 +1,11 @@
 """Predict with the model in this folder: `python inference.py rows.csv` prints one JSON object per row.
 
-The input is a table with raw values (.csv, .json: a list of objects, .jsonl: an object per line), texts (such a table, or .txt
-with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays by name (.npz)
-where the model has several inputs, or what the module beside this file reads. What the columns and classes are stands in
-inference.json beside this file. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts and Pillow
-for pictures. A model that generates text continues the one in the given file, as far as `--tokens` says, and always in the same
-way under one `--seed`.
+The input is a table with raw values (.csv, .parquet, .json: a list of objects, .jsonl: an object per line), texts (such a table,
+or .txt with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays by name
+(.npz) where the model has several inputs, or what the module beside this file reads. What the columns and classes are stands in
+inference.json beside this file. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts, Pillow for
+pictures and polars for Parquet. A model that generates text continues the one in the given file, as far as `--tokens` says, and
+always in the same way under one `--seed`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,10 @@ def here() -> Path:
 
 def read_rows(path: Path, header: bool = True) -> list[dict[str, str]]:
     """Return the rows of a table, as text; a key that an object lacks is a missing value."""
-    text = decoded(unpacked(path.read_bytes()))  # newlines inside quotes stay as they are
     suffix = suffix_of(path)
+    if suffix == ".parquet":
+        return read_parquet(path)
+    text = decoded(unpacked(path.read_bytes()))  # newlines inside quotes stay as they are
     if suffix not in (".json", ".jsonl", ".ndjson"):
         return read_csv(text, header)
     value = json.loads(text) if suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
@@ -64,6 +67,28 @@ def read_rows(path: Path, header: bool = True) -> list[dict[str, str]]:
     rows = [flattened(row) for row in rows]
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: as_text(row.get(name)) for name in names} for row in rows]
+
+
+def read_parquet(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a Parquet file, as text: whole numbers without a point, dates in ISO form."""
+    try:
+        import polars
+    except ImportError as error:
+        raise InvalidInputError("reading Parquet needs polars: pip install polars") from error
+    try:
+        frame = polars.read_parquet(io.BytesIO(unpacked(path.read_bytes())))
+    except polars.exceptions.PolarsError as error:
+        raise InvalidInputError(f"{path.name}: not readable as Parquet: {error}") from error
+    return [{name: plain_cell(value) for name, value in row.items()} for row in frame.iter_rows(named=True)]
+
+
+def plain_cell(value: Any) -> str:
+    """Return a Parquet value as a table's cell."""
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        number = float(value)
+        is_whole = math.isfinite(number) and number.is_integer() and abs(number) < 1e15
+        return "" if math.isnan(number) else str(int(number)) if is_whole else repr(number)
+    return as_text(value)
 
 
 def flattened(row: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +178,7 @@ def column_block(rows: list[dict[str, str]], column: dict[str, Any], missing: Se
     """Return a column's part of the matrix, float32 [rows, parts]; one part where inference.json names no others."""
     kind = column["kind"]
     if kind == "difference":
-        dates = ({"name": name, "kind": date} for name, date in zip(column["of"], column["dates"], strict=True))
+        dates = ({**column, "name": name, "kind": date} for name, date in zip(column["of"], column["dates"], strict=True))
         first, second = (parsed(rows, date, missing) for date in dates)
         return np.array((second - first) / DAY, dtype=np.float32)[:, None]
     if kind == "text":
@@ -181,24 +206,20 @@ def parsed(rows: list[dict[str, str]], column: dict[str, Any], missing: Sequence
         return np.array([codes.get(cell, -1) for cell in cells], dtype=np.float64)
     if kind == "hashed":
         return np.array([bucket_of(cell) if cell else -1 for cell in cells], dtype=np.float64)
-    if kind == "number":
-        return np.array([as_number(cell, name, nr) if cell else math.nan for nr, cell in enumerate(cells, 1)], dtype=np.float64)
-    values = [PARSERS[kind](cell) if cell else math.nan for cell in cells]
+    found = (PARSERS[kind](cell) if cell else math.nan for cell in cells)
+    values = [None if value is not None and abs(value) > LARGEST else value for value in found]
     for number, (value, cell) in enumerate(zip(values, cells, strict=True), 1):
-        if value is None:
+        if value is None and column.get("wrong") != "missing":
             raise InvalidInputError(f"row {number}, column {name!r}: expected {WANTED[kind]}, found {cell!r}")
-    return np.array(values, dtype=np.float64)
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def as_number(cell: str, name: str, row: int) -> float:
-    """Return the number in a cell."""
+def as_number(cell: str) -> float | None:
+    """Return the number that a cell is, or None; Python's `1_000` is none."""
     try:
-        value = float(cell)
+        return None if "_" in cell else float(cell)
     except ValueError:
-        value = math.inf
-    if "_" in cell or not abs(value) <= np.finfo(np.float32).max:
-        raise InvalidInputError(f"row {row}, column {name!r}: expected a finite number, found {cell!r}")
-    return value
+        return None
 
 
 def read_texts(path: Path, spec: dict[str, Any]) -> list[str]:
@@ -231,6 +252,7 @@ def to_tokens(texts: list[str], spec: dict[str, Any]) -> np.ndarray:
 
 BUCKETS = 256  # of a column with many categories
 WORDS = 64  # buckets that the words of a text are counted in
+LARGEST = float(np.finfo(np.float32).max)
 DAY = 86_400.0
 YEAR = 365.2425 * DAY
 DATES = ("date", "date_day_first")
@@ -329,6 +351,7 @@ def word_counts(cell: str) -> list[int]:
 
 
 PARSERS: dict[str, Callable[[str], float | None]] = {
+    "number": as_number,
     "formatted": as_formatted,
     "decimal_comma": lambda cell: as_formatted(cell, comma=True),
     "boolean": as_boolean,
@@ -336,6 +359,7 @@ PARSERS: dict[str, Callable[[str], float | None]] = {
     "date_day_first": lambda cell: as_seconds(cell, day_first=True),
 }
 WANTED = {
+    "number": "a finite number",
     "formatted": "a number",
     "decimal_comma": "a number with a decimal comma",
     "boolean": "yes or no",
@@ -455,7 +479,10 @@ def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
     return scaled.reshape(len(array), *shape)
 
 
-READS = {"table": "a .csv, .json or .jsonl file with raw rows", "texts": "a .csv, .json, .jsonl or .txt file with texts"}
+READS = {
+    "table": "a .csv, .parquet, .json or .jsonl file with raw rows",
+    "texts": "a .csv, .json, .jsonl or .txt file with texts",
+}
 
 
 def read_input(path: Path, spec: dict[str, Any]) -> Inputs:

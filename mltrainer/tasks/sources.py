@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import suffix_of, unpacked
+from mltrainer.checkpointing.inference_script import as_number, suffix_of, unpacked
 from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
@@ -23,7 +23,6 @@ from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, c
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.images.reading import read_images
 from mltrainer.tasks.joining import join, join_tables, places
-from mltrainer.tasks.tables.columns import number_of
 from mltrainer.tasks.tables.kept import Kept, Unread
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_jsonl, text_array
@@ -273,7 +272,7 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
 
 def _without_header(table: Table) -> str:
     """Return how columns are named that have no names, where those that were read look like values."""
-    if not any(number_of(name) is not None for name in table.columns):
+    if not any(as_number(name) is not None for name in table.columns):
         return ""
     return f"; if its first line holds no names, they are column_1 to column_{len(table.columns)}"
 

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import DATES, MISSING, PARSERS, WORDS, bucket_of, date_parts, word_counts
+from mltrainer.checkpointing.inference_script import (
+    DATES,
+    LARGEST,
+    MISSING,
+    PARSERS,
+    WORDS,
+    as_number,
+    bucket_of,
+    date_parts,
+    word_counts,
+)
 from mltrainer.configs.project import ColumnKind
 
 if TYPE_CHECKING:
@@ -20,7 +30,6 @@ if TYPE_CHECKING:
 
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)
-LARGEST = float(np.finfo(np.float32).max)
 CODED = ("category", "hashed", "text")
 
 
@@ -157,16 +166,8 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
 
 def _number(cell: str) -> float:
     """Return a cell's number, NaN where it is none."""
-    value = number_of(cell)
+    value = as_number(cell)
     return np.nan if value is None else value
-
-
-def number_of(cell: str) -> float | None:
-    """Return the number that a cell is, or None; Python's `1_000` is none."""
-    try:
-        return None if "_" in cell else float(cell)
-    except ValueError:
-        return None
 
 
 def encoded(cells: Cells) -> tuple[list[str], np.ndarray]:

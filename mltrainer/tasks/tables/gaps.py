@@ -8,7 +8,7 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import PARSERS
 from mltrainer.tasks.content import Table
-from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, number_of
+from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column
 
 # Chosen by us. In any column these stand for nothing else:
 SURE = {"n/a", "#n/a", "<na>", "null", "nan", "nat", "\\n", "n.a.", "#null!", "#value!", "#ref!", "#div/0!", "#name?"}
@@ -51,5 +51,5 @@ def _is_measured(column: Column, texts: list[str]) -> bool:
     if len(others) < 2:
         return False
     looked = [others[nr] for nr in np.unique(np.linspace(0, len(others) - 1, min(len(others), LOOKED_AT)).astype(int))]
-    readers = (number_of, *(PARSERS[kind] for kind in ("formatted", "decimal_comma", "date", "date_day_first")))
-    return any(sum(reader(text) is not None for text in looked) >= NUMERIC_SHARE * len(looked) for reader in readers)
+    kinds = ("number", "formatted", "decimal_comma", "date", "date_day_first")
+    return any(sum(PARSERS[kind](text) is not None for text in looked) >= NUMERIC_SHARE * len(looked) for kind in kinds)

@@ -155,6 +155,8 @@ class _Tabular(BuiltinTask):
     def inference(self) -> dict[str, Any]:
         """Return the columns in the matrix's order, their categories, and what the output means."""
         columns = [*map(self._column, self._schema.features), *map(_difference, self._schema.differences)]
+        if self._config.data is not None and self._config.data.wrong_cells == "missing":
+            columns = [{**column, "wrong": "missing"} for column in columns]
         return {
             "kind": self._config.task.kind,
             "input": {"name": "table", "dtype": "float32", "shape": [schema.width_of(self._schema)]},

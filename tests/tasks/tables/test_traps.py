@@ -5,11 +5,17 @@ import pytest
 
 from mltrainer.checkpointing import inference_script
 from mltrainer.checkpointing.inference_script import as_seconds
-from mltrainer.configs.project import load_project
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.loading import validate_values
+from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.templates import baseline_template
 from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
-from mltrainer.tasks.tables import inferring
+from mltrainer.tasks.opening import open_task
+from mltrainer.tasks.tables import inferring, schema
 from mltrainer.tasks.tables.doubts import doubts
+from tests.benchmarks.bench_traps import answer
+from tests.benchmarks.tables.traps import TRAPS, write
 from tests.tasks.tables.test_tables import column, inferred, repeated
 
 NUMBERS = [str(i * 37 % 91 / 4) for i in range(60)]
@@ -30,6 +36,37 @@ def begun(tmp_path):
 
 def gapped(spellings):
     return [spellings[i % len(spellings)] if i % 3 == 0 else cell for i, cell in enumerate(NUMBERS)]
+
+
+def planned(root):
+    """Open a project's task, and refuse what planning refuses."""
+    values = {**baseline_template(root), **load_project(root / "mltrainer.yaml").model_dump()}
+    opened = open_task(validate_values(TrainingConfig, values, "test"), root)
+    errors = [one["what"] for one in opened.facts(DataLimits())["findings"] if one["severity"] == "error"]
+    if errors:
+        raise InputError("; ".join(errors))
+    return opened.task
+
+
+# --- all of them ---
+
+
+READ_OTHERWISE = ["constants", "dates", "german", "headless", "lines", "missing", "money", "names", "nulls", "zipped"]
+
+
+@pytest.mark.parametrize("name", READ_OTHERWISE)
+def test_a_table_asks_one_question_at_most_and_is_read_alike_for_predictions(tmp_path, name):
+    trap, path, root = TRAPS[name], write(name, tmp_path), tmp_path / "project"
+    make_project(root, None, path, trap.target)
+    if trap.answer:
+        with pytest.raises(InputError):
+            planned(root)
+        answer(root, trap.answer)
+    task = planned(root)
+    spec = task.inference()
+    given = inference_script.to_matrix(inference_script.read_rows(path, spec.get("header", True)), spec)
+    every = np.arange(task.size)
+    assert np.array_equal(given[task._schema.kept], schema.encode(task._schema, task._vocabulary, every), equal_nan=True)
 
 
 # --- missing in many spellings ---
