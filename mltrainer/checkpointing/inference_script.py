@@ -118,12 +118,14 @@ def unpacked(data: bytes) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """Return a file's text: UTF-8, UTF-16 where a byte order mark says so, or else Windows-1252."""
+    """Return a file's text: UTF-8, UTF-16 where a byte order mark says so, or Windows-1252 where none of it could be UTF-8."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
+        if not data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "ignore").isascii():
+            raise  # a damaged byte among others
         return data.decode("cp1252")
 
 

@@ -133,6 +133,7 @@ def test_what_means_no_value_is_empty(tmp_path, monkeypatch, least):
         ("a,b\n1,2\n3\n4,5,6\n", r"d.csv:3: 2 of 3 rows .* 2 cells: line 3 has 1, line 4 has 3"),
         ('a,b\n1,2\n3,"4\n5,6\n', r"d.csv:3: a quote that opens in this record is never closed"),
         (b"a,b\n1,\x00\n", r"d.csv:2: NUL byte at byte offset 6"),
+        ("\ufeffa,b\n1,\xe9".encode() + b"\xe9\n", r"d.csv:2: not UTF-8: byte 0xe9 at byte offset 11"),
         (b"a,b\n1,caf\x81\n", r"d.csv:2: neither UTF-8 nor Windows-1252: byte 0x81 at byte offset 9"),
         ("a,b\n1," + "9" * 200_000 + "\n", "field larger than field limit"),
         ('a,b\n1,"x"y\n', "not readable as CSV"),

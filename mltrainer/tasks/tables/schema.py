@@ -105,7 +105,8 @@ def schema_of(
     dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
     kept, without = _used_rows(table, columns[-1], dropped)
-    left_out = f"{len(without)} of {len(table)} rows have no target and are left out: {_lines(table, without)}"
+    left_out = f"{len(without)} of {len(table)} rows {'has no target and is' if len(without) == 1 else 'have no target and are'}"
+    left_out += f" left out: {_lines(table, without)}"
     if len(kept) < len(table):
         columns = [column.taken(kept) for column in columns]
     return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, told, [left_out] if len(without) else [])

@@ -43,9 +43,10 @@ def decode(data: bytes, place: str) -> str:
     try:
         return decoded(data)
     except UnicodeDecodeError as error:
-        offset = error.start
+        is_utf8 = error.encoding == "utf-8"
+        offset = error.start + (start if is_utf8 else 0)
         raise InputError(
-            f"neither UTF-8 nor Windows-1252: byte 0x{data[offset]:02x} at byte offset {offset}",
+            f"{'not UTF-8' if is_utf8 else 'neither UTF-8 nor Windows-1252'}: byte 0x{data[offset]:02x} at byte offset {offset}",
             where=f"{place}:{_line(data, offset)}",
             mend="save the file as UTF-8 (for cp1251: iconv -f cp1251 -t utf-8)",
         ) from error
