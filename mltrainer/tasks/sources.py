@@ -25,7 +25,7 @@ from mltrainer.tasks.images.reading import read_images
 from mltrainer.tasks.joining import join, join_tables, places
 from mltrainer.tasks.tables.kept import Kept, Unread
 from mltrainer.tasks.tables.parquet import read_parquet
-from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_jsonl, text_array
+from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_json, read_jsonl, text_array
 from mltrainer.tasks.text.corpus import is_corpus, read_corpus
 from mltrainer.tasks.text.reading import is_text_folder, read_texts
 from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults, sha256_file
@@ -39,6 +39,7 @@ TABLE_READERS: dict[str, Callable[[bytes, str], Table]] = {
     ".parquet": read_parquet,
     ".jsonl": read_jsonl,
     ".ndjson": read_jsonl,
+    ".json": read_json,
 }
 
 

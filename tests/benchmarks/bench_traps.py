@@ -3,7 +3,7 @@
 Each table either goes through untouched, or stops once with a question that one key of `mltrainer.yaml` answers; the benchmark
 gives the answer, and goes on. A table that stops again, or whose gates do not hold at the end, is marked.
 
-    python tests/benchmarks/bench_traps.py [--tables repeats dates ...] [--epochs 30] [--folder FOLDER]
+    PYTHONPATH=. python tests/benchmarks/bench_traps.py [--tables repeats dates ...] [--epochs 30] [--folder FOLDER]
 
 `--epochs` shortens the trainings, in the project's own templates; what `init` writes takes about four times as many.
 """

@@ -207,6 +207,12 @@ def test_an_item_fails_on_the_evidence_of_another_phase(phase: str, item: str) -
     assert (found.verdict, found.evidence) == ("fail", {"missing": "not measured here"})
 
 
+def test_what_must_be_mended_in_the_data_is_said_whole(digits_once: Path) -> None:
+    record = record_of(digits_once, "planning")
+    put("data.findings", [{"severity": "error", "what": "leakage: column 'a' equals the target"}])(record)
+    assert "leakage: column 'a' equals the target" in outcome("planning", "data_valid", record).mend
+
+
 def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once: Path) -> None:
     record = record_of(digits_once, "baseline")
     before = outcome("baseline", "losses_finite", record).evidence

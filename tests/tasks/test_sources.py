@@ -149,6 +149,13 @@ def test_jsonl_columns_are_the_union_of_all_keys(tmp_path):
     assert {name: cells.tolist() for name, cells in table.columns.items()} == {"a": ["1", ""], "b": ["true", ""], "c": ["", "x"]}
 
 
+def test_a_json_list_of_objects_is_a_table(tmp_path):
+    table = read(tmp_path, "d.json", '[{"a": 1, "b": "x"}, {"a": null}]').content
+    assert {name: cells.tolist() for name, cells in table.columns.items()} == {"a": ["1", ""], "b": ["x", ""]}
+    with pytest.raises(InputError, match="a JSON list of objects was expected"):
+        read(tmp_path, "e.json", '{"a": 1}')
+
+
 def test_objects_in_a_json_line_become_columns_of_their_own(tmp_path):
     table = read(tmp_path, "d.jsonl", '{"a": {"b": {"c": 1}, "d": [1, "x"]}}\n{"a": null}\n').content
     rows = {"a.b.c": ["1", ""], "a.d": ['[1, "x"]', ""], "a": ["", ""]}

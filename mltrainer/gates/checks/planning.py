@@ -89,7 +89,8 @@ def data_valid(record: Envelope[Planning]) -> Outcome:
     samples = {name: split.samples for name, split in data.splits}
     holds = not errors and bool(data.sha256) and samples["train"] > 0 and samples["validation"] > 0
     found = {"samples": samples, "sha256": data.sha256, **({"errors": errors} if errors else {})}
-    return when(holds, found, f"mend the data, then {RUN_PLANNING}")
+    what = f"{'; '.join(errors)} (mend the data, or mltrainer.yaml)" if errors else "mend the data"
+    return when(holds, found, f"{what}, then {RUN_PLANNING}")
 
 
 @check(Planning)

@@ -12,6 +12,7 @@ from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column
 
 # Chosen by us. In any column these stand for nothing else:
 SURE = {"n/a", "#n/a", "<na>", "null", "nan", "nat", "\\n", "n.a.", "#null!", "#value!", "#ref!", "#div/0!", "#name?"}
+SURE |= {"0000-00-00", "0000-00-00 00:00:00"}
 # and these in columns of numbers or dates, where a word can be no category:
 MARKS = {"-", "--", "---", "\u2013", "\u2014", ".", "..", "...", "*", "??", "???"}
 WORDS = {"na", "none", "nil", "missing", "unknown", "undefined", "not available", "not applicable", "empty", "k.a.", "k. a."}
@@ -27,7 +28,7 @@ def spellings(table: Table, plain: Mapping[str, Column]) -> list[str]:
         table: The cells.
         plain: The columns as their cells alone were understood.
     """
-    texts = {name: _texts(column, table) for name, column in plain.items()}
+    texts = {name: texts_of(column, table) for name, column in plain.items()}
     measured = {name for name, found in texts.items() if _is_measured(plain[name], found)}
     named = {text for name, found in texts.items() if name not in measured for text in found}
     found = {text for each in texts.values() for text in each if text.lower() in SURE}
@@ -35,7 +36,7 @@ def spellings(table: Table, plain: Mapping[str, Column]) -> list[str]:
     return sorted(text for text in found if text.lower() not in WORDS or text not in named)
 
 
-def _texts(column: Column, table: Table) -> list[str]:
+def texts_of(column: Column, table: Table) -> list[str]:
     """Return the distinct texts among which a spelling could be: of a number column those that are no numbers."""
     if column.kind != "number":
         return column.texts

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import MISSING, PARSERS
+from mltrainer.checkpointing.inference_script import DATES, MISSING, PARSERS
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ColumnKind, Data
+from mltrainer.errors import InputError
 from mltrainer.tasks.content import Arrays, Corpus, Table, without
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
 from mltrainer.tasks.tables.doubts import OTHER_READING, doubts
-from mltrainer.tasks.tables.gaps import spellings
+from mltrainer.tasks.tables.gaps import spellings, texts_of
 from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.schema import Schema, is_day, labels_of, schema_of, vocabularies, width_of
 from mltrainer.tasks.validation import suited_metric
@@ -30,6 +31,7 @@ MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them ar
 GENERATED = 128  # characters of a sample of text to generate, by default
 LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
 HEAVY = 0.5  # chosen by us: a hundredth of the rows with so much of the target's variance; of a normal one they have 0.1
+ROWS_OF_ONE = 2  # chosen by us: so many rows for each name, in the mean, are groups
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
@@ -98,8 +100,9 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
     plain = plain_columns(table)
     gaps = spellings(table, plain)
     if gaps:
+        holding = [name for name, column in plain.items() if not set(gaps).isdisjoint(texts_of(column, table))]
         table = without(table, gaps)
-        plain = plain_columns(table)
+        plain = {**plain, **{name: understand(name, table.columns[name]) for name in holding}}
     found = infer_texts(table, name, plain) or infer_table(table, name, plain)
     told = [*table.notes, *([] if data.header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
     told += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
@@ -136,6 +139,10 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     is_open = {name: name in codes or name not in kinds for name in features}  # whether it could be an id
     reasons = {name: _nothing_in(c) or (id_reason(c) if is_open[name] else None) for name, c in features.items()}
     ids = {name: why for name, why in reasons.items() if why}
+    if features and len(ids) == len(features):
+        reasons_told = "; ".join(f"{name!r}: {why}" for name, why in ids.items())
+        what = f"no column is left that could tell the target {target!r}: {reasons_told}"
+        raise InputError(what, where=table.place, mend="bring columns that tell the target; numbers must come without units")
     kinds = {name: kind for name, kind in kinds.items() if name not in ids}
     schema = schema_of(table, target, list(ids), kinds, "missing", plain)
     task, sentence = _kind(schema.target)
@@ -147,7 +154,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
     asked = [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
-    warnings = [*warnings, *asked, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema)]
+    warnings = [*warnings, *asked, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema), *_groups(schema)]
     warnings += [told for column in plain.values() for told in doubts(column, kinds.get(column.name))]
     warnings += _leaks(schema, task)
     return Inference(
@@ -246,6 +253,15 @@ def _moments(schema: Schema) -> list[str]:
     return [text % dates[0]] if dates else []
 
 
+def _groups(schema: Schema) -> list[str]:
+    """Return how to keep the rows of one person or thing together, where a column names them."""
+    every = np.arange(len(schema))
+    named = [column for column in schema.features if _ID_NAME.search(column.name)]
+    found = [c.name for c in named if ID_ROWS <= ROWS_OF_ONE * c.distinct(every) <= len(schema)]
+    text = "do rows of one {0!r} belong together? split: {{group: {0}}} keeps them in one split, and out of the features"
+    return [text.format(name) for name in found]
+
+
 def _kind(target: Column) -> tuple[str, str]:
     every = np.arange(len(target.values))
     distinct = target.distinct(every)
@@ -253,6 +269,8 @@ def _kind(target: Column) -> tuple[str, str]:
         return "tabular_classification", f"{target.name!r} holds text with {distinct} distinct values: tabular_classification"
     if target.kind == "boolean":
         return "tabular_classification", f"{target.name!r} holds yes and no in several spellings: tabular_classification"
+    if target.kind in DATES:
+        return "tabular_regression", f"{target.name!r} holds dates, predicted as seconds since 1970: tabular_regression"
     whole = bool((target.values == np.floor(target.values)).all())
     if whole and distinct <= MAX_CLASSES:
         return "tabular_classification", f"{target.name!r} holds {distinct} distinct whole numbers: tabular_classification"

@@ -100,7 +100,7 @@ def schema_of(
     for column in columns:
         if wrong == "stop":
             _refuse_wrong(table, column, column.name == target)
-        _refuse_empty(table, column)
+        _refuse_empty(table, column, column.name == target)
     told = [_told(table, column) for column in columns if len(column.wrong)]
     dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
@@ -189,10 +189,10 @@ def _told(table: Table, column: Column) -> str:
     return f"{what} ({_lines(table, column.wrong)})"
 
 
-def _refuse_empty(table: Table, column: Column) -> None:
+def _refuse_empty(table: Table, column: Column, is_target: bool) -> None:
     if column.missing.all():
         what = f"column {column.name!r} has no value in any of {len(table)} rows"
-        raise InputError(what, where=table.place, mend="name it in data.ignore")
+        raise InputError(what, where=table.place, mend="predict another column" if is_target else "name it in data.ignore")
 
 
 def _lines(table: Table, rows: np.ndarray) -> str:

@@ -192,6 +192,24 @@ def read_jsonl(data: bytes, place: str) -> Table:
     return _table(names, rows, [nr for nr, _ in numbered], place)
 
 
+def read_json(data: bytes, place: str) -> Table:
+    """Return the table of a file with a JSON list of objects, as `read_jsonl` does; rows are numbered from 1.
+
+    Raises:
+        InputError: It is no such list.
+    """
+    try:
+        rows = json.loads(decode(data, place))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not readable as JSON: {error}", where=place) from error
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise InputError("a JSON list of objects was expected, one for each row", where=place, mend=WHOLE_FILE)
+    objects = [{name: _cell(item) for name, item in flattened(row).items()} for row in rows]
+    names = list(dict.fromkeys(name for item in objects for name in item))
+    cells = [[item.get(name, "") for name in names] for item in objects]
+    return _table(names, cells, list(range(1, len(rows) + 1)), place)
+
+
 def _numbered_lines(data: bytes, place: str) -> list[tuple[int, str]]:
     return [(nr, line) for nr, line in enumerate(decode(data, place).split("\n"), 1) if line.strip()]
 

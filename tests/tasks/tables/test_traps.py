@@ -168,6 +168,22 @@ def test_parts_of_a_sum_are_named_though_one_has_a_gap():
     assert any("'a', 'b' together give the target, as their sum" in warning for warning in found.warnings)
 
 
+def test_a_table_of_ids_alone_is_refused_with_the_reason_of_each():
+    with pytest.raises(InputError, match="'nr': every row has a whole number of its own, an id"):
+        inferred(repeated("nr,t", lambda i: f"{i},{'ab'[i % 2]}"))
+
+
+def test_an_empty_target_is_not_to_be_ignored():
+    with pytest.raises(InputError) as refused:
+        inferred(repeated("n,t", lambda i: f"{i % 7},"))
+    assert refused.value.mend == "predict another column"
+
+
+def test_a_name_that_repeats_suggests_groups():
+    found = inferred(repeated("patient_id,n,t", lambda i: f"{100 + i // 3},{i % 7},{'ab'[i % 2]}", 120))
+    assert any("split: {group: patient_id} keeps them in one split" in warning for warning in found.warnings)
+
+
 # --- no header ---
 
 
