@@ -24,7 +24,7 @@ from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
 if TYPE_CHECKING:
     from mltrainer.tasks.tables.inferring import Inference
 
-NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml"
+NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml now, or `mltrainer run` asks after the baseline"
 ELSEWHERE = "ANOTHER_FOLDER"
 EXAMPLES: dict[str, dict[str, Any]] = {
     "digits": {
@@ -151,7 +151,7 @@ def make_project(
     written += _write_templates(folder, found.templates)
     written += _data_file(folder, example)
     write_schemas(folder)
-    commented = header("mltrainer.json") + _commented(text)
+    commented = header("mltrainer.json") + _commented(text) + _open_criterion(content)
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
     told = [*found.told, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
@@ -172,6 +172,15 @@ def _commented(text: str) -> str:
     told = {key: f"  # {comment}\n" for key, comment in COMMENTS.items()}
     lines = text.splitlines(keepends=True)
     return "".join(next((comment for key, comment in told.items() if line.startswith(key)), "") + line for line in lines)
+
+
+def _open_criterion(content: Mapping[str, Any]) -> str:
+    """Return a comment that shows how a criterion is written; nothing where there is one."""
+    if "acceptance" in content:
+        return ""
+    name, mode = content["metric"]["name"], content["metric"]["mode"]
+    shown = f'acceptance: {{{name}: "{">=" if mode == "max" else "<="} ..."}}'
+    return f"# {shown}  # what is good enough, in units of the metric\n"
 
 
 def _file_in_the_way(folder: Path) -> Path | None:

@@ -124,7 +124,7 @@ def line(found: Walk) -> str:
     return f"| {found.trap.title}{mark} | {asked} | {len(found.stops)} | {gates} | {value} | {found.seconds:.0f} |"
 
 
-HEAD = "| table | answer to its question | stops | gates | test rows | s |\n|---|---|---:|---|---|---:|"
+HEAD = "| table | answers to its questions | stops | gates | test rows | s |\n|---|---|---:|---|---|---:|"
 
 
 def main() -> None:

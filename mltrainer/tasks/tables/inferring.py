@@ -79,13 +79,7 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
     Raises:
         InputError: The file or the column does not exist, or its content is not valid.
     """
-    root = paths["train"].resolve().parent
-    train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
-    data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
-    content = read_source(data, root).content
-    if isinstance(content, Table) and _lacks_header(content, target):
-        data = data.model_copy(update={"header": False})
-        content = read_source(data, root).content
+    content, header = _read(paths, target)
     if isinstance(content, Corpus):
         what = f"{sum(content.sizes)} bytes of text in {len(content.paths)} files: text_generation"
         return Inference("text_generation", "bits_per_byte", [what], rows=sum(content.sizes) // GENERATED)
@@ -97,16 +91,31 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
     from mltrainer.tasks.text.reading import folder_target
 
     table, name = table_of(content, target or folder_target(content))
+    table, plain, gaps = _emptied(table)
+    found = infer_texts(table, name, plain) or infer_table(table, name, plain)
+    told = [*table.notes, *([] if header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
+    told += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
+    return replace(found, explanation=[*found.explanation, *told], missing=gaps, header=header)
+
+
+def _read(paths: Mapping[str, Path], target: str | None) -> tuple[Table | Arrays | Corpus, bool]:
+    """Return what data holds, and whether a first line of names is in it."""
+    root = paths["train"].resolve().parent
+    train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
+    data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
+    content = read_source(data, root).content
+    if not isinstance(content, Table) or not _lacks_header(content, target):
+        return content, True
+    return read_source(data.model_copy(update={"header": False}), root).content, False
+
+
+def _emptied(table: Table) -> tuple[Table, dict[str, Column], list[str]]:
+    """Return a table without spellings of a missing value, its columns as their cells alone are understood, and the spellings."""
     plain = plain_columns(table)
     gaps = spellings(table, plain)
-    if gaps:
-        holding = [name for name, column in plain.items() if not set(gaps).isdisjoint(texts_of(column, table))]
-        table = without(table, gaps)
-        plain = {**plain, **{name: understand(name, table.columns[name]) for name in holding}}
-    found = infer_texts(table, name, plain) or infer_table(table, name, plain)
-    told = [*table.notes, *([] if data.header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
-    told += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
-    return replace(found, explanation=[*found.explanation, *told], missing=gaps, header=data.header)
+    holding = [name for name, column in plain.items() if not set(gaps).isdisjoint(texts_of(column, table))] if gaps else []
+    table = without(table, gaps)
+    return table, {**plain, **{name: understand(name, table.columns[name]) for name in holding}}, gaps
 
 
 def _lacks_header(table: Table, target: str | None) -> bool:
@@ -135,13 +144,10 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     plain = {**plain, **codes}
     said: dict[str, ColumnKind] = {name: _category_of(column) for name, column in codes.items()}
     kinds = said | {n: kind for n, c in plain.items() if n not in codes and (kind := kind_of(c, table)) is not None}
-    features = {name: column for name, column in plain.items() if name != target}
-    is_open = {name: name in codes or name not in kinds for name in features}  # whether it could be an id
-    reasons = {name: _nothing_in(c) or (id_reason(c) if is_open[name] else None) for name, c in features.items()}
-    ids = {name: why for name, why in reasons.items() if why}
+    features = [column for name, column in plain.items() if name != target]
+    ids = _without_use(features, [name for name in kinds if name not in codes])
     if features and len(ids) == len(features):
-        reasons_told = "; ".join(f"{name!r}: {why}" for name, why in ids.items())
-        what = f"no column is left that could tell the target {target!r}: {reasons_told}"
+        what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
         raise InputError(what, where=table.place, mend="bring columns that tell the target; numbers must come without units")
     kinds = {name: kind for name, kind in kinds.items() if name not in ids}
     schema = schema_of(table, target, list(ids), kinds, "missing", plain)
@@ -153,21 +159,26 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         *(f"column {name!r} is taken for {DESCRIBED[kind]}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
-    asked = [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
-    warnings = [*warnings, *asked, *schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema), *_groups(schema)]
+    warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
+    warnings += [*schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema), *_groups(schema)]
     warnings += [told for column in plain.values() for told in doubts(column, kinds.get(column.name))]
-    warnings += _leaks(schema, task)
     return Inference(
         task,
         metric,
         explanation,
-        warnings,
+        [*warnings, *_leaks(schema, task)],
         list(ids),
         columns=kinds,
-        has_wrong_cells=bool(asked),
+        has_wrong_cells=bool(schema.wrong),
         rows=len(schema),
         width=width_of(schema),
     )
+
+
+def _without_use(features: list[Column], known: list[str]) -> dict[str, str]:
+    """Return why columns are no features, by name: nothing is in them, or they are ids; `known` ones are none."""
+    reasons = {c.name: _nothing_in(c) or (None if c.name in known else id_reason(c)) for c in features}
+    return {name: why for name, why in reasons.items() if why}
 
 
 DESCRIBED: dict[str, str] = {
