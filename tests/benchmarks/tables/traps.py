@@ -460,7 +460,7 @@ TRAPS: dict[str, Trap] = {
         "count",
         summed,
         ("r2", 0.4),
-        {"data": {"ignore": ["casual", "members"]}},
+        {"data": {"ignore": ["casual"]}},
     ),
     "telling": Trap("a column that tells the class by itself", "wards.csv", "ill", telling, ("accuracy", 0.7)),
     "untold": Trap("rows without a target", "yields.csv", "y", untold, ("r2", 0.8)),
