@@ -138,7 +138,7 @@ def as_text(value: Any) -> str:
 
 def read_csv(text: str, header: bool = True) -> list[dict[str, str]]:
     """Return the rows of a CSV text; without a header its columns are `column_1`, `column_2`, ..."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text, header), strict=True)
     lines = [cells for cells in reader if cells]
     if not lines:
         raise InvalidInputError("the file is empty")
@@ -150,12 +150,17 @@ def read_csv(text: str, header: bool = True) -> list[dict[str, str]]:
     return [dict(zip(names, (cell.strip() for cell in cells), strict=True)) for cells in rows]
 
 
-def delimiter_of(text: str) -> str:
-    """Return what stands between a CSV text's cells: a tab, `;`, `|` or comma, as often in each of the first lines."""
+def delimiter_of(text: str, header: bool = True) -> str:
+    """Return what stands between a CSV text's cells: a tab, `;`, `|` or comma, as often in each of the first lines.
+
+    Of several it is the most frequent; without a header that could tell, not the comma, which may be that of decimals.
+    """
     sample = text[:SAMPLE] if len(text) <= SAMPLE else text[: text.rfind("\n", 0, SAMPLE) + 1]  # whole lines only
     lines = [line for line in re.sub(r'"[^"]*"', "", sample or text).splitlines() if line.strip()][:LINES]
     steady = [mark for mark in DELIMITERS if lines and lines[0].count(mark) and len({line.count(mark) for line in lines}) == 1]
-    return next(iter(steady), max(reversed(DELIMITERS), key=lines[0].count) if lines else ",")
+    if steady and not header:
+        return steady[0]
+    return max(reversed(steady or DELIMITERS), key=lines[0].count) if lines else ","
 
 
 def names_of(header: Sequence[str]) -> list[str]:
@@ -208,12 +213,18 @@ def parsed(rows: list[dict[str, str]], column: dict[str, Any], missing: Sequence
         return np.array([codes.get(cell, -1) for cell in cells], dtype=np.float64)
     if kind == "hashed":
         return np.array([bucket_of(cell) if cell else -1 for cell in cells], dtype=np.float64)
-    found = (PARSERS[kind](cell) if cell else math.nan for cell in cells)
-    values = [None if value is not None and abs(value) > LARGEST else value for value in found]
-    for number, (value, cell) in enumerate(zip(values, cells, strict=True), 1):
-        if value is None and column.get("wrong") != "missing":
-            raise InvalidInputError(f"row {number}, column {name!r}: expected {WANTED[kind]}, found {cell!r}")
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    values = np.array([number_in(cell, kind) for cell in cells], dtype=np.float64)
+    wrong = [number for number, cell in enumerate(cells) if cell and math.isnan(values[number])]
+    if wrong and column.get("wrong") != "missing":
+        what = f"expected {WANTED[kind]}, found {cells[wrong[0]]!r}"
+        raise InvalidInputError(f"row {wrong[0] + 1}, column {name!r}: {what}")
+    return values
+
+
+def number_in(cell: str, kind: str) -> float:
+    """Return what a cell is as a number that float32 can hold, NaN where it is none."""
+    value = PARSERS[kind](cell) if cell else None
+    return math.nan if value is None or not abs(value) <= LARGEST else value
 
 
 def as_number(cell: str) -> float | None:

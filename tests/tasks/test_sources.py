@@ -102,6 +102,22 @@ def test_a_table_is_the_same_in_every_form_and_to_the_delivered_script(tmp_path,
     assert inference_script.read_rows(tmp_path / name) == [{name: cells[0] for name, cells in rows.items()}]
 
 
+@pytest.mark.parametrize(
+    ("text", "header", "cells"),
+    [
+        ("a,b;c\n1,2;3\n", True, ["1", "2;3"]),
+        ("a;b, c;d\n1,5;2;3\n", True, ["1,5", "2", "3"]),
+        ("1,5;2,5;3,5\n1,5;2,5;3,5\n", False, ["1,5", "2,5", "3,5"]),
+        ("a\n1\n", True, ["1"]),
+    ],
+)
+def test_what_stands_between_cells_is_found(tmp_path, text, header, cells):
+    (tmp_path / "d.csv").write_text(text)
+    table = read_source(Data(source="d.csv", header=header), tmp_path).content
+    assert [column[0] for column in table.columns.values()] == cells
+    assert [*inference_script.read_rows(tmp_path / "d.csv", header)[0].values()] == cells
+
+
 def test_columns_with_one_name_are_told_apart(tmp_path):
     source = read(tmp_path, "d.csv", "x,,x,x_2,x\n1,2,3,4,5\n")
     assert list(source.content.columns) == ["x", "column_2", "x_3", "x_2", "x_4"]

@@ -84,7 +84,7 @@ def read_csv(data: bytes, place: str, header: bool = True) -> Table:
     text, notes = decode(data, place), _encoding_notes(data, place)
     if notes and len(data) >= FAST_FROM and (table := _fast_table(text.encode(), place, header)) is not None:
         return replace(table, notes=[*notes, *table.notes])
-    lines = list(_records(text, place))
+    lines = list(_records(text, place, header))
     names = _names(lines[0][1], header)
     body = lines[1:] if header else lines
     _refuse_ragged(names, body, place)
@@ -99,7 +99,7 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     head = data[: data.find(b"\n") + 1].decode("utf-8", "replace")
     if not head.strip() or head.count('"') % 2:
         return None
-    delimiter = delimiter_of(data[: 4 * SAMPLE].decode("utf-8", "replace"))
+    delimiter = delimiter_of(data[: 4 * SAMPLE].decode("utf-8", "replace"), header)
     first = next(csv.reader([head], delimiter=delimiter))
     names = _names(first, header)
     frame = fast.frame_of(data, names, delimiter, header)
@@ -110,7 +110,7 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
 
 
 def _line_numbers(data: bytes, place: str, header: bool) -> np.ndarray:
-    lines = [line for line, _ in _records(decode(data, place), place)]
+    lines = [line for line, _ in _records(decode(data, place), place, header)]
     return np.array(lines[1:] if header else lines, dtype=np.int64)
 
 
@@ -119,9 +119,9 @@ def _names(first: list[str], header: bool) -> list[str]:
     return names_of(first if header else [""] * len(first))
 
 
-def _records(text: str, place: str) -> Any:
+def _records(text: str, place: str, header: bool) -> Any:
     """Yield (line number, cells) of each record that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text, header), strict=True)
     begins = 1
     try:
         for cells in reader:
