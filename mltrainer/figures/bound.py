@@ -10,7 +10,7 @@ from mltrainer.workspace import digest_of_plain
 SOURCES = {  # the evidence that a phase's figures are drawn from
     "planning": ("schedule",),
     "baseline": ("run",),
-    "optimization": ("metric", "trials", "best", "baseline", "comparison"),
+    "optimization": ("metric", "space", "trials", "best", "baseline", "comparison"),
     "finalization": ("run",),
 }
 

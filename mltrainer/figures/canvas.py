@@ -118,12 +118,15 @@ def grid(box: Box, x_label: str, y_label: str) -> list[str]:
     """Return the axes: rulers, ticks and names."""
     middle_x, middle_y = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     return [
-        *_rows(box),
-        *_columns(box),
-        line(box.left, box.bottom, box.right, box.bottom, GREY),
+        *rulers(box),
         label(middle_x, box.bottom + 36, x_label, anchor="middle", fill=GREY),
         label(18, middle_y, y_label, anchor="middle", fill=GREY, extra=f' transform="rotate(-90 18 {pixels(middle_y)})"'),
     ]
+
+
+def rulers(box: Box) -> list[str]:
+    """Return the axes without their names."""
+    return [*_rows(box), *_columns(box), line(box.left, box.bottom, box.right, box.bottom, GREY)]
 
 
 def _rows(box: Box) -> list[str]:

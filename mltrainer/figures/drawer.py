@@ -1,13 +1,14 @@
-"""The one place that says who draws: every figure goes through these five kinds, so that the drawer can be replaced."""
+"""The one place that says who draws: every figure goes through these kinds, so that the drawer can be replaced."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from mltrainer.figures import svg
-from mltrainer.figures.axes import Point
+from mltrainer.figures import many, svg
+from mltrainer.figures.axes import Point, Scale
 from mltrainer.figures.canvas import Mark, Series
+from mltrainer.figures.many import Curve, Marked, Panel
 
 
 class Drawer(Protocol):
@@ -49,6 +50,24 @@ class Drawer(Protocol):
     ) -> str:
         """Return a grid of values on a log colour scale."""
 
+    def small_multiples(self, title: str, description: str, panels: Sequence[Panel], y: Scale, *, y_label: str) -> str:
+        """Return a panel for each dimension, all with the same vertical axis."""
+
+    def plane(
+        self, title: str, description: str, points: Sequence[Marked], x: Scale, y: Scale, *, x_label: str, y_label: str
+    ) -> str:
+        """Return trials over two dimensions, coloured by rank."""
+
+    def parallel(
+        self, title: str, description: str, axes: Sequence[tuple[str, Scale]], curves: Sequence[tuple[Sequence[float], float]]
+    ) -> str:
+        """Return a line through all dimensions for each trial."""
+
+    def bundle(
+        self, title: str, description: str, curves: Sequence[Curve], x: Scale, y: Scale, *, x_label: str, y_label: str
+    ) -> str:
+        """Return many trials' curves."""
+
 
 class _Svg:
     """Our own: ten figures in tens of milliseconds, of a few kB each, without a dependency."""
@@ -58,6 +77,10 @@ class _Svg:
     scatter = staticmethod(svg.scatter)
     confusion_matrix = staticmethod(svg.confusion_matrix)
     heat_map = staticmethod(svg.heat_map)
+    small_multiples = staticmethod(many.small_multiples)
+    plane = staticmethod(many.plane)
+    parallel = staticmethod(many.parallel)
+    bundle = staticmethod(many.bundle)
 
 
 DRAWER: Drawer = _Svg()

@@ -18,7 +18,8 @@ MAX_COUNTED = 25  # classes of a confusion matrix that still has its counts writ
 MAX_COLUMNS, MAX_ROWS = 48, 24
 
 
-def _mix(colours: Sequence[tuple[int, int, int]], share: float) -> str:
+def mix(colours: Sequence[tuple[int, int, int]], share: float) -> str:
+    """Return the colour at a share, from 0 to 1, of the way along some colours."""
     place = min(max(share, 0.0), 1.0) * (len(colours) - 1)
     first = min(int(place), len(colours) - 2)
     rest = place - first
@@ -71,7 +72,7 @@ def _class_names(names: Sequence[str], left: float, top: float, side: float) -> 
 
 
 def _cell(x: float, y: float, side: float, value: int, share: float, counted: bool) -> list[str]:
-    fill = _mix(BLUES, share)
+    fill = mix(BLUES, share)
     parts = [f'<rect x="{pixels(x)}" y="{pixels(y)}" width="{pixels(side)}" height="{pixels(side)}" fill="{fill}"/>']
     if counted:
         written = f"{value}"
@@ -174,7 +175,7 @@ def _stripes(runs: Sequence[tuple[int, int, int, int]], cell: tuple[float, float
     """Draw each colour as one path of strokes as wide as a row is high, which keeps the file small."""
     left, top, width, height = cell
     for colour in sorted({level for level, *_ in runs if level >= -1}):
-        stroke = _mix(CIVIDIS, colour / (LEVELS - 1)) if colour >= 0 else LINE
+        stroke = mix(CIVIDIS, colour / (LEVELS - 1)) if colour >= 0 else LINE
         mine = [run for run in runs if run[0] == colour]
         path = "".join(
             f"M{pixels(left + x * width)} {pixels(top + (y + 0.5) * height)}h{pixels(n * width)}" for _, y, x, n in mine
@@ -194,7 +195,7 @@ def _colour_bar(scale: Scale, name: str, end: float) -> list[str]:
     step = (end - top) / LEVELS
     parts = [
         f'<rect x="{x}" y="{pixels(end - (nr + 1) * step)}" width="14" height="{pixels(step + 0.5)}" '
-        f'fill="{_mix(CIVIDIS, nr / (LEVELS - 1))}"/>'
+        f'fill="{mix(CIVIDIS, nr / (LEVELS - 1))}"/>'
         for nr in range(LEVELS)
     ]
     ticks = [tick for tick in scale.ticks if tick[0] == int(tick[0])]

@@ -9,6 +9,7 @@ from typing import Any
 from mltrainer.figures.canvas import Series
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawer import DRAWER
+from mltrainer.figures.search import of_space
 from mltrainer.reports.values import as_float, given, number, signed, visible
 from mltrainer.reports.views import gains
 
@@ -17,7 +18,9 @@ Evidence = dict[str, Any]
 
 def of_search(evidence: Evidence) -> list[Figure]:
     """Return the figures that a search's evidence has the numbers for; none of one that was skipped."""
-    drawn = [] if evidence["skipped"] else [trials(evidence), comparison(evidence)]
+    if evidence["skipped"]:
+        return []
+    drawn = [trials(evidence), comparison(evidence), *of_space(evidence)]
     return [figure for figure in drawn if figure is not None]
 
 
@@ -27,14 +30,20 @@ def trials(evidence: Evidence) -> Figure | None:
     if not points:
         return None
     name, pick = visible(evidence["metric"]["name"]), _pick(evidence)
-    whole = [y for _, y in points if math.isfinite(y)]
+    stopped = [trial["state"] == "pruned" for trial in evidence["trials"]]
+    ended = [(x, math.nan if early else y) for (x, y), early in zip(points, stopped, strict=True)]
+    whole = [y for _, y in ended if math.isfinite(y)]
     base = as_float(evidence["baseline"]["value"])
-    series = [Series("best so far", _best_so_far(points, pick))]
+    series = [Series("best so far", _best_so_far(ended, pick))]
     if math.isfinite(base):
-        series.append(Series("baseline", [(points[0][0], base), (points[-1][0], base)], dashed=True))
+        series.append(Series("baseline", [(ended[0][0], base), (ended[-1][0], base)], dashed=True))
+    if any(stopped):
+        at_rungs = [point for point, early in zip(points, stopped, strict=True) if early]
+        points = [point for point, early in zip(points, stopped, strict=True) if not early]
+        series.append(Series("stopped at a rung", at_rungs, dots=True))
     series.append(Series("trial", points, dots=True))
     best = f"{number(pick(whole), 5)} (trial {number(evidence['best'])})" if whole else "none, all failed"
-    caption = f"Best {name} of the {number(len(points))} trials: {best}; the baseline has {_base(base)}."
+    caption = f"Best {name} of the {number(len(ended))} trials: {best}; the baseline has {_base(base)}."
     return Figure("trials.svg", "Trials", caption, DRAWER.line_chart("Trials", caption, series, x_label="trial", y_label=name))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from mltrainer.configs.loading import assign, differences, parse_assignment, validate_values
+from mltrainer.configs.loading import assign, differences, flatten, parse_assignment, validate_values
 from mltrainer.configs.pages import trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, misfits, overlay, tuning_template
@@ -157,7 +157,11 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
         "metric": config["metric"],
         "trials": found["trials"],
         "best": found["best"],
-        "baseline": {"run": job["parent"], "value": diagnosis["evidence"]["metrics"].get(planned.metric.name)},
+        "baseline": {
+            "run": job["parent"],
+            "value": diagnosis["evidence"]["metrics"].get(planned.metric.name),
+            "values": {key: value for key, value in flatten(planned.model_dump()).items() if key in job["space"]},
+        },
         "replay": {"run": best["run"] if best else None, "identical": replay is not None and replay.row["identical"]},
         "comparison": comparison,
         "promoted": "candidate" if promoted else "baseline",

@@ -42,10 +42,11 @@ class Trial(Part):
 
 
 class BaselineValue(Part):
-    """The baseline's run and its metric."""
+    """The baseline's run, its metric, and its values of the searched keys."""
 
     run: str
     value: Measured | None
+    values: dict[str, Any] = Field(default_factory=dict)
 
 
 class Replay(Part):

@@ -180,6 +180,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "short": _digest(12),
     "command": command,
     "verbatim": _markdown(lambda text: md.block(str(text).split("\n"), "text")),
+    "yaml": _markdown(lambda lines: md.block(lines, "yaml")),
     "quoted": quoted,
     "guide": guide,
     "pins": pins,

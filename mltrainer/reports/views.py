@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mltrainer.reports import markdown as md
+from mltrainer.reports import tuning
 from mltrainer.reports.values import as_float, at, finite, number, visible
 
 Record = dict[str, Any]
@@ -273,13 +274,12 @@ def _optimization(record: Record, gate: Rows) -> dict[str, Any]:
     if evidence["skipped"]:
         return {}
     trials = evidence["trials"]
-    seen = [trial["state"] for trial in trials]
+    judged, seen = judge(record, gate), [trial["state"] for trial in trials]
     spent = [as_float(trial.get("wall_s")) for trial in trials]
     return {
-        "judged": judge(record, gate),
+        **tuning.names(evidence, judged),
+        "judged": judged,
         "gains": gains(evidence),
-        "failed": [trial for trial in trials if trial["state"] != "finished"],
-        "finished": seen.count("finished"),
         "searched": sorted({key for trial in trials for key in trial["values"]}),
         "best": next((trial for trial in trials if trial["nr"] == evidence["best"]), None),
         "trial_states": ", ".join(f"{seen.count(state)} {state}" for state in sorted(set(seen))) or "none",
@@ -295,7 +295,7 @@ def judge(record: Record, gate: Rows) -> dict[str, Any]:
     )
     return {
         "improved": found.get("verdict") == "pass",
-        "p_value": at(found, "evidence.p_value"),
+        **{key: at(found, f"evidence.{key}") for key in ("p_value", "interval", "effect_size", "seeds_needed")},
         "level": settings.get("level"),
     }
 

@@ -447,7 +447,7 @@ def tuning() -> dict[str, Any]:
     ]
     evidence = {
         "skipped": False,
-        "space": {"optimizer.lr": {"low": 0.0001, "high": 0.01, "log": True}, "batch_size": [32, 64, 96]},
+        "space": {"optimizer.lr": {"log_uniform": [0.0001, 0.01]}, "batch_size": {"choice": [32, 64, 96]}},
         "strategy": "random",
         "seed": 43,
         "metric": {"name": "accuracy", "mode": "max"},
@@ -470,6 +470,58 @@ def tuning() -> dict[str, Any]:
     }
     policy = {"items": [{"id": "improvement_validated", "settings": {"seeds": 3, "level": 0.05}}]}
     return record("optimization", evidence, policy=policy)
+
+
+SPACE = {
+    "optimizer.lr": {"log_uniform": [1e-4, 1e-2]},
+    "batch_size": {"choice": [16, 32, 64]},
+    "model.dropout": {"uniform": [0.0, 0.5]},
+    "model.width": {"integer": [16, 256], "when": {"model.name": ["mlp"]}},
+    "model.name": {"choice": ["mlp", "linear"]},
+}
+
+
+def searched(count: int, seed: int = 5, noise: float = 0.01, epochs: int = 8) -> dict[str, Any]:
+    """A search with rungs: the learning rate matters, the higher the better; a few trials fail, a third is stopped early."""
+    draw = random.Random(seed)
+    found = tuning()
+    trials = [_trial(nr, draw, noise, epochs) for nr in range(1, count + 1)]
+    ended = [trial for trial in trials if trial["state"] == "finished"]
+    best = max(ended, key=lambda trial: (trial["value"], -trial["nr"]))["nr"] if ended else None
+    changes = {"space": SPACE, "trials": trials, "best": best, "planned_trials": count, "rungs": [2, 4], "lag": 4}
+    baseline = {"run": "a1b2c3d4e5f6", "value": 0.9, "values": {"optimizer.lr": 0.001, "batch_size": 32, "model.dropout": 0.0}}
+    cheaper = [{"key": "epochs", "before": 21, "after": epochs}]
+    evidence = {**found["evidence"], **changes, "baseline": baseline, "cheaper": cheaper, "search_s": 321.5, "ended": "trials"}
+    return again({**found, "evidence": evidence})
+
+
+def _trial(nr: int, draw: random.Random, noise: float, epochs: int) -> dict[str, Any]:
+    values = {
+        "optimizer.lr": 10 ** draw.uniform(-4, -2),
+        "batch_size": draw.choice([16, 32, 64]),
+        "model.dropout": draw.uniform(0.0, 0.5),
+        "model.name": draw.choice(["mlp", "linear"]),
+    }
+    if values["model.name"] == "mlp":
+        values["model.width"] = draw.randint(16, 256)
+    level = 0.9 + 0.04 * (math.log10(values["optimizer.lr"]) + 3) + draw.gauss(0, noise)
+    state = "failed" if nr % 17 == 0 else "pruned" if level < 0.9 and nr % 3 else "finished"
+    trained = {"failed": 1, "pruned": 2 if level < 0.88 else 4, "finished": epochs}[state]
+    curve = [(epoch, level * (1 - 0.5**epoch)) for epoch in range(1, trained + 1)]
+    return {
+        "nr": nr,
+        "run": sha(f"trial{nr}")[:12],
+        "values": values,
+        "seed": 1000 + nr,
+        "state": state,
+        "value": curve[-1][1] if state != "failed" else "nan",
+        "reason": f"the loss was not finite at step {nr}" if state == "failed" else None,
+        "steps": 40 * trained,
+        "wall_s": 0.5 * trained,
+        "curve": curve,
+        "pruned_at": trained if state == "pruned" else None,
+        "attempts": 2 if nr == 7 else 1,
+    }
 
 
 def improvement(verdict: str, p_value: float) -> list[dict[str, Any]]:
@@ -542,6 +594,7 @@ ALL = {
     "diagnostics": diagnostics,
     "skip": skip,
     "tuning": tuning,
+    "searched": lambda: searched(24),
     "finalization": finalization,
     "final_regression": lambda: finalization("regression"),
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.project import meets
 from mltrainer.gates.check import RUN_OPTIMIZATION, Outcome, check, recorded, when
-from mltrainer.gates.statistics import improvements, is_better, sign_flip_p_value
+from mltrainer.gates.statistics import effect_size, improvements, interval, is_better, seeds_needed, sign_flip_p_value
 from mltrainer.records.optimization import Searched, Skipped, Trial
 
 if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
@@ -72,8 +72,22 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
     comparison = evidence.comparison
     differences = improvements(comparison.candidate, comparison.baseline, evidence.metric.mode)
     fresh = len(set(comparison.seeds)) == len(comparison.candidate)
-    mean = round(math.fsum(differences) / len(differences), 6) + 0.0 if differences else None  # 0.0, not -0.0
-    p_value = sign_flip_p_value(differences) if differences else None
-    found = {"mean_improvement": mean, "p_value": p_value, "seeds": len(differences), "promoted": evidence.promoted}
+    found = {**_shown(differences, settings.level), "seeds": len(differences), "promoted": evidence.promoted}
     more = f"{RUN_OPTIMIZATION} --set trials={2 * evidence.planned_trials}"
     return when(fresh and is_better(differences, settings.seeds, settings.level), found, more)
+
+
+def _shown(differences: list[float], level: float) -> dict[str, Any]:
+    """Return how large the improvement is, what the test says, and how many seeds would have shown it; only p decides."""
+    ends, effect = interval(differences, level), effect_size(differences)
+    return {
+        "mean_improvement": _rounded(math.fsum(differences) / len(differences)) if differences else None,
+        "interval": [_rounded(end) for end in ends] if ends else None,
+        "effect_size": _rounded(effect) if effect is not None else None,
+        "seeds_needed": seeds_needed(effect, level),
+        "p_value": sign_flip_p_value(differences) if differences else None,
+    }
+
+
+def _rounded(value: float) -> float:
+    return round(value, 6) + 0.0  # 0.0, not -0.0

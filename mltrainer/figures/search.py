@@ -1,0 +1,194 @@
+"""The figures of what a search found out about its space; few trials give none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mltrainer.figures.axes import Scale, linear, logarithmic
+from mltrainer.figures.content import Figure
+from mltrainer.figures.drawer import DRAWER
+from mltrainer.figures.many import Curve, Marked, Panel
+from mltrainer.reports.importance import Importance, importances, ranked
+from mltrainer.reports.space import Dimension, dimensions
+from mltrainer.reports.values import as_float, counted, cut, number, share, visible
+from mltrainer.reports.views import evenly
+
+Evidence = Mapping[str, Any]
+Trials = Sequence[Mapping[str, Any]]
+MIN_TRIALS = 8  # chosen by us: fewer points show no shape, and the table has them all
+MAX_PANELS, MAX_AXES = 8, 7
+MAX_DOTS, MAX_LINES, MAX_CURVE = 240, 90, 24
+
+
+def of_space(evidence: Evidence) -> list[Figure]:
+    """Return the slices, the plane of the two most important dimensions, the parallel coordinates and the trials' curves."""
+    trials = ranked(evidence["trials"], evidence["metric"]["mode"])
+    ranked_nrs = {trial["nr"] for trial in trials}
+    found = [curves(evidence, [*trials, *(trial for trial in evidence["trials"] if trial["nr"] not in ranked_nrs)])]
+    if len(trials) >= MIN_TRIALS:
+        space = dimensions(evidence["space"])
+        mattering = importances(space, trials)
+        order = {row.dimension.key: nr for nr, row in enumerate(mattering)}
+        space = sorted(space, key=lambda dimension: (order.get(dimension.key, len(order)), dimension.key))
+        found = [slices(evidence, trials, space), plane(evidence, trials, mattering), parallel(evidence, trials, space), *found]
+    return [figure for figure in found if figure is not None]
+
+
+def _name(evidence: Evidence) -> str:
+    return visible(evidence["metric"]["name"])
+
+
+def _with_ranks(trials: Trials, limit: int) -> list[tuple[Mapping[str, Any], float]]:
+    """Return at most so many trials with their rank from 0 to 1: the best half of them, and of the others some of every rank."""
+    count, best = len(trials), limit // 2
+    rest = [best + place for place in evenly(max(0, count - best), limit - best)]
+    places = [*range(min(best, count)), *rest]
+    return [(trials[place], 1 - place / max(1, count - 1)) for place in places]
+
+
+def _drawn(shown: int, trials: Trials) -> str:
+    return "" if shown == len(trials) else f"; {number(shown)} of {number(len(trials))} trials are drawn"
+
+
+def axis(dimension: Dimension) -> Scale:
+    """Return a dimension's axis: a tick for each choice, or its range."""
+    if dimension.form == "choice":
+        return _choices(dimension)
+    ends = [as_float(value) for value in dimension.values]
+    return logarithmic(ends) if dimension.is_log else linear(ends, 4, tight=True)
+
+
+def _panel_axis(dimension: Dimension) -> Scale:
+    """Return the axis with as many ticks as half a figure's width has room for."""
+    found = axis(dimension)
+    powers = tuple(tick for tick in found.ticks if tick[0] == int(tick[0]))
+    return replace(found, ticks=powers) if found.log and len(found.ticks) > 5 else found
+
+
+def _choices(dimension: Dimension) -> Scale:
+    names = [cut(visible(_plain(value)), 12) for value in dimension.values]
+    ticks = tuple((float(nr), names[nr]) for nr in evenly(len(names), 6))
+    return Scale(-0.5, len(names) - 0.5, ticks)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return "x".join(map(_plain, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def focused(values: Sequence[float], mode: str) -> tuple[Scale, int]:
+    """Return a vertical axis and how many values lie beyond it: the worst tenth, where it is far from the others.
+
+    Args:
+        values: Finite values, at least one.
+        mode: Which direction is better.
+    """
+    best_first = sorted(values, reverse=mode != "min")
+    kept = best_first[: math.ceil(len(values) * 0.9)]
+    if abs(best_first[0] - best_first[-1]) <= 3 * abs(kept[0] - kept[-1]):
+        return linear(values), 0
+    scale = linear(kept)
+    return scale, sum(not scale.low <= value <= scale.high for value in values)
+
+
+def _beyond(count: int) -> str:
+    return f"; {counted(count, 'trial')} far off and not drawn" if count else ""
+
+
+def _values(trials: Trials) -> list[float]:
+    return [as_float(trial["value"]) for trial in trials]
+
+
+def slices(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
+    """Return the metric over each dimension, of the trials that were trained to their end: those at a rung are not comparable."""
+    trials = [trial for trial in trials if trial["state"] == "finished"]
+    if not space or len(trials) < MIN_TRIALS:
+        return None
+    y, beyond = focused(_values(trials), evidence["metric"]["mode"])
+    chosen, name = _with_ranks(trials, MAX_DOTS), _name(evidence)
+    panels = [Panel(one.key, _panel_axis(one), _along(one, chosen)) for one in space[:MAX_PANELS]]
+    drawn = f"{_beyond(beyond)}{_drawn(len(chosen), trials)}"
+    caption = f"Validation {name} of {counted(len(trials), 'trial')} that trained to the end, over each searched key{drawn}."
+    title = f"{name} over each searched key"
+    return Figure("slices.svg", title, caption, DRAWER.small_multiples(title, caption, panels, y, y_label=name))
+
+
+def _along(dimension: Dimension, chosen: Sequence[tuple[Mapping[str, Any], float]]) -> list[Marked]:
+    return [
+        Marked(dimension.number(trial["values"][dimension.key]), as_float(trial["value"]), rank)
+        for trial, rank in chosen
+        if dimension.key in trial["values"]
+    ]
+
+
+def plane(evidence: Evidence, trials: Trials, mattering: Sequence[Importance]) -> Figure | None:
+    """Return the two most important dimensions against each other, where one of them clearly matters."""
+    if len(mattering) < 2 or not mattering[0].is_clear:
+        return None
+    across, up = (row.dimension for row in mattering[:2])
+    trials = [trial for trial in trials if {across.key, up.key} <= trial["values"].keys()]
+    chosen = _with_ranks(trials, MAX_DOTS)
+    points = [Marked(_on(across, trial), _on(up, trial), rank) for trial, rank in chosen]
+    both = share(mattering[0].share + mattering[1].share)
+    names = f"{visible(across.key)} and {visible(up.key)}"
+    caption = f"{names}: {both} of the importance; the ranks are of {_name(evidence)}{_drawn(len(points), trials)}."
+    title = "The two keys that mattered most"
+    chart = DRAWER.plane(title, caption, points, axis(across), axis(up), x_label=across.key, y_label=up.key)
+    return Figure("important.svg", title, caption, chart)
+
+
+def parallel(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
+    """Return a line through all of a trial's values, for each trial."""
+    if len(space) < 2:
+        return None
+    ended = _values([trial for trial in trials if trial["state"] == "finished"])
+    y, beyond = focused(ended or _values(trials), evidence["metric"]["mode"])
+    chosen, kept = _with_ranks(trials, MAX_LINES), space[:MAX_AXES]
+    lines = [([*(_on(one, trial) for one in kept), _clamped(y, trial)], rank) for trial, rank in chosen]
+    name, title = _name(evidence), "All values of each trial"
+    early = ", which those that were stopped at a rung do not reach" if len(ended) < len(trials) else ""
+    caption = f"Each line is a trial; the last axis is {name}{early}{_ends(beyond)}{_drawn(len(chosen), trials)}."
+    axes = [*((one.key, axis(one)) for one in kept), (name, y)]
+    return Figure("parallel.svg", title, caption, DRAWER.parallel(title, caption, axes, lines))
+
+
+def _ends(beyond: int) -> str:
+    return f", at whose end {counted(beyond, 'trial')} far off stand" if beyond else ""
+
+
+def _on(dimension: Dimension, trial: Mapping[str, Any]) -> float:
+    return dimension.number(trial["values"][dimension.key]) if dimension.key in trial["values"] else math.nan
+
+
+def _clamped(scale: Scale, trial: Mapping[str, Any]) -> float:
+    return min(max(as_float(trial["value"]), scale.low), scale.high) if trial["state"] == "finished" else math.nan
+
+
+def curves(evidence: Evidence, trials: Trials) -> Figure | None:
+    """Return the metric of every trial over its epochs, where the trials were evaluated more than once."""
+    told = [trial for trial in trials if trial.get("curve")]
+    chosen, name = _with_ranks(told, MAX_LINES), _name(evidence)
+    lines = [Curve(_points(trial), rank, trial["state"] == "pruned") for trial, rank in chosen]
+    if not any(len(line.points) > 1 for line in lines):
+        return None
+    y, _ = focused([value for line in lines for _, value in line.points], evidence["metric"]["mode"])
+    x = linear([epoch for line in lines for epoch, _ in line.points], 8, tight=True)
+    stopped = sum(trial["state"] == "pruned" for trial in told)
+    ends = f"; {number(stopped)} were stopped at a rung" if stopped else ""
+    title, caption = (
+        "Learning curves of the trials",
+        f"Validation {name} of {counted(len(told), 'trial')}{ends}{_drawn(len(chosen), told)}.",
+    )
+    return Figure("curves.svg", title, caption, DRAWER.bundle(title, caption, lines, x, y, x_label="epoch", y_label=name))
+
+
+def _points(trial: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return a trial's evaluations that are finite, thinned evenly."""
+    found = [(float(epoch), as_float(value)) for epoch, value in trial.get("curve") or [] if math.isfinite(as_float(value))]
+    return [found[place] for place in evenly(len(found), MAX_CURVE)]

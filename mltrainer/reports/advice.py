@@ -1,0 +1,296 @@
+"""What to search next, computed from a finished search: each sentence with the numbers it rests on; few trials say nothing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mltrainer.reports.importance import Importance, importances, ranked, top_count
+from mltrainer.reports.space import Dimension, as_yaml, dimensions, name_of, wider
+from mltrainer.reports.values import as_float, counted, given, number, signed
+
+MIN_TRIALS = 12  # chosen by us: the best quarter is three trials, which all at one end of a range are no chance any more
+MIN_UNIMPORTANT = 40  # chosen by us: the best quarter is ten trials, among which a dimension that matters shows
+MAX_SEEDS = 20  # the most that the gate's exact test takes
+LEVEL = 0.05
+QUARTER = 0.25  # of a range: where the best trial must lie, and more of the best ones than chance brings there
+EDGE = 0.1  # of a range: with a fifth of those here, the best ones do not peak before the end
+LIKELY = 0.3  # a p-value from which on a dimension looks like chance
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to change.
+
+    Attributes:
+        what: The key that it is about, if it is about one.
+        text: What was found, and what to do.
+        section: The key of the tuning template under which it is said, `space` or `trial`; empty for a key of its own.
+        line: The line there; empty where nothing is to be written.
+    """
+
+    what: str | None
+    text: str
+    section: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search, as far as advice rests on it."""
+
+    evidence: Mapping[str, Any]
+
+    @property
+    def mode(self) -> str:
+        """Whether the smallest or the largest metric is the best."""
+        return str(self.evidence["metric"]["mode"])
+
+    @cached_property
+    def trials(self) -> list[Mapping[str, Any]]:
+        """The trials that can be ranked, the best first."""
+        return ranked(self.evidence["trials"], self.mode)
+
+    @cached_property
+    def finished(self) -> list[Mapping[str, Any]]:
+        """The trials that were trained to their end, the best first."""
+        return [trial for trial in self.trials if trial["state"] == "finished"]
+
+    @cached_property
+    def failed(self) -> list[Mapping[str, Any]]:
+        """The trials that failed."""
+        return [trial for trial in self.evidence["trials"] if trial["state"] not in ("finished", "pruned")]
+
+    @cached_property
+    def space(self) -> list[Dimension]:
+        """The dimensions."""
+        return dimensions(self.evidence["space"])
+
+    @cached_property
+    def importances(self) -> list[Importance]:
+        """The dimensions' importances, the largest first; empty with few trials."""
+        return importances(self.space, self.trials)
+
+    def gain(self, new: float, old: float) -> float:
+        """Return by how much a value is better than another one."""
+        return old - new if self.mode == "min" else new - old
+
+
+def advice(search: Search) -> list[Advice]:
+    """Return what the search's own numbers say about the next one, of each key one thing at most.
+
+    Nothing with fewer than `MIN_TRIALS` that can be ranked.
+    """
+    if len(search.trials) < MIN_TRIALS or not search.finished:
+        return []
+    found: dict[Any, Advice] = {}
+    for one in (one for rule in _RULES for one in rule(search)):
+        found.setdefault(one.what or one.text, one)
+    return list(found.values())
+
+
+def template_lines(found: Sequence[Advice]) -> list[str]:
+    """Return the lines of the tuning template that do what is advised; of several on one line's key, the first."""
+    lines: dict[tuple[str, str], str] = {}
+    for one in found:
+        if one.line:
+            lines.setdefault((one.section, one.line.split(":")[0]), one.line)
+    sections = {section: [line for (under, _), line in lines.items() if under == section] for section in ("", "space", "trial")}
+    named = (text for key, own in sections.items() if own and key for text in (f"{key}:", *(f"  {line}" for line in own)))
+    return [*sections[""], *named]
+
+
+# --- against the baseline -----------------------------------------------------------------------
+
+
+def _behind(search: Search) -> Iterator[Advice]:
+    """No trial reaches the baseline."""
+    base, best = as_float(search.evidence["baseline"]["value"]), as_float(search.finished[0]["value"])
+    if not search.gain(best, base) < 0:
+        return
+    text = f"No trial reaches the baseline ({number(best, 5)} against {number(base, 5)})"
+    epochs = next((row for row in search.evidence["cheaper"] if row["key"] == "epochs"), None)
+    if epochs and as_float(epochs["after"]) < as_float(epochs["before"]):
+        trained = (
+            f"trials train for {given(epochs['after'])} epochs, the baseline for {given(epochs['before'])}: train them longer."
+        )
+        yield Advice(None, f"{text}; {trained}", "trial", f"epochs: {given(epochs['before'])}")
+    else:
+        yield Advice(None, f"{text}: the space misses what makes the baseline good; put its values into the ranges.")
+
+
+# --- the ends of ranges -------------------------------------------------------------------------
+
+
+def _ends(search: Search) -> Iterator[Advice]:
+    """The best trials crowd at an end of a range."""
+    for dimension in search.space:
+        having = [trial for trial in search.trials if dimension.key in trial["values"]]
+        if len(having) >= MIN_TRIALS and dimension.is_ordered:
+            yield from _crowded(dimension, [trial["values"][dimension.key] for trial in having[: top_count(len(having))]])
+
+
+def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
+    """Advise to widen a range at whose end lie the best trial and more of the best ones than chance brings there."""
+    places = [place for value in best if (place := dimension.place(value)) is not None]
+    for upwards in (True, False):
+        from_end = [1 - place if upwards else place for place in places]
+        at_end = _at_end(dimension, from_end)
+        if not at_end:
+            continue
+        end = dimension.values[-1 if upwards else 0]
+        where = "upper end" if upwards else "lower end"
+        text = (
+            f"the best trial ({_shown(best[0])}) lies near the {where} of its range ({_shown(end)}), and so do {number(at_end)} "
+            f"of the best {number(len(places))}"
+        )
+        wide = wider(dimension, upwards)
+        if wide is None:
+            yield Advice(dimension.key, f"{text}: there is nothing to search beyond; set it in the config and leave it out.")
+        else:
+            yield Advice(dimension.key, f"{text}: widen it there.", "space", as_yaml(dimension, wide))
+
+
+def _at_end(dimension: Dimension, from_end: Sequence[float]) -> int:
+    """Return how many of the best trials are at an end, or 0 where chance may have brought them there, or they peak before it."""
+    near = 0.0 if dimension.form == "choice" else QUARTER
+    there = [place for place in from_end if place <= near]
+    is_more = bool(there) and from_end[0] <= near and binomial_tail(len(there), len(from_end), _share(dimension)) <= LEVEL
+    return len(there) if is_more and sum(place <= EDGE for place in there) >= len(there) / 5 else 0
+
+
+def _share(dimension: Dimension) -> float:
+    return 1 / len(dimension.values) if dimension.form == "choice" else QUARTER
+
+
+def binomial_tail(least: int, draws: int, chance: float) -> float:
+    """Return the probability of at least so many hits in so many draws."""
+    return math.fsum(math.comb(draws, hits) * chance**hits * (1 - chance) ** (draws - hits) for hits in range(least, draws + 1))
+
+
+def _shown(value: Any) -> str:
+    return number(value) if isinstance(value, float) else name_of(value)
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+
+def _failures(search: Search) -> Iterator[Advice]:
+    """Trials failed at one end of a range, where few others came through."""
+    for dimension in search.space if len(search.failed) >= 3 else []:
+        if dimension.form != "choice":
+            yield from _broken_end(dimension, _on(dimension, search.failed), _on(dimension, search.trials))
+
+
+def _on(dimension: Dimension, trials: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [as_float(trial["values"][dimension.key]) for trial in trials if dimension.key in trial["values"]]
+
+
+def _broken_end(dimension: Dimension, failed: Sequence[float], well: Sequence[float]) -> Iterator[Advice]:
+    if len(failed) < 3 or not well:
+        return
+    (low, high), least, most = dimension.values, min(failed), max(failed)
+    sides = [("from", least, [v for v in well if v >= least], [low, least])]
+    sides.append(("up to", most, [v for v in well if v <= most], [most, high]))
+    for words, end, through, kept in sides:
+        if len(through) <= len(failed) / 3 and len(through) <= len(well) / 4 and kept[0] < kept[1]:
+            wrong = f"all {number(len(failed))} failed trials" if len(failed) > 3 else "all three failed trials"
+            text = (
+                f"{wrong} have values {words} {number(end)} on, where {number(len(through))} came through: end the range there."
+            )
+            text = text.replace(" on, where", ", where") if words == "up to" else text
+            rounded = [int(one) if dimension.is_whole else float(f"{as_float(one):.3g}") for one in kept]
+            yield Advice(dimension.key, text, "space", as_yaml(dimension, {dimension.form: rounded}))
+
+
+# --- length and number of trials ----------------------------------------------------------------
+
+
+def _still_learning(search: Search) -> Iterator[Advice]:
+    """The best trials were best at their last evaluation."""
+    curves = [trial.get("curve") or [] for trial in search.finished[: max(3, top_count(len(search.finished)))]]
+    told = [[as_float(value) for _, value in curve] for curve in curves if len(curve) > 1]
+    last = [search.gain(values[-1], max(values[:-1], key=lambda v: search.gain(v, 0.0))) > 0 for values in told]
+    if len(last) < 3 or not last[0] or sum(last) < 2 * len(last) / 3:
+        return
+    epochs = max(epoch for curve in curves for epoch, _ in curve)
+    text = (
+        f"{number(sum(last))} of the best {number(len(last))} trials were at their best in their last evaluation "
+        f"(epoch {number(epochs)}): train them longer."
+    )
+    yield Advice(None, text, "trial", f"epochs: {2 * epochs}")
+
+
+def _progress(search: Search) -> Iterator[Advice]:
+    """The last trials still brought more than seeds do, or the last half nothing."""
+    spread = seed_spread(search.evidence["comparison"])
+    in_order = sorted(search.finished, key=lambda trial: trial["nr"])
+    if spread is None or len(in_order) < MIN_TRIALS:
+        return
+    best = as_float(search.finished[0]["value"])
+    recent = search.gain(best, _best_of(search, in_order[: len(in_order) * 3 // 4]))
+    half = search.gain(best, _best_of(search, in_order[: len(in_order) // 2]))
+    seeds = f"seeds alone make a difference of {number(spread, 3)}"
+    if recent > spread:
+        text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}: run more trials."
+        yield Advice(None, text, "", f"trials: {2 * len(search.evidence['trials'])}")
+    elif half < spread / 2:
+        brought = f"improved the best value by {number(half, 3)}" if half > 0 else "did not improve the best value"
+        yield Advice(None, f"The second half of the trials {brought}; {seeds}: more trials of this space will hardly help.")
+
+
+def _best_of(search: Search, trials: Sequence[Mapping[str, Any]]) -> float:
+    return max((as_float(trial["value"]) for trial in trials), key=lambda value: search.gain(value, 0.0))
+
+
+def seed_spread(comparison: Mapping[str, Any]) -> float | None:
+    """Return the standard deviation of the metric between seeds, pooled over both sides; None with fewer than three of each."""
+    sides = [[as_float(value) for value in comparison[side]] for side in ("baseline", "candidate")]
+    if any(len(side) < 3 or not all(map(math.isfinite, side)) for side in sides):
+        return None
+    return math.sqrt(statistics.fmean(statistics.variance(side) for side in sides))
+
+
+# --- dimensions that do not matter --------------------------------------------------------------
+
+
+def _unimportant(search: Search) -> Iterator[Advice]:
+    """Dimensions that made no difference, beside one that did."""
+    if not any(row.is_clear for row in search.importances):
+        return
+    for row in search.importances:
+        if row.trials >= MIN_UNIMPORTANT and row.p_value > LIKELY:
+            seen = f"{counted(row.trials, 'trial')} show (p {number(row.p_value, 2)})"
+            yield Advice(row.dimension.key, f"it made no difference that {seen}: leave it out of the space.")
+
+
+_RULES = (_behind, _failures, _ends, _still_learning, _progress, _unimportant)
+
+
+# --- the comparison -----------------------------------------------------------------------------
+
+
+def comparison_power(judged: Mapping[str, Any], seeds: int) -> str | None:
+    """Return what the size of the effect says about the number of seeds, or None where the gate measured none.
+
+    Args:
+        judged: What the gate found: `improved`, `effect_size`, `seeds_needed`.
+        seeds: How many seeds were compared.
+    """
+    effect, needed = judged.get("effect_size"), judged.get("seeds_needed")
+    if effect is None:
+        return None
+    size = f"The effect is {signed(effect)} standard deviations between seeds"
+    if as_float(effect) <= 0:
+        return f"{size}: no number of seeds would show an improvement."
+    if needed is None or needed > MAX_SEEDS:
+        return f"{size}: more than {number(MAX_SEEDS)} seeds would be needed to show it, so that it hardly matters."
+    if needed <= seeds:
+        return f"{size}; {counted(needed, 'seed')} show one of that size with a probability of 0.8."
+    return (
+        f"{size}: {counted(needed, 'seed')} would show one of that size with a probability of 0.8, {number(seeds)} were compared."
+    )

@@ -1,0 +1,163 @@
+"""The dimensions of a search as reports see them: where a trial's value lies on its axis, and what a wider one would be."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.figures.axes import log10
+from mltrainer.reports.values import as_float
+
+FORMS = ("choice", "uniform", "log_uniform", "integer", "log_integer")
+WIDER = 10.0  # a log axis is widened by one decade: less is seldom seen, more leaves few trials to each decade
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One searched key.
+
+    Attributes:
+        key: Its dotted name.
+        form: One of `FORMS`.
+        values: The choices, or both ends.
+        when: The values of other keys that it exists for; None for one that always exists.
+    """
+
+    key: str
+    form: str
+    values: Sequence[Any]
+    when: Mapping[str, Any] | None = None
+
+    @property
+    def is_log(self) -> bool:
+        """Whether equal factors are equally far apart."""
+        return self.form.startswith("log_")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether only whole numbers are on it."""
+        return self.form.endswith("integer")
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it makes sense to speak of its ends."""
+        return self.form != "choice" or (len(self.values) > 2 and _ascends(self.values))
+
+    def number(self, value: Any) -> float:
+        """Return a value as a number on the dimension's axis: the place of a choice, NaN of what is not on it."""
+        if self.form != "choice":
+            return as_float(value)
+        names = [name_of(one) for one in self.values]
+        return float(names.index(name_of(value))) if name_of(value) in names else math.nan
+
+    def place(self, value: Any) -> float | None:
+        """Return where a value lies, from 0 at the low end to 1 at the high end; None for one that is not on the axis."""
+        (low, high), at = self._range, self._measure(self.number(value))
+        if low == high:
+            return 0.5 if at == low else None
+        return min(1.0, max(0.0, (at - low) / (high - low))) if math.isfinite(at) else None
+
+    @functools.cached_property
+    def _range(self) -> tuple[float, float]:
+        low, high = (self._measure(self.number(end)) for end in (self.values[0], self.values[-1]))
+        return low, high
+
+    def _measure(self, value: float) -> float:
+        if not self.is_log:
+            return value
+        return log10(value) if value > 0 else math.nan
+
+
+def name_of(value: Any) -> str:
+    """Return a choice as text that tells true from 1."""
+    return json.dumps(value)
+
+
+def _ascends(values: Sequence[Any]) -> bool:
+    numbers = [as_float(value) for value in values]
+    return all(low < high for low, high in itertools.pairwise(numbers))
+
+
+def dimensions(space: Mapping[str, Any]) -> list[Dimension]:
+    """Return the dimensions of a search's space, by key; of a form that is not known, none."""
+    found = (_dimension(key, space[key]) for key in sorted(space))
+    return [dimension for dimension in found if dimension is not None]
+
+
+def _dimension(key: str, given: Any) -> Dimension | None:
+    form = next((form for form in FORMS if isinstance(given, dict) and isinstance(given.get(form), list)), None)
+    if form is None or not given[form]:
+        return None
+    dimension = Dimension(key, form, given[form], given.get("when"))
+    return dimension if form == "choice" or _has_ends(dimension) else None
+
+
+def _has_ends(dimension: Dimension) -> bool:
+    low, high, *more = (as_float(value) for value in (*dimension.values, math.nan, math.nan))
+    return math.isfinite(low) and math.isfinite(high) and low < high and len(more) == 2 and (low > 0 or not dimension.is_log)
+
+
+def wider(dimension: Dimension, upwards: bool) -> dict[str, list[Any]] | None:
+    """Return the dimension with its range extended at one end, as the tuning template says it.
+
+    A decade on a log axis, half the range on a linear one; a share between 0 and 1 goes half of the way to 1, and nothing goes
+    below 0. None where there is nothing sensible to try beyond the end.
+    """
+    low, high = dimension.values[0], dimension.values[-1]
+    if dimension.form == "choice":
+        return _more_choices(dimension, upwards)
+    end = _beyond(dimension, as_float(low), as_float(high), upwards)
+    if end is None:
+        return None
+    ends = [low, end] if upwards else [end, high]
+    return {dimension.form: [int(one) if dimension.is_whole else _short(one) for one in ends]}
+
+
+def _beyond(dimension: Dimension, low: float, high: float, upwards: bool) -> float | None:
+    half = max(1.0, (high - low) / 2 // 1) if dimension.is_whole else (high - low) / 2
+    if upwards and dimension.is_log:
+        return high * _factor(dimension)
+    if upwards:
+        is_share = low >= 0 and high < 1 and not dimension.is_whole
+        return (high + 1) / 2 if is_share else high + half
+    end = low / _factor(dimension) if dimension.is_log else low - half
+    least = 1.0 if dimension.is_log and dimension.is_whole else 0.0 if low >= 0 else -math.inf
+    end = max(least, end // 1 if dimension.is_whole else end)
+    return end if end < low else None
+
+
+def _factor(dimension: Dimension) -> float:
+    return 2.0 if dimension.is_whole else WIDER
+
+
+def _more_choices(dimension: Dimension, upwards: bool) -> dict[str, list[Any]] | None:
+    """Return the choices with one more, as far from the last as that from the one before, by factor where factors are equal."""
+    first, second = (as_float(one) for one in (dimension.values[-2:] if upwards else dimension.values[1::-1]))
+    added = second * second / first if first > 0 and second > 0 else second + (second - first)
+    whole = all(isinstance(one, int) for one in dimension.values)
+    if whole and (added != added // 1 or added < 1):
+        return None
+    one = int(added) if whole else _short(added)
+    return {"choice": [*dimension.values, one] if upwards else [one, *dimension.values]}
+
+
+def _short(value: Any) -> float:
+    return float(f"{as_float(value):.6g}")
+
+
+def as_yaml(dimension: Dimension, given: Mapping[str, Any]) -> str:
+    """Return a dimension in another form as one line of `space` in the tuning template."""
+    return f"{dimension.key}: {_flow({**given, 'when': dimension.when} if dimension.when else given)}"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value)

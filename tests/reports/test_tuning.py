@@ -1,0 +1,299 @@
+"""What a search's report says of its space and of the next search: what the data show, and nothing more."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.templates import Dimension as Given
+from mltrainer.figures.drawn import draw
+from mltrainer.reports.advice import Search, advice, comparison_power, template_lines
+from mltrainer.reports.importance import chi_squared_tail, importances, ranked
+from mltrainer.reports.render import render
+from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
+from mltrainer.reports.tuning import reasons, rungs, saved
+from tests.reports import records
+
+RATE = {"optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
+SPACE = {**RATE, "model.dropout": {"uniform": [0.0, 0.5]}, "batch_size": {"choice": [16, 32, 64]}}
+
+
+def trial(nr: int, value: float, state: str = "finished", **changes: Any) -> dict[str, Any]:
+    values = {"optimizer.lr": 10 ** (-4 + 2 * (nr % 10) / 10), "model.dropout": (nr % 7) / 14, "batch_size": 16 * 2 ** (nr % 3)}
+    return {"nr": nr, "values": values, "state": state, "value": value, "reason": None, **changes}
+
+
+def search(trials: list[dict[str, Any]], space: dict[str, Any] | None = None, **changes: Any) -> Search:
+    compared = {"seeds": [1, 2, 3], "baseline": [0.5, 0.51, 0.49], "candidate": [0.6, 0.61, 0.59]}
+    evidence = {"metric": {"name": "accuracy", "mode": "max"}, "space": space or SPACE, "trials": trials, "cheaper": []}
+    return Search({**evidence, "baseline": {"run": "a", "value": 0.1}, "comparison": compared, **changes})
+
+
+def drawn_trials(count: int, seed: int, slope: float) -> list[dict[str, Any]]:
+    """Return trials of a space in which the learning rate alone matters, as strongly as the slope says."""
+    draw = random.Random(seed)
+    found = []
+    for nr in range(1, count + 1):
+        exponent = draw.uniform(-4, -2)
+        others = {"model.dropout": draw.uniform(0, 0.5), "batch_size": draw.choice([16, 32, 64])}
+        value = slope * exponent + draw.gauss(0, 0.3)
+        found.append(trial(nr, value, values={"optimizer.lr": 10**exponent, **others}))
+    return found
+
+
+def texts(found: Search) -> str:
+    return "\n".join(f"{one.what}: {one.text}" for one in advice(found))
+
+
+def report(found: dict[str, Any]) -> str:
+    return render(records.again(found), [], records.improvement("pass", 0.03125))["tuning_results.md"]
+
+
+# --- importance ---------------------------------------------------------------------------------
+
+
+def test_the_dimension_that_matters_is_found_and_the_others_are_told_from_it() -> None:
+    found = importances(dimensions(SPACE), ranked(drawn_trials(60, 1, 1.0), "max"))
+    assert (found[0].dimension.key, found[0].is_clear) == ("optimizer.lr", True)
+    assert found[0].share > 0.8
+    assert not any(row.is_clear for row in found[1:])
+
+
+def test_of_pure_noise_hardly_any_study_names_an_important_dimension() -> None:
+    noise = [importances(dimensions(SPACE), ranked(drawn_trials(40, seed, 0.0), "max")) for seed in range(200)]
+    assert sum(any(row.is_clear for row in rows) for rows in noise) <= 0.06 * 200
+
+
+def test_a_metric_that_should_be_small_is_ranked_the_other_way_round() -> None:
+    trials = drawn_trials(60, 1, 1.0)
+    assert ranked(trials, "min") == ranked(trials, "max")[::-1]
+
+
+def test_few_trials_have_no_importances() -> None:
+    assert importances(dimensions(SPACE), ranked(drawn_trials(19, 1, 1.0), "max")) == []
+
+
+def test_trials_stopped_at_a_rung_rank_behind_those_that_trained_on_and_failed_ones_nowhere() -> None:
+    trials = [
+        trial(1, 0.9, "pruned", pruned_at=2),
+        trial(2, 0.5),
+        trial(3, 0.7, "pruned", pruned_at=4),
+        trial(4, 0.8, "failed"),
+        trial(5, "nan"),  # type: ignore[arg-type]
+    ]
+    assert [one["nr"] for one in ranked(trials, "max")] == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("statistic", "freedom", "tail"), [(3.841, 1, 0.05), (5.991, 2, 0.05), (7.815, 3, 0.05), (14.067, 7, 0.05)]
+)
+def test_the_chi_squared_tail_is_that_of_the_tables(statistic: float, freedom: int, tail: float) -> None:
+    assert chi_squared_tail(statistic, freedom) == pytest.approx(tail, abs=1e-4)
+    assert chi_squared_tail(5000.0, freedom) == 0.0
+
+
+# --- what to search next ------------------------------------------------------------------------
+
+
+def test_best_trials_at_the_end_of_a_range_widen_it_as_the_template_says_it() -> None:
+    found = search(drawn_trials(60, 3, 1.0))
+    assert "optimizer.lr: the best trial" in texts(found)
+    assert "lies near the upper end of its range (0.01000)" in texts(found)
+    assert "  optimizer.lr: {log_uniform: [0.0001, 0.1]}" in template_lines(advice(found))
+
+
+def test_best_trials_in_the_middle_of_a_range_widen_nothing() -> None:
+    trials = drawn_trials(60, 1, 0.0)
+    peaked = [{**one, "value": -((math.log10(one["values"]["optimizer.lr"]) + 3) ** 2)} for one in trials]
+    assert "widen" not in texts(search(peaked, RATE))
+
+
+def test_best_trials_that_peak_before_the_end_widen_nothing() -> None:
+    trials = drawn_trials(200, 1, 0.0)
+    peaked = [{**one, "value": -((math.log10(one["values"]["optimizer.lr"]) + 2.4) ** 2)} for one in trials]
+    assert "widen" not in texts(search(peaked, RATE))
+
+
+def test_noise_widens_hardly_any_range() -> None:
+    advised = [texts(search(drawn_trials(40, seed, 0.0))).count("its range") for seed in range(200)]
+    assert sum(advised) <= 0.06 * 200 * len(SPACE)
+
+
+def test_an_end_that_is_zero_is_not_widened_but_fixed() -> None:
+    trials = [{**one, "value": -one["values"]["model.dropout"]} for one in drawn_trials(60, 3, 0.0)]
+    found = search(trials, {"model.dropout": SPACE["model.dropout"]})
+    assert "model.dropout: the best trial" in texts(found)
+    assert "nothing to search beyond" in texts(found)
+    assert template_lines(advice(found)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "up", "down"),
+    [
+        ({"log_uniform": [1e-4, 1e-2]}, [1e-4, 0.1], [1e-5, 1e-2]),
+        ({"uniform": [0.0, 0.5]}, [0.0, 0.75], None),
+        ({"uniform": [-1.0, 3.0]}, [-1.0, 5.0], [-3.0, 3.0]),
+        ({"integer": [2, 6]}, [2, 8], [0, 6]),
+        ({"log_integer": [16, 64]}, [16, 128], [8, 64]),
+        ({"log_integer": [1, 64]}, [1, 128], None),
+        ({"choice": [16, 32, 64]}, [16, 32, 64, 128], [8, 16, 32, 64]),
+        ({"choice": [1, 2, 4]}, [1, 2, 4, 8], None),
+    ],
+)
+def test_a_wider_range_goes_one_step_further(given: dict[str, Any], up: list[Any], down: list[Any] | None) -> None:
+    (dimension,) = dimensions({"key": given})
+    for upwards, expected in ((True, up), (False, down)):
+        found = wider(dimension, upwards)
+        assert (next(iter(found.values())) if found else None) == expected
+
+
+def test_what_is_proposed_is_what_the_template_reads() -> None:
+    when = Dimension("model.width", "log_uniform", [1e-6, 1e-3], {"model.name": ["mlp", "cnn"]})
+    assert (
+        as_yaml(when, wider(when, False) or {})
+        == 'model.width: {log_uniform: [1e-07, 0.001], when: {model.name: ["mlp", "cnn"]}}'
+    )
+    for given in SPACE.values():
+        (dimension,) = dimensions({"key": given})
+        for upwards in (True, False):
+            Given.model_validate(wider(dimension, upwards) or given)
+
+
+def test_failures_at_one_end_of_a_range_end_it_there() -> None:
+    trials = [trial(nr, nr / 30, values={"optimizer.lr": 10 ** (-4 + nr / 20)}) for nr in range(30)]
+    trials += [trial(nr, "nan", "failed", values={"optimizer.lr": 10 ** (-4 + nr / 20)}) for nr in range(35, 40)]  # type: ignore[arg-type]
+    found = search(trials, RATE)
+    assert "all 5 failed trials have values from 0.005623 on, where 0 came through" in texts(found)
+    assert "  optimizer.lr: {log_uniform: [0.0001, 0.00562]}" in template_lines(advice(found))
+
+
+def test_failures_all_over_a_range_say_nothing_of_it() -> None:
+    trials = [trial(nr, "nan" if nr % 5 == 0 else 0.5, "failed" if nr % 5 == 0 else "finished") for nr in range(1, 40)]  # type: ignore[arg-type]
+    assert "failed" not in texts(search(trials))
+
+
+def test_no_trial_that_reaches_the_baseline_is_told_with_what_the_trials_lack() -> None:
+    shorter = [{"key": "epochs", "before": 20, "after": 10}]
+    found = search([trial(nr, 0.5) for nr in range(1, 20)], baseline={"run": "a", "value": 0.9}, cheaper=shorter)
+    assert "No trial reaches the baseline (0.50000 against 0.90000); trials train for 10 epochs, the baseline for 20" in texts(
+        found
+    )
+    assert template_lines(advice(found))[-2:] == ["trial:", "  epochs: 20"]
+
+
+def test_trials_that_were_best_at_their_last_evaluation_should_train_longer() -> None:
+    rising = [trial(nr, 0.5, curve=[[1, 0.1], [2, 0.3], [3, 0.5]]) for nr in range(1, 20)]
+    fallen = [trial(nr, 0.5, curve=[[1, 0.1], [2, 0.5], [3, 0.3]]) for nr in range(1, 20)]
+    assert "were at their best in their last evaluation (epoch 3)" in texts(search(rising))
+    assert "last evaluation" not in texts(search(fallen))
+
+
+def test_more_trials_are_advised_where_the_last_ones_improved_by_more_than_seeds_do() -> None:
+    improving = [trial(nr, 0.1 * nr) for nr in range(1, 21)]
+    finished_early = [trial(nr, 2.0 - 0.1 * nr) for nr in range(1, 21)]
+    assert "The last quarter of the trials still improved" in texts(search(improving))
+    assert "trials: 40" in template_lines(advice(search(improving)))
+    assert "more trials of this space will hardly help" in texts(search(finished_early))
+
+
+def test_a_key_without_importance_beside_one_with_it_is_left_out() -> None:
+    found = texts(search(drawn_trials(60, 5, 1.0)))
+    assert any(f"{key}: it made no difference that 60 trials show" in found for key in ("model.dropout", "batch_size"))
+    assert "made no difference" not in texts(search(drawn_trials(60, 2, 0.0)))  # nothing is clear, so nothing is told apart
+
+
+def test_few_trials_advise_nothing_and_the_report_says_so() -> None:
+    assert advice(search(drawn_trials(11, 1, 1.0))) == []
+    found = records.searched(6)
+    assert "6 trials: too few to say what to search next" in report(found)
+    assert "What to search next" not in report(found)
+    assert "Which keys mattered" not in report(found)
+
+
+@pytest.mark.parametrize(
+    ("judged", "seeds", "told"),
+    [
+        (
+            {"effect_size": 1.0, "seeds_needed": 8},
+            5,
+            "8 seeds would show one of that size with a probability of 0.8, 5 were compared",
+        ),
+        ({"effect_size": 3.0, "seeds_needed": 5}, 5, "5 seeds show one of that size"),
+        ({"effect_size": 0.1, "seeds_needed": 619}, 5, "more than 20 seeds would be needed"),
+        ({"effect_size": -1.0, "seeds_needed": None}, 5, "no number of seeds would show an improvement"),
+    ],
+)
+def test_the_report_says_how_many_seeds_the_effect_would_need(judged: dict[str, Any], seeds: int, told: str) -> None:
+    assert told in (comparison_power(judged, seeds) or "")
+    assert comparison_power({}, seeds) is None
+
+
+# --- rows and figures ---------------------------------------------------------------------------
+
+
+def test_rungs_say_how_many_trials_came_to_each_and_what_was_saved() -> None:
+    ends = [(2, "pruned"), (2, "pruned"), (4, "pruned"), (8, "finished"), (1, "failed")]
+    trials = [
+        trial(nr, 0.5, state, curve=[[epoch, 0.5] for epoch in range(1, last + 1)], pruned_at=last if state == "pruned" else None)
+        for nr, (last, state) in enumerate(ends, 1)
+    ]
+    evidence = {"trials": trials, "rungs": [2, 4], "cheaper": [{"key": "epochs", "before": 20, "after": 8}], "config": {}}
+    assert rungs(evidence) == [{"epoch": 2, "reached": 4, "stopped": 2}, {"epoch": 4, "reached": 2, "stopped": 1}]
+    assert saved(evidence) == {"epochs": 16, "of": 40, "share": 0.4}
+    assert saved({**evidence, "trials": trials[3:]}) is None
+
+
+def test_failures_that_differ_in_a_number_alone_are_one_group() -> None:
+    failed = [trial(nr, 0.0, "failed", reason=f"the loss was not finite at step {nr * 100}") for nr in range(1, 12)]
+    rows = reasons([*failed, trial(20, 0.0, "failed", reason="out of memory")])
+    assert [(row["count"], row["trials"]) for row in rows] == [(11, "1, 2, 3, 4, 5, 6, 7, 8 and 3 more"), (1, "20")]
+
+
+def test_the_best_values_stand_beside_the_baselines() -> None:
+    text = report(records.searched(24))
+    assert "| `batch_size` | 32 |" in text
+    assert "| `model.name` | does not apply |" in text
+
+
+def test_a_search_has_its_figures_where_it_has_the_trials_for_them() -> None:
+    many = {figure.file for figure in draw("optimization", records.searched(60)["evidence"])}
+    few = {figure.file for figure in draw("optimization", records.searched(4)["evidence"])}
+    assert many == {"trials.svg", "comparison.svg", "slices.svg", "important.svg", "parallel.svg", "curves.svg"}
+    assert few == {"trials.svg", "comparison.svg", "curves.svg"}
+
+
+def test_a_record_without_the_newer_fields_has_the_report_that_it_had() -> None:
+    found = records.searched(30)
+    newer = ("curve", "pruned_at", "attempts")
+    trials = [{key: value for key, value in one.items() if key not in newer} for one in found["evidence"]["trials"]]
+    older = [{**one, "state": "finished"} if one["state"] == "pruned" else one for one in trials]
+    evidence = {key: value for key, value in found["evidence"].items() if key not in ("rungs", "lag", "search_s", "ended")}
+    evidence |= {"trials": older, "baseline": {"run": "a", "value": 0.9}, "promoted": "candidate"}
+    text = report({**found, "evidence": evidence})
+    for heading in ("Rungs", "curves.svg", "| searched key | baseline |", "more than one process", "The time ended"):
+        assert heading not in text
+    assert "<summary>Trials (30)</summary>" in text
+
+
+def test_a_search_that_the_time_ended_is_told() -> None:
+    found = records.searched(20)
+    assert "The time ended the search" not in report(found)
+    assert "The time ended the search" in report({**found, "evidence": {**found["evidence"], "ended": "time"}})
+
+
+def test_ten_thousand_trials_are_rendered_and_drawn_quickly_and_the_best_hundred_shown() -> None:
+    found = records.searched(10_000)
+    render(records.searched(20), [], [])  # compiles the templates, which is not what is measured
+    started = time.process_time()
+    text = render(found, [], [])["tuning_results.md"]
+    figures = draw("optimization", found["evidence"])
+    assert time.process_time() - started < 3.0
+    assert "the best 100 of 10,000; the record holds all" in text
+    assert len(text) < 40_000
+    assert all(len(figure.content) < 30_000 for figure in figures)
+    assert json.dumps(found)  # nothing of it was changed
