@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -33,6 +34,12 @@ def doubts(column: Column, kind: ColumnKind | None) -> list[str]:
     return [*_units(column.name, texts), *_spelled_twice(column.name, texts)] if kind in (None, "category", "hashed") else []
 
 
+def as_key(name: str) -> str:
+    """Return a column's name as it is written in a project file."""
+    is_plain = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in ("null", "true", "false", "yes", "no", "on", "off")
+    return name if is_plain else json.dumps(name, ensure_ascii=False)
+
+
 def _ambiguous(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
     """Return a cell that can be read in two ways, where no cell of the column tells which is right."""
     other = OTHER_READING[kind]
@@ -44,7 +51,7 @@ def _ambiguous(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
         return []
     text, one, two = open_ones[0]
     either = f"{text!r} is read as {_shown(one, kind)}; where it is {_shown(two, kind)}"
-    return [f"column {name!r}: {either}, write data: {{columns: {{{name}: {other}}}}}"]
+    return [f"column {name!r}: {either}, write data: {{columns: {{{as_key(name)}: {other}}}}}"]
 
 
 def _shown(value: float | None, kind: ColumnKind) -> str:

@@ -17,7 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks.content import Arrays, Corpus, Table, without
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
-from mltrainer.tasks.tables.doubts import OTHER_READING, doubts
+from mltrainer.tasks.tables.doubts import OTHER_READING, as_key, doubts
 from mltrainer.tasks.tables.gaps import spellings, texts_of
 from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.schema import Schema, is_day, labels_of, schema_of, vocabularies, width_of
@@ -261,7 +261,7 @@ def _moments(schema: Schema) -> list[str]:
     """Return how to split by time, where there are dates."""
     dates = [column.name for column in schema.features if is_day(column)]
     text = "is what you will predict later than what you have? split: {time: %s} trains on the past and tests on the future"
-    return [text % dates[0]] if dates else []
+    return [text % as_key(dates[0])] if dates else []
 
 
 def _groups(schema: Schema) -> list[str]:
@@ -269,8 +269,8 @@ def _groups(schema: Schema) -> list[str]:
     every = np.arange(len(schema))
     named = [column for column in schema.features if _ID_NAME.search(column.name)]
     found = [c.name for c in named if ID_ROWS <= ROWS_OF_ONE * c.distinct(every) <= len(schema)]
-    text = "do rows of one {0!r} belong together? split: {{group: {0}}} keeps them in one split, and out of the features"
-    return [text.format(name) for name in found]
+    text = "do rows of one {!r} belong together? split: {{group: {}}} keeps them in one split, and out of the features"
+    return [text.format(name, as_key(name)) for name in found]
 
 
 def _kind(target: Column) -> tuple[str, str]:

@@ -5,6 +5,7 @@ import pytest
 
 from mltrainer.checkpointing import inference_script
 from mltrainer.checkpointing.inference_script import as_seconds
+from mltrainer.configs import yaml
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig, load_project
@@ -13,7 +14,7 @@ from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.tables import inferring, schema
-from mltrainer.tasks.tables.doubts import doubts
+from mltrainer.tasks.tables.doubts import as_key, doubts
 from tests.benchmarks.bench_traps import answer
 from tests.benchmarks.tables.traps import TRAPS, write
 from tests.tasks.tables.test_tables import column, inferred, repeated
@@ -137,6 +138,11 @@ def test_what_could_be_meant_otherwise_is_told(kind):
 @pytest.mark.parametrize(("kind", "cells"), [("date", ["01/02/2020", "03/25/2020"]), ("formatted", ["$1,234", "$1,234.50"])])
 def test_a_cell_that_proves_the_reading_ends_the_doubt(kind, cells):
     assert doubts(column(cells), kind) == []
+
+
+@pytest.mark.parametrize("name", ["plain_1", "a: b", "no", "1", 'say "hi"', "größe", "x, y", "2020-01-01"])
+def test_a_name_in_a_suggestion_can_be_copied_into_the_project_file(name):
+    assert yaml.parse(f"split: {{time: {as_key(name)}}}", "p.yaml").value == {"split": {"time": name}}
 
 
 def test_several_currencies_are_told():
