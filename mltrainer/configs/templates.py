@@ -41,6 +41,7 @@ _FIELDS = {name: TrainingConfig.model_fields[name] for name in TRAINING_KEYS}
 _OPTIONAL: dict[str, Any] = {name: (field.annotation, field) for name, field in _FIELDS.items()}
 
 ExportFormat = Literal["safetensors", "onnx", "torch_export", "torchscript"]
+FORMS = ("choice", "uniform", "log_uniform", "integer", "log_integer")
 Choosable = int | float | str | bool | list[int] | None
 
 # Made from the fields of TrainingConfig, so that no key is declared twice.
@@ -49,32 +50,57 @@ BaselineTemplate: Any = create_model("BaselineTemplate", __base__=Strict, **all_
 
 
 class Dimension(Strict):
-    """The values that one key may take in a search; exactly one of the three forms."""
+    """The values that one key may take in a search, in exactly one form; `when` says with which values of others it is there."""
 
     choice: list[Choosable] | None = Field(None, min_length=1, description="each value equally likely")
     uniform: list[float] | None = Field(None, min_length=2, max_length=2, description="[low, high], evenly spread")
     log_uniform: list[float] | None = Field(
         None, min_length=2, max_length=2, description="[low, high], evenly spread in the exponent"
     )
+    integer: list[int] | None = Field(None, min_length=2, max_length=2, description="[low, high], whole numbers, both included")
+    log_integer: list[int] | None = Field(None, min_length=2, max_length=2, description="the same, evenly spread in the exponent")
+    when: dict[str, list[Choosable]] | None = Field(None, description="key: values with which alone this one is searched")
 
     @model_validator(mode="after")
     def _one_form(self) -> Dimension:
-        given = [name for name in ("choice", "uniform", "log_uniform") if getattr(self, name) is not None]
+        given = [name for name in FORMS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of choice, uniform, log_uniform; found {', '.join(given) or 'none'}")
-        bounds = self.uniform or self.log_uniform
-        if bounds and not bounds[0] < bounds[1]:
+            raise ValueError(f"give exactly one of {', '.join(FORMS)}; found {', '.join(given) or 'none'}")
+        form, bounds = given[0], getattr(self, given[0])
+        if form == "choice":
+            return self
+        if not bounds[0] < bounds[1]:
             raise ValueError(f"the low end {bounds[0]} must be below the high end {bounds[1]}")
-        if self.log_uniform and self.log_uniform[0] <= 0:
-            raise ValueError(f"log_uniform needs a low end above 0, found {self.log_uniform[0]}")
+        if form.startswith("log_") and bounds[0] <= 0:
+            raise ValueError(f"{form} needs a low end above 0, found {bounds[0]}")
         return self
+
+
+class Pruning(Strict):
+    """Trials that are behind others at a rung, an epoch, end there; those that are not go on as if nothing had been asked.
+
+    Successive halving (Jamieson and Talwalkar, 2016, arXiv 1502.07943), asynchronous as in Li et al., 2020, arXiv 1810.05934:
+    of the trials that were measured at a rung, the best `1 / eta` go on. Hyperband (Li et al., 2018, JMLR 18:1-52) deals the
+    trials to brackets, of which each has one rung fewer than the one before.
+    """
+
+    name: Literal["successive_halving", "hyperband"] = "successive_halving"
+    eta: int = Field(3, ge=2, le=10, description="one of so many goes on; each rung is at so many times the epochs")
+    first: int = Field(1, ge=1, description="the epoch of the first rung")
 
 
 class TuningTemplate(Strict):
     """`configs/tuning_template.yaml`: where to search, and how one trial differs from the baseline."""
 
-    strategy: Literal["random"] = Field(description="how values are drawn from the space")
+    strategy: Literal["random", "grid", "quasi_random", "tpe", "gp", "cma_es"] = Field(
+        description="how values are drawn from the space"
+    )
     trials: int = Field(ge=1, le=10_000, description="configs to try")
+    lag: int = Field(4, ge=1, le=1000, description="a trial is chosen by what those before it gave, but for the last so many")
+    pruning: Pruning | None = Field(None, description="how trials that are behind end early; null: none does")
+    minutes: float | None = Field(None, gt=0, description="no trial begins later than this after the first; null: all do")
+    workers: int | None = Field(None, ge=1, le=1000, description="trials at a time; null: one for each core or GPU.")
+    silent_minutes: float = Field(30, gt=0, description="a trial whose process says nothing for so long is taken for hung")
     space: dict[str, Dimension] = Field(min_length=1, description="dotted key: dimension")
     trial: TrainingChanges = Field(default_factory=TrainingChanges, description="training keys that every trial changes")
 
@@ -251,7 +277,12 @@ def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str,
         config: A full training config.
     """
     present, is_own = set(flatten(config)), bool(config["task"]["use"])
-    return {key: dimension for key, dimension in space.items() if key in present or (is_own and key.startswith(OPTIONS))}
+    searched = {key for key in space if key in present}
+    return {
+        key: dimension
+        for key, dimension in space.items()
+        if key in present or (is_own and key.startswith(OPTIONS)) or searched & set(dimension.get("when") or ())
+    }
 
 
 def misfits(space: dict[str, Any], config: dict[str, Any]) -> dict[str, list[Any]]:

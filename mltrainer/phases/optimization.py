@@ -12,7 +12,7 @@ from typing import Any
 from mltrainer.configs.loading import assign, differences, flatten, parse_assignment, validate_values
 from mltrainer.configs.pages import trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config
-from mltrainer.configs.templates import TUNING, TuningTemplate, applicable_space, misfits, overlay, tuning_template
+from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import TEST, improvements, is_better
 from mltrainer.phases.baseline import run_source
@@ -25,6 +25,8 @@ from mltrainer.workspace import digest, write_atomic
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
 SPACE = "space."
+LEARNING = ("tpe", "gp", "cma_es")
+NOT_BITS = {"minutes": None, "workers": None, "silent_minutes": 30.0}  # of the template: what decides no trial's values
 
 
 def run(ctx: Context) -> Result:
@@ -76,6 +78,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "trials": template["trials"],
         "strategy": template["strategy"],
         "config": trial_config,
+        **_looking_back(template),
     }
     contract = contract_of(ctx.earlier["planning"], config)
     study_id = digest({**study, **contract, "config": bits_config(TrainingConfig.model_validate(trial_config))})[:12]
@@ -85,6 +88,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "phase": "optimization",
         "folder": f".mltrainer/studies/{study_id}",
         **study,
+        **{key: template.get(key, default) for key, default in NOT_BITS.items()},
         "seeds": int(_settings(ctx)["seeds"]),
         "contract": {key: value for key, value in contract.items() if key != "config_sha256"},
         "code_files": ctx.earlier["planning"]["source"]["files"],
@@ -94,6 +98,14 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     }
     found = ctx.tool.run(job)
     return _collect(ctx, diagnosis, {**found, "cheaper": differences(config.model_dump(), values)}, job)
+
+
+def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides trials by older ones, where anything does; so that a study without it keeps its name."""
+    pruning = template.get("pruning")
+    found = {} if pruning is None else {"pruning": Pruning.model_validate(pruning).model_dump()}
+    learns = template["strategy"] in LEARNING
+    return {**found, "lag": template.get("lag", TuningTemplate.model_fields["lag"].default)} if learns or found else {}
 
 
 def _require_one_trainer(ctx: Context) -> None:
@@ -153,7 +165,8 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
         "seed": planned.seed,
         "space": job["space"],
         "cheaper": found["cheaper"],
-        "planned_trials": job["trials"],
+        "planned_trials": found.get("planned", job["trials"]),
+        **{key: found[key] for key in ("lag", "rungs", "search_s", "ended") if key in found},
         "metric": config["metric"],
         "trials": found["trials"],
         "best": found["best"],

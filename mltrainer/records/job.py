@@ -58,6 +58,7 @@ class Training(Contracted):
     Attributes:
         purpose: A probe ends after `max_steps`; a reproduction begins like a run and is compared with it.
         max_steps: Where it ends; None: at the config's own end.
+        rungs: Epochs, each with the metric that the best so far must have reached there, or it ends.
         data_limits: By what the data is judged.
         measure_loader: How long, and how few loader processes are enough.
         resumable: Whether its state is saved though it is no run.
@@ -71,6 +72,7 @@ class Training(Contracted):
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
     max_steps: int | None = None
+    rungs: list[tuple[int, Number]] | None = None
     data_limits: dict[str, Number] | None = None
     measure_loader: dict[str, Number] | None = None
     resumable: bool = False
@@ -136,12 +138,25 @@ class Comparing(Asked):
 
 
 class Searching(Contracted):
-    """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline."""
+    """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline.
+
+    Attributes:
+        lag: A trial is chosen by those before it, but for the last so many.
+        pruning: How trials that are behind end early; None: none does.
+        minutes: After so many, no trial begins; None: all do.
+        workers: Trials at a time; None: as many as there are cores or GPUs.
+        silent_minutes: A worker that says nothing for so long is taken for hung.
+    """
 
     space: dict[str, Any]
     trials: int
     strategy: str
     seeds: int
+    lag: int = 1
+    pruning: dict[str, Any] | None = None
+    minutes: Number | None = None
+    workers: int | None = None
+    silent_minutes: Number = 30
 
 
 def _kind(job: Any) -> str:

@@ -25,6 +25,7 @@ STOPS = {
     "diverged": "it differed from the run it was compared with",
     "signal": "it was asked to stop",
     "max_steps": "the step limit was reached",
+    "pruned": "its metric was too far behind other trials",
 }
 ADVICE = {
     "deploy": "The model is good enough: optimization is skipped, on the record, and finalization follows.",

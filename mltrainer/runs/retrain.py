@@ -52,7 +52,7 @@ def original_run(project: Project, run: str) -> tuple[dict[str, Any], dict[str, 
     if not (folder / RESULT_FILE).exists():
         raise InputError(f"run {run} has not ended", mend=_train_again(folder))
     result = _own_file(project, folder / RESULT_FILE, RESULT_KEYS)
-    if result["state"] not in ("finished", "failed"):
+    if result["state"] not in ("finished", "failed", "pruned"):
         raise InputError(f"run {run} is {result['state']}, not finished", mend=_train_again(folder))
     if not is_sealed(result):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")

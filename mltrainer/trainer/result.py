@@ -22,7 +22,7 @@ from mltrainer.trainer.stopping import best_row, flat_metrics
 from mltrainer.trainer.updates.groups import parameter_groups
 from mltrainer.trainer.updates.precision import choose
 
-STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed"}
+STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
 
 
 def build_result(session: Session, outcome: Outcome, started: float) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from mltrainer.trainer.holding import Held
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.trainer.saving import Checkpoints
-from mltrainer.trainer.stages import Outcome, Sinks, Trainer
+from mltrainer.trainer.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainer.tracing import Tracer
 from mltrainer.trainer.updates.gradients import clipped_above
 from mltrainer.workspace import Project, machine_faults, plain, read_json, write_json
@@ -102,8 +102,8 @@ class Session:
         trainable = sum(p.requires_grad for p in self.model.parameters())
         recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clipped_above(config))
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
-        max_steps, stops = self.job.get("max_steps"), self._stops_at_difference()
-        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, max_steps, stops)
+        until = Until(self.job.get("max_steps"), self._stops_at_difference(), self.job.get("rungs") or ())
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until)
         run = self.job["run"]
         protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from mltrainer.trainer.holding import Held
 from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
 from mltrainer.trainer.stepping import Stepper
-from mltrainer.trainer.stopping import best_row, patience_is_over, plateaus
+from mltrainer.trainer.stopping import best_row, missed_rung, patience_is_over, plateaus
 from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
 from mltrainer.trainer.updates.gradients import counts_clipped
 
@@ -71,6 +71,21 @@ class Outcome:
     interruptions: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Until:
+    """Where training ends before its plan does.
+
+    Attributes:
+        max_steps: After this step, for a probe or a short reproduction.
+        difference: At the first difference from another run.
+        rungs: At one of these epochs, where the best so far is worse than the value beside it.
+    """
+
+    max_steps: int | None = None
+    difference: bool = True
+    rungs: Sequence[tuple[int, float]] = ()
+
+
 class Trainer:
     """Trains a task's model from step to step; the position is all that tells where it stands.
 
@@ -83,8 +98,7 @@ class Trainer:
         sinks: Where events go.
         callbacks: The user's own, of which some take part in each step.
         held: The parameters that are not trained, or not yet.
-        max_steps: Stop after this step, for a probe or a short reproduction.
-        stops_at_difference: Whether the first difference from another run ends this one.
+        until: Where it ends before its plan does.
     """
 
     def __init__(
@@ -97,8 +111,7 @@ class Trainer:
         sinks: Sinks,
         callbacks: Callbacks,
         held: Held,
-        max_steps: int | None = None,
-        stops_at_difference: bool = True,
+        until: Until,
     ) -> None:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
@@ -112,8 +125,8 @@ class Trainer:
         self.layers = [named[place][0] for place in self.layer_places]
         self.history: list[dict[str, Any]] = []
         self.step = 0
-        self.last_step = min(plan.steps, max_steps or plan.steps)
-        self.stops_at_difference = stops_at_difference
+        self.until = until
+        self.last_step = min(plan.steps, until.max_steps or plan.steps)
         self.outcome = Outcome()
         self._steps: Iterator[Step] = iter(())
         self._row_started = time.perf_counter()
@@ -200,7 +213,13 @@ class Trainer:
         if patience_is_over(self.history, self.config):
             self.outcome.reason = "early_stopping"
             return False
+        if self._is_pruned():
+            self.outcome.reason = "pruned"
+            return False
         return self.step < self.last_step
+
+    def _is_pruned(self) -> bool:
+        return missed_rung(self.history, self.until.rungs, self.config.metric) is not None
 
     def _train(self) -> Stage:
         """Train up to the next step at which something else is due."""
@@ -264,7 +283,7 @@ class Trainer:
     def _differs(self, lines: list[str]) -> bool:
         if self.outcome.divergence is None:
             self.outcome.divergence = self.sinks.compare(lines)
-        if self.outcome.divergence is None or not self.stops_at_difference:
+        if self.outcome.divergence is None or not self.until.difference:
             return False
         self.outcome.reason = "diverged"
         return True
@@ -348,6 +367,7 @@ class Trainer:
             or self.outcome.reason == "signal"
             or self.step == self.last_step
             or patience_is_over(self.history, self.config)
+            or self._is_pruned()
         )
 
     def _is_best(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
@@ -18,11 +19,12 @@ def rank_of(row: dict[str, Any], metric: Metric) -> Rank:
     return _larger_is_better(measured[metric.name], metric.mode), tie
 
 
-def _larger_is_better(value: float, mode: str) -> float:
+def _larger_is_better(value: float | str, mode: str) -> float:
     """Return a number of which larger is better; NaN is the worst there is."""
+    value = float(value)  # records hold "nan" as text
     if math.isnan(value):
         return -math.inf
-    return float(value) if mode == "max" else -float(value)
+    return value if mode == "max" else -value
 
 
 def best_row(history: list[dict[str, Any]], metric: Metric) -> dict[str, Any] | None:
@@ -40,6 +42,27 @@ def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
     if row is None:
         return {}
     return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}
+
+
+def missed_rung(history: list[dict[str, Any]], rungs: Iterable[tuple[int, float]], metric: Metric) -> int | None:
+    """Return the first epoch at which the best so far is worse than it must be to go on, or None.
+
+    Args:
+        history: Rows of evaluations; where none was made at an epoch's end, the next one is judged.
+        rungs: Epochs, from 1, each with the value that is good enough.
+        metric: Which of two values is better.
+    """
+    for epoch, least in sorted(rungs):
+        best = best_at(history, epoch, metric)
+        if best is not None and best < _larger_is_better(least, metric.mode):
+            return epoch
+    return None
+
+
+def best_at(history: list[dict[str, Any]], epoch: int, metric: Metric) -> float | None:
+    """Return the best validation metric up to an epoch's end, larger being better; None where it was not reached."""
+    rows = next((history[: nr + 1] for nr, row in enumerate(history) if row["epoch"] >= epoch), None)
+    return None if rows is None else max(rank_of(row, metric)[0] for row in rows)
 
 
 def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_delta: float) -> int:

@@ -1,107 +1,74 @@
-"""A small seeded random search in one process: trial k is a function of (seed, k), so a study can stop and go on."""
+"""A study: trials in worker processes, the best of them, and its comparison with the baseline over fresh seeds.
+
+Trial n is a function of the study's seed, of n, and of the trials up to n - `lag`, which have all ended when it begins. So the
+table of trials does not depend on how many workers there are, how fast they are, or when anything was killed. What a trial
+gave lies in its run's folder: a study that goes on reads it there, and trains nothing twice.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from mltrainer.configs.loading import assign, validate_values
 from mltrainer.configs.project import Metric, TrainingConfig, config_digest
-from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.errors import InputError, MachineError, StoppedError
+from mltrainer.records.job import Searching
 from mltrainer.reproducibility import seeds
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
-from mltrainer.tools.program import Events, StopSignals, explained
-from mltrainer.tools.trainer.program import EXIT_CODES, run_job
-from mltrainer.workspace import digest, plain, write_json
+from mltrainer.tools.program import Events, StopSignals
+from mltrainer.tools.search import halving
+from mltrainer.tools.search.journal import Journal
+from mltrainer.tools.search.pool import Ended, Pool, places
+from mltrainer.tools.search.space import Values, reseeded, trial_config
+from mltrainer.tools.search.suggest import strategy
+from mltrainer.workspace import digest, plain, read_json, write_json
 
-Values = dict[str, Any]
 Row = dict[str, Any]
 NO_COMPARISON: Row = {"seeds": [], "baseline": [], "candidate": []}
+STATE_FILE = "state.json"
+DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+RECORDED = (*("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"), "curve", "pruned_at", "attempts")
 
 
 def work(job: dict[str, Any], events: Events) -> int:
     """Run a study: trials, the best of them, and its comparison with the baseline at equal budget.
 
     Args:
-        job: `space`, `trials`, `config` (the one that a trial's values change), `seeds` (how many the comparison takes),
-            `contract`, `code_files`, `gate` and `parent` as in a training job, and `folder`, where `result.json` goes.
+        job: As `records.job.Searching`.
         events: Where progress goes.
 
     Raises:
         InputError: A trial's config is not valid, and then none is run; or not one of them could be trained.
         StoppedError: A signal stopped it; finished trials are kept and not run again.
     """
-    study = Study(job, events)
-    drawn = [trial_values(job["space"], job["config"]["seed"], number) for number in range(1, job["trials"] + 1)]
-    configs = [trial_config(job["config"], values, f"trial {number}") for number, values in enumerate(drawn, 1)]
-    trials = [study.trial(number, *pair) for number, pair in enumerate(zip(drawn, configs, strict=True), 1)]
-    if not any(trial["steps"] for trial in trials):
-        raise InputError(
-            f"no trial could be trained; trial 1: {trials[0]['reason']}", mend="mend it, then type the same command again"
-        )
-    best = best_trial(trials, job["config"]["metric"]["mode"])
-    comparison = study.compare(best["values"]) if best else NO_COMPARISON
-    write_json(
-        study.root / job["folder"] / "result.json", {"trials": trials, "best": best and best["nr"], "comparison": comparison}
-    )
+    stop = StopSignals(events)
+    job = Searching.model_validate(job).model_dump(by_alias=True)
+    config = job["config"]
+    with Pool(job, places(job["workers"], config["device"], job["threads"]), 60 * job["silent_minutes"]) as pool:
+        runs = Runs(job, pool, events, stop)
+        study = Study(job, runs, events)
+        trials = study.search()
+        best = best_trial(trials, config["metric"]["mode"])
+        comparison = compare(runs, job, best["values"]) if best else NO_COMPARISON
+    told = [{key: trial[key] for key in RECORDED} for trial in trials]
+    found = {"trials": told, "best": best and best["nr"], "comparison": comparison, **study.about()}
+    write_json(runs.folder / "result.json", found)
     return 0
 
 
-# --- trials as functions of seed and number -------------------------------------------------------
-
-
-def draw(dimension: Mapping[str, Any], seed: int, trial: int, key: str) -> Any:
-    """Return one value of a dimension for a trial; its address is (seed, "tuner", key, trial).
-
-    Args:
-        dimension: `choice`, `uniform` or `log_uniform`.
-        seed: The study's seed.
-        trial: The trial's number, from 1.
-        key: The config key.
-    """
-    generator = seeds.generator(seed, f"tuner/{key}", trial)
-    if dimension.get("choice") is not None:
-        return dimension["choice"][int(generator.integers(len(dimension["choice"])))]
-    if dimension.get("uniform") is not None:
-        low, high = dimension["uniform"]
-        return float(generator.uniform(low, high))
-    low, high = dimension["log_uniform"]
-    return float(math.exp(generator.uniform(math.log(low), math.log(high))))
-
-
-def trial_values(space: Mapping[str, Mapping[str, Any]], seed: int, trial: int) -> Values:
-    """Return a trial's values by dotted key: a function of seed and number alone, whatever ran before."""
-    return {key: draw(dimension, seed, trial, key) for key, dimension in sorted(space.items())}
-
-
-def trial_config(config: Values, values: Values, where: str = "the candidate") -> TrainingConfig:
-    """Return a config with some dotted keys replaced.
-
-    Raises:
-        InputError: They do not fit together; `where` says whose they are.
-    """
-    return validate_values(TrainingConfig, assign(config, values.items()), f"configs/tuning_template.yaml, {where}")
-
-
-def reseeded(config: TrainingConfig, seed: int) -> TrainingConfig:
-    """Return a config under a fresh seed; samples and splits stay those of the study, so that only luck changes."""
-    return config.model_copy(update={"seed": seed, "split": config.split.model_copy(update={"seed": config.data_seed})})
-
-
 def best_trial(trials: Iterable[Row], mode: str) -> Row | None:
-    """Return the finished trial with the best value, the earlier of equals; one that failed is never the best."""
+    """Return the finished trial with the best value, the earlier of equals; one that ended early is never the best."""
     sign = 1 if mode == "max" else -1
     finished = [trial for trial in trials if trial["state"] == "finished"]
     return max(finished, key=lambda trial: (sign * trial["value"], -trial["nr"]), default=None)
 
 
 def outcome(result: Row, metric: Metric) -> Row:
-    """Return a run as a study sees it.
+    """Return a run that went to its end as a study sees it.
 
     Returns:
         `state`: "finished" or "failed"; `value`: the metric, NaN for a run that failed; `reason`: why it failed, or None.
@@ -118,97 +85,283 @@ def outcome(result: Row, metric: Metric) -> Row:
     )
 
 
-# --- a study --------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
+
+
+class Runs:
+    """Runs by the contract that names them: found, gone on with, or trained now by a worker.
+
+    Args:
+        job: The study's.
+        pool: Where they are trained.
+        events: Where progress goes.
+        stop: Tells of a signal.
+    """
+
+    def __init__(self, job: dict[str, Any], pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
+        self.job, self.pool, self.events, self.root = job, pool, events, Path.cwd()
+        self.folder = self.root / job["folder"]
+        self._stop = stop
+        self._begun: dict[int, Row] = {}  # the jobs of those that are being trained
+        self._deaths: dict[str, list[str]] = self._kept().get("deaths", {})
+
+    def _kept(self) -> Row:
+        try:
+            return dict(read_json(self.folder / STATE_FILE))
+        except (InputError, TypeError, ValueError):
+            return {}
+
+    def known(self, config: TrainingConfig, limits: halving.Rungs) -> Row | None:
+        """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
+        contract = self._contract(config)
+        result = sound_result(self.root / _folder(contract), contract)
+        if result is None:
+            return None
+        is_cut = halving.cut(result["history"], limits, config.metric)[1] is not None
+        return result if is_cut or result["state"] in ("finished", "failed") else None
+
+    def begin(self, nr: int, config: TrainingConfig, limits: halving.Rungs) -> None:
+        """Give a run to a worker."""
+        contract = self._contract(config)
+        folder = self.root / _folder(contract)
+        if has_ended(folder):
+            kept = set_aside(folder).name
+            self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
+        job = {
+            "schema": 1,
+            "run": folder.name,
+            "phase": "optimization",
+            "purpose": "train",
+            "folder": _folder(contract),
+            "config": config.model_dump(),
+            "contract": contract,
+            "threads": config.threads,
+            **({"rungs": limits} if limits else {}),
+            **{key: self.job[key] for key in ("gate", "code_files", "parent")},
+        }
+        write_json(folder / "job.json", job)
+        self._begun[nr] = job
+        self.pool.begin(nr, folder / "job.json")
+
+    def wait(self) -> list[tuple[int, Row]]:
+        """Return the numbers and results of runs that have ended; those whose worker died are begun again.
+
+        Raises:
+            StoppedError: A signal stopped the study.
+        """
+        if (cause := self._stop()) is not None:
+            self.pool.stop(15)
+            mend = "type the same command again to go on"
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
+        found = [(ended.nr, self._result(ended)) for ended in self.pool.wait()]
+        return [(nr, result) for nr, result in found if result is not None]
+
+    def all(self, configs: Sequence[TrainingConfig]) -> list[Row]:
+        """Return the results of some runs, trained as many at a time as there are workers."""
+        results = {nr: found for nr, config in enumerate(configs) if (found := self.known(config, [])) is not None}
+        waiting = [nr for nr in range(len(configs)) if nr not in results]
+        while len(results) < len(configs):
+            while waiting and self.pool.room:
+                nr = waiting.pop(0)
+                self.begin(nr, configs[nr], [])
+            results.update(self.wait())
+        return [results[nr] for nr in range(len(configs))]
+
+    def attempts(self, run: str) -> int:
+        """Return how many processes have tried a run that was trained here."""
+        return 1 + len(self._deaths.get(run, []))
+
+    def _contract(self, config: TrainingConfig) -> dict[str, str]:
+        return {**self.job["contract"], "config_sha256": config_digest(config)}
+
+    def _result(self, ended: Ended) -> Row | None:
+        """Return the result of a run that has ended; None where it was begun again."""
+        job = self._begun.pop(ended.nr)
+        if ended.reason is not None:
+            return failed(job["run"], ended.reason)
+        if ended.death is not None:
+            return self._again(ended.nr, job, ended.death)
+        result = sound_result(self.root / job["folder"], job["contract"])
+        if result is None:
+            raise MachineError("the result is not what its worker wrote", where=job["folder"], mend="type the same command again")
+        return result
+
+    def _again(self, nr: int, job: Row, death: str) -> Row | None:
+        """Begin a run again whose worker died, unless workers die of it."""
+        at = max((path.name for path in (self.root / job["folder"] / "checkpoints").glob("step-*")), default="its beginning")
+        deaths = self._deaths.setdefault(job["run"], [])
+        deaths.append(at)
+        write_json(self.folder / STATE_FILE, {"deaths": self._deaths})
+        self.events.send("note", text=f"  run {job['run']}: {death}, at {at}")
+        if deaths[-DEATHS:].count(at) == DEATHS:
+            return failed(job["run"], f"{death}, {len(deaths)} times")
+        self._begun[nr] = job
+        self.pool.begin(nr, self.root / job["folder"] / "job.json")
+        return None
+
+
+def _folder(contract: dict[str, str]) -> str:
+    return f".mltrainer/runs/{digest(contract)[:12]}"
+
+
+def failed(run: str, reason: str) -> Row:
+    """Return what stands for the result of a run that could not be trained."""
+    return {"id": run, "state": "failed", "metrics": {}, "history": [], "steps": 0, "wall_s": None, "reason": reason}
+
+
+# --- trials ---------------------------------------------------------------------------------------
 
 
 class Study:
-    """The runs of one study, each trained once.
+    """The trials of one study, in order.
 
     Args:
         job: As for `work`.
+        runs: Where they are trained.
         events: Where progress goes.
     """
 
-    def __init__(self, job: dict[str, Any], events: Events) -> None:
-        self.job, self.events, self.root = job, events, Path.cwd()
+    def __init__(self, job: dict[str, Any], runs: Runs, events: Events) -> None:
+        self.job, self.runs, self.events = job, runs, events
         self.metric = Metric.model_validate(job["config"]["metric"])
-        self._stop = StopSignals(events)
+        self._strategy = strategy(job["strategy"], job["space"], job["config"], job["trials"])
+        self._planned = self._strategy.trials
+        self._begun: dict[int, Row] = {}
+        self._rows: dict[int, Row] = {}
+        self._learned = 0
+        self._started = time.monotonic()
+        self._journal = Journal(runs.folder, job["run"], job["space"], self.metric)
 
-    def trial(self, number: int, values: Values, config: TrainingConfig) -> Row:
-        """Return one trial, run now or found."""
-        self.events.send("trial", nr=number, trials=self.job["trials"], values=values)
-        result = self._run(config)
-        found = outcome(result, self.metric)
-        self.events.send("note", text=f"  {_told(found, self.metric)}")
-        own = {"nr": number, "run": result["id"], "values": values, "seed": config.seed}
-        return {**own, **found, "steps": result["steps"], "wall_s": result["wall_s"]}
-
-    def compare(self, values: Values) -> Row:
-        """Train the baseline and the candidate on the same fresh seeds; a run that failed has the value "nan"."""
-        config = self.job["config"]
-        fresh = [seeds.key(config["seed"], "comparison", number) % 2**32 for number in range(self.job["seeds"])]
-        sides = {"baseline": trial_config(config, {}), "candidate": trial_config(config, values)}
-        scores = {name: list(self._scores(name, side, fresh)) for name, side in sides.items()}
-        return {"seeds": fresh, **scores}
-
-    def _scores(self, name: str, config: TrainingConfig, fresh: list[int]) -> Iterator[Any]:
-        self.events.send("note", text=f"{name} on {len(fresh)} fresh seeds")
-        for seed in fresh:
-            found = outcome(self._run(reseeded(config, seed)), self.metric)
-            self.events.send("note", text=f"  seed {seed}: {_told(found, self.metric)}")
-            yield found["value"]
-
-    def _run(self, config: TrainingConfig) -> Row:
-        """Return the result of one run: found, resumed or trained now. A run whose own config or code fails is a result too.
+    def search(self) -> list[Row]:
+        """Return every trial, found or run now.
 
         Raises:
+            InputError: A trial's config is not valid, where all are known before the first; or none could be trained.
             StoppedError: A signal stopped it.
         """
-        values = config.model_dump()
-        contract = {**self.job["contract"], "config_sha256": config_digest(config)}
-        run = digest(contract)[:12]
-        folder = f".mltrainer/runs/{run}"
-        if (known := sound_result(self.root / folder, contract)) is not None and known["state"] in ("finished", "failed"):
-            return known
-        if has_ended(self.root / folder):
-            kept = set_aside(self.root / folder).name
-            self.events.send("note", text=f"run {run} is not what it was: kept as {kept}, and trained again")
-        job = {
-            "schema": 1,
-            "run": run,
-            "phase": "optimization",
-            "purpose": "train",
-            "folder": folder,
-            "config": values,
-            "contract": contract,
-            "threads": config.threads,
-            **{key: self.job[key] for key in ("gate", "code_files", "parent")},
+        if not self._strategy.learns:
+            for nr in range(1, self._planned + 1):
+                trial_config(self.job["config"], self._strategy.values(nr), f"trial {nr}")
+        number = 1
+        while len(self._rows) < self._planned:
+            while number <= self._planned and self._is_due(number):
+                self._begin(number)
+                number += 1
+            if self._is_late():
+                self._planned = number - 1
+            if self.runs.pool.busy:
+                for nr, result in self.runs.wait():
+                    self._end(nr, result)
+        trials = [self._rows[nr] for nr in range(1, self._planned + 1)]
+        if not any(trial["steps"] for trial in trials):
+            mend = "mend it, then type the same command again"
+            raise InputError(f"no trial could be trained; trial 1: {trials[0]['reason']}", mend=mend)
+        return trials
+
+    def about(self) -> Row:
+        """Return what the study says of itself."""
+        config = TrainingConfig.model_validate(self.job["config"])
+        return {
+            "planned": self._planned,
+            "ended": "trials" if self._planned == self._strategy.trials else "time",
+            "lag": self.job["lag"] if self._looks_back else 0,
+            "rungs": halving.rungs_of(self.job["pruning"], config.epochs),
+            "search_s": time.monotonic() - self._started,
         }
-        write_json(self.root / folder / "job.json", job)
-        return self._trained(job)
 
-    def _trained(self, job: Row) -> Row:
+    @property
+    def _looks_back(self) -> bool:
+        """Whether anything is decided by older trials."""
+        return self._strategy.learns or self.job["pruning"] is not None
+
+    def _is_late(self) -> bool:
+        minutes = self.job["minutes"]
+        return minutes is not None and len(self._begun) > 0 and time.monotonic() - self._started > 60 * minutes
+
+    def _is_due(self, number: int) -> bool:
+        """Return whether a trial can begin: there is room, time, and the trials that decide it have ended."""
+        if not self.runs.pool.room or self._is_late():
+            return False
+        return not self._looks_back or all(nr in self._rows for nr in range(1, number - self.job["lag"] + 1))
+
+    def _begin(self, number: int) -> None:
+        """Choose a trial's values, and run it unless its result is there."""
+        older = [self._rows[nr] for nr in range(1, number - self.job["lag"] + 1)] if self._looks_back else []
+        for row in older[self._learned :]:
+            self._strategy.learn(row)
+        self._learned = len(older)
+        values = self._strategy.values(number)
+        self.events.send("trial", nr=number, trials=self._planned, values=values)
+        trial: Row = {"nr": number, "values": values, "seed": self.job["config"]["seed"], "own": [], "limits": []}
+        self._begun[number] = trial
         try:
-            result = run_job(job, self.events, self._stop, is_launched=True)
-        except (InputError, torch.OutOfMemoryError) as error:
-            return _failed(job, error)
-        except MltrainerError:
-            raise
-        except Exception as error:
-            told = explained(error, self.root, self.root / job["folder"])
-            if not isinstance(told, InputError):
-                raise
-            return _failed(job, told)
-        if result["stop_reason"] == "signal":
-            cause = result["interruptions"][-1]["cause"]
-            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend="type the same command again to go on")
-        return result
+            config = trial_config(self.job["config"], values, f"trial {number}")
+        except InputError as error:
+            self._end(number, failed("", str(error)))
+            return
+        trial["own"] = halving.own_rungs(self.job["pruning"], config.epochs, trial["seed"], number)
+        trial["limits"] = halving.limits(self.job["pruning"], trial["own"], older, self.metric)
+        known = self.runs.known(config, trial["limits"])
+        if known is not None:
+            self._end(number, known)
+        else:
+            self.runs.begin(number, config, trial["limits"])
+
+    def _end(self, number: int, result: Row) -> None:
+        trial = self._begun[number]
+        history, rung = halving.cut(result["history"], trial["limits"], self.metric)
+        if rung is None:
+            found = outcome(result, self.metric)
+        else:
+            found = {"state": "pruned", "value": halving.best_of(history, self.metric), "reason": None}
+        self._rows[number] = {
+            **trial,
+            **found,
+            "run": result["id"],
+            "history": history,
+            "pruned_at": rung,
+            "curve": [[row["epoch"], plain(row["validation"][self.metric.name])] for row in history],
+            "steps": history[-1]["step"] if rung is not None else result["steps"],
+            "wall_s": result["wall_s"],
+            "attempts": self.runs.attempts(result["id"]),
+        }
+        self.events.send("note", text=f"  {self._told(number)}")
+        while (row := self._rows.get(self._journal.added + 1)) is not None:
+            self._journal.add(row)
+
+    def _told(self, number: int) -> str:
+        """Return a trial's end in a line, with the best so far and the time that is left."""
+        done, row = len(self._rows), self._rows[number]
+        best = best_trial(self._rows.values(), self.metric.mode)
+        so_far = f"; best {best['value']:.4g} of trial {best['nr']}" if best else ""
+        left = (time.monotonic() - self._started) / done * (self._planned - done)
+        return f"trial {number}: {told(row, self.metric)}{so_far}; {done} of {self._planned}, {_duration(left)} left"
 
 
-def _failed(job: Row, error: Exception) -> Row:
-    """Return what stands for the result of a run that could not be trained: its config or the user's code failed."""
-    return {"id": job["run"], "metrics": {}, "steps": 0, "wall_s": None, "reason": redact(str(error).partition("\n")[0])}
-
-
-def _told(found: Row, metric: Metric) -> str:
+def told(found: Row, metric: Metric) -> str:
+    """Return how a run ended, in some words."""
+    if found["state"] == "pruned":
+        return f"{metric.name} {found['value']:.4g}, ended at epoch {found['pruned_at']}"
     return f"failed: {found['reason']}" if found["reason"] else f"{metric.name} {found['value']:.4g}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+# --- the comparison -------------------------------------------------------------------------------
+
+
+def compare(runs: Runs, job: Row, values: Values) -> Row:
+    """Train the baseline and the candidate on the same fresh seeds; a run that failed has the value "nan"."""
+    config, metric = job["config"], Metric.model_validate(job["config"]["metric"])
+    fresh = [seeds.key(config["seed"], "comparison", number) % 2**32 for number in range(job["seeds"])]
+    sides = {"baseline": trial_config(config, {}), "candidate": trial_config(config, values)}
+    runs.events.send("note", text=f"baseline and candidate on {len(fresh)} fresh seeds")
+    results = runs.all([reseeded(side, seed) for side in sides.values() for seed in fresh])
+    found = [outcome(result, metric) for result in results]
+    for nr, one in enumerate(found):
+        name, seed = [*sides][nr // len(fresh)], fresh[nr % len(fresh)]
+        runs.events.send("note", text=f"  {name}, seed {seed}: {told(one, metric)}")
+    scores = [one["value"] for one in found]
+    return {"seeds": fresh, "baseline": scores[: len(fresh)], "candidate": scores[len(fresh) :]}

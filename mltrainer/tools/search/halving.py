@@ -1,0 +1,88 @@
+"""Which trials end early: at rungs, epochs at which a trial must be among the best of those that were measured there before.
+
+What a trial must reach is a function of the trials that are at least `lag` older, all of which have ended when it begins:
+neither the number of workers nor their pace decides anything, and the trial itself needs to ask nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mltrainer.configs.project import Metric
+from mltrainer.reproducibility import seeds
+from mltrainer.trainer.stopping import best_at, best_row, missed_rung, rank_of
+
+Row = dict[str, Any]
+Rungs = list[tuple[int, float]]
+
+
+def rungs_of(pruning: Mapping[str, Any] | None, epochs: int) -> list[int]:
+    """Return the epochs of the rungs, each `eta` times the one before and before the end."""
+    if pruning is None:
+        return []
+    found = [pruning["first"]]
+    while found[-1] * pruning["eta"] < epochs:
+        found.append(found[-1] * pruning["eta"])
+    return [epoch for epoch in found if epoch < epochs]
+
+
+def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: int) -> list[int]:
+    """Return the rungs of a trial: all, or in Hyperband those of the bracket that it is dealt to.
+
+    A bracket without the first s rungs is as likely as gives each bracket the same number of epochs in all.
+    """
+    rungs = rungs_of(pruning, epochs)
+    if pruning is None or pruning["name"] == "successive_halving" or not rungs:
+        return rungs
+    weights = [pruning["eta"] ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
+    place = float(seeds.generator(seed, "tuner/bracket", trial).random()) * sum(weights)
+    skipped = next(nr for nr in range(len(weights)) if place < sum(weights[: nr + 1]) or nr == len(weights) - 1)
+    return rungs[skipped:]
+
+
+def limits(pruning: Mapping[str, Any] | None, own: Sequence[int], older: Sequence[Row], metric: Metric) -> Rungs:
+    """Return what a trial must have reached at each of its rungs: a place in the best `1 / eta` of those that were there.
+
+    Args:
+        pruning: `eta`, and how the rungs lie.
+        own: The trial's rungs.
+        older: The trials that decide, with the `history` of each and their `rungs`.
+        metric: Which of two values is better.
+    """
+    if pruning is None:
+        return []
+    found = []
+    for epoch in own:
+        there = sorted((value for row in older if (value := _reached(row, epoch, metric)) is not None), reverse=True)
+        if len(there) + 1 >= pruning["eta"]:
+            least = there[(len(there) + 1) // pruning["eta"] - 1]
+            found.append((epoch, least if metric.mode == "max" else -least))
+    return found
+
+
+def _reached(row: Row, epoch: int, metric: Metric) -> float | None:
+    """Return a trial's best value at a rung, larger being better; that of its end where it ended by itself before."""
+    if epoch not in row["own"]:
+        return None
+    value = best_at(row["history"], epoch, metric)
+    ended = row["state"] == "finished" and row["history"]
+    return max(rank_of(each, metric)[0] for each in row["history"]) if value is None and ended else value
+
+
+def cut(history: list[Row], limits: Rungs, metric: Metric) -> tuple[list[Row], int | None]:
+    """Return a run's evaluations up to the rung that ends the trial, and that rung; all of them and None where none does.
+
+    The run may have gone on for another study: what this one sees of it is the same.
+    """
+    epoch = missed_rung(history, limits, metric)
+    if epoch is None:
+        return history, None
+    last = next(nr for nr, row in enumerate(history) if row["epoch"] >= epoch)
+    return history[: last + 1], epoch
+
+
+def best_of(history: list[Row], metric: Metric) -> Any:
+    """Return the metric of the best evaluation, as records hold it; None where there is none."""
+    row = best_row(history, metric)
+    return None if row is None else row["validation"][metric.name]

@@ -1,0 +1,79 @@
+"""A study as a journal file of Optuna's: its dashboard and its plots open it, also while the study runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mltrainer.configs.project import Metric
+from mltrainer.tools.search import space as spaces
+from mltrainer.tools.search.suggest import new_study
+
+if TYPE_CHECKING:
+    import optuna
+
+FILE = "study.journal"
+
+
+class Journal:
+    """Writes trials as they end, in their order; it is made anew by each process that goes on with the study.
+
+    Attributes:
+        added: How many there are in it.
+
+    Args:
+        folder: The study's.
+        name: The study's.
+        space: Dotted key to dimension.
+        metric: The objective.
+    """
+
+    def __init__(self, folder: Path, name: str, space: Mapping[str, spaces.Dimension], metric: Metric) -> None:
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        self._space, self._metric, self.added = space, metric, 0
+        for left in (folder / FILE, folder / f"{FILE}.lock"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(left)
+        self._study = new_study(metric, JournalStorage(JournalFileBackend(str(folder / FILE))), name)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a trial that has ended."""
+        from optuna.trial import create_trial
+
+        values = {key: _value(self._space[key], value) for key, value in row["values"].items()}
+        kinds = {key: _distribution(self._space[key]) for key in row["values"]}
+        curve = {int(epoch): float(value) for epoch, value in row["curve"]}
+        told = {"run": row["run"], "reason": row["reason"]}
+        state = _states()[row["state"]]
+        value = float(row["value"]) if row["state"] == "finished" else None
+        self.added += 1
+        self._study.add_trial(
+            create_trial(state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told)
+        )
+
+
+def _states() -> dict[str, optuna.trial.TrialState]:
+    from optuna.trial import TrialState
+
+    return {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+
+def _value(dimension: spaces.Dimension, value: Any) -> Any:
+    return json.dumps(value) if spaces.form_of(dimension) == "choice" else value
+
+
+def _distribution(dimension: spaces.Dimension) -> optuna.distributions.BaseDistribution:
+    from optuna import distributions
+
+    form = spaces.form_of(dimension)
+    given = dimension[form]
+    if form == "choice":
+        return distributions.CategoricalDistribution([json.dumps(value) for value in given])
+    kind = distributions.FloatDistribution if form in ("uniform", "log_uniform") else distributions.IntDistribution
+    return kind(given[0], given[1], log=form.startswith("log_"))

@@ -1,0 +1,206 @@
+"""Worker processes that live across trials: one for each core, group of cores or GPU; one that dies loses its attempt only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mltrainer.errors import InputError
+from mltrainer.tools.mark import marked
+from mltrainer.workspace import machine_faults, write_json
+
+POLL_S = 0.2
+PROGRAM = "mltrainer.tools.worker"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended in its worker.
+
+    Attributes:
+        nr: The run's number, as it was given.
+        reason: Why it could not be trained; None where its result lies in its folder.
+        death: How the worker ended, where it took the run with it.
+    """
+
+    nr: int
+    reason: str | None = None
+    death: str | None = None
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    read_end: int
+    place: int
+    nr: int | None = None
+    heard: float = field(default_factory=time.monotonic)
+    rest: bytes = b""
+    said: dict[str, Any] | None = None  # its last error
+
+    def send(self, nr: int, job: Path) -> None:
+        assert self.process.stdin is not None
+        self.nr, self.heard = nr, time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the pipe's other end tells
+            self.process.stdin.write(json.dumps({"nr": nr, "job": str(job)}).encode() + b"\n")
+            self.process.stdin.flush()
+
+
+class Pool:
+    """Worker processes, started when they are needed; as a context manager it ends them.
+
+    Args:
+        job: The study's, by whose folder and mark a worker is started.
+        places: The variables of each worker, which tell on which device it works; as many as there are workers.
+        silent_s: A worker that says nothing for so long is killed.
+    """
+
+    def __init__(self, job: Mapping[str, Any], places: Sequence[Mapping[str, str]], silent_s: float) -> None:
+        self._folder, self._places, self._silent_s = Path.cwd() / job["folder"], places, silent_s
+        self._job, self._mark = marked(job)
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Self:
+        write_json(self._folder / "worker.json", self._job)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop(signal.SIGTERM)
+
+    @property
+    def room(self) -> int:
+        """How many runs can be begun now."""
+        return len(self._places) - self.busy
+
+    @property
+    def busy(self) -> int:
+        """How many runs are being trained."""
+        return sum(worker.nr is not None for worker in self._workers)
+
+    def begin(self, nr: int, job: Path) -> None:
+        """Give a run to a worker that has none."""
+        idle = next((worker for worker in self._workers if worker.nr is None), None)
+        if idle is None:
+            taken = {worker.place for worker in self._workers}
+            idle = self._start(next(place for place in range(len(self._places)) if place not in taken))
+            self._workers.append(idle)
+        idle.send(nr, job)
+
+    def wait(self, timeout: float = POLL_S) -> list[Ended]:
+        """Return the runs that have ended, as soon as there is one, or none after a while.
+
+        Raises:
+            MltrainerError: A worker's own fault, such as a full disk.
+        """
+        ready = select.select([worker.read_end for worker in self._workers], [], [], timeout)[0]
+        ended = [found for worker in list(self._workers) if worker.read_end in ready for found in self._hear(worker)]
+        for worker in self._workers:
+            if worker.nr is not None and time.monotonic() - worker.heard > self._silent_s:
+                worker.process.kill()  # the pipe then tells that it has ended
+        return ended
+
+    def stop(self, number: int) -> None:
+        """End all workers, and wait until those that train have saved their state."""
+        for worker in self._workers:
+            with contextlib.suppress(OSError):
+                if worker.nr is not None:
+                    worker.process.send_signal(number)
+            with contextlib.suppress(OSError):
+                assert worker.process.stdin is not None
+                worker.process.stdin.close()
+        for worker in self._workers:
+            worker.process.wait()
+            os.close(worker.read_end)
+        self._workers.clear()
+
+    def _start(self, place: int) -> _Worker:
+        read_end, write_end = os.pipe()
+        log = self._folder / "workers.txt"
+        command = [sys.executable, "-P", "-m", PROGRAM, str(self._folder / "worker.json"), str(write_end)]
+        environment = {**os.environ, **self._places[place], **self._mark}
+        with machine_faults(str(log)), open(log, "ab") as said:
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said, pass_fds=(write_end,)
+            )
+        os.close(write_end)
+        return _Worker(process, read_end, place)
+
+    def _hear(self, worker: _Worker) -> list[Ended]:
+        data = os.read(worker.read_end, 65536)
+        if not data:
+            return self._bury(worker)
+        worker.heard = time.monotonic()
+        *lines, worker.rest = (worker.rest + data).split(b"\n")
+        found = []
+        for said in map(json.loads, lines):
+            if said["event"] == "end":
+                found.append(Ended(said["nr"], said["reason"]))
+                worker.nr = None
+            elif said["event"] == "error":
+                worker.said = said
+        return found
+
+    def _bury(self, worker: _Worker) -> list[Ended]:
+        """Forget a worker that has ended, and say which run it took with it.
+
+        Raises:
+            MltrainerError: What it said of a fault that is not the run's.
+        """
+        code = worker.process.wait()
+        os.close(worker.read_end)
+        self._workers.remove(worker)
+        if worker.said is not None and worker.said["exit_code"] not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
+            raise _raised(worker.said)
+        if worker.nr is None:
+            return []
+        name = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return [Ended(worker.nr, death=f"its process ended with {name}")]
+
+
+def _raised(said: Mapping[str, Any]) -> Exception:
+    from mltrainer.errors import error_for_exit
+
+    error = error_for_exit(said["exit_code"], said["message"])
+    error.where, error.mend = said.get("where"), said.get("mend")
+    return error
+
+
+def places(workers: int | None, device: str, threads: int) -> list[dict[str, str]]:
+    """Return the variables of each worker: on GPUs one each, on the CPU none.
+
+    Args:
+        workers: How many; None: one for each GPU that may be used, or for each `threads` of the cores.
+        device: `cpu` or `cuda`.
+        threads: Of one worker.
+
+    Raises:
+        InputError: There is no GPU.
+    """
+    if device != "cuda":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return [{} for _ in range(workers or max(1, cores // threads))]
+    gpus = _gpus()
+    if not gpus:
+        raise InputError("no GPU may be used here", where="device", mend="device: cpu, or show one with CUDA_VISIBLE_DEVICES")
+    return [{"CUDA_VISIBLE_DEVICES": gpus[nr % len(gpus)]} for nr in range(workers or len(gpus))]
+
+
+def _gpus() -> list[str]:
+    """Return the GPUs that may be used, by number or name."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is not None:
+        return [name for name in shown.split(",") if name.strip()]
+    import torch
+
+    return [str(nr) for nr in range(torch.cuda.device_count())]

@@ -1,0 +1,1 @@
+"""A process of a search that trains one run after the other."""

@@ -1,0 +1,82 @@
+"""A process that trains one run after the other: torch is imported once, and each run has the bits of a fresh process.
+
+It reads a line for each run, `{"nr": ..., "job": PATH}`, and says of each how it ended, `{"nr": ..., "reason": null or why}`;
+`{"beat": nr}` in between tells that it is alive. The result lies in the run's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.reproducibility.secrets import redact
+from mltrainer.tools.program import Events, StopSignals, explained
+from mltrainer.tools.trainer.program import EXIT_CODES, run_job
+from mltrainer.workspace import read_json
+
+BEAT_S = 1.0
+
+
+class Beats(Events):
+    """Says at most once a second that training goes on, in place of each event.
+
+    Args:
+        descriptor: The pipe's write end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self._at = 0.0
+
+    def send(self, event: str, **values: Any) -> None:
+        """Say it, whatever the event is."""
+        if time.monotonic() - self._at >= BEAT_S:
+            self._at = time.monotonic()
+            super().send("beat")
+
+
+def work(job: dict[str, Any], events: Events) -> None:
+    """Train the runs that standard input names, until it ends.
+
+    Args:
+        job: The study's, which is none of the runs.
+        events: Where the ends are told.
+
+    Raises:
+        StoppedError: A signal stopped a run; its state is saved.
+    """
+    stop = StopSignals(events)
+    beats = Beats(int(sys.argv[2]))
+    for line in sys.stdin:
+        asked = json.loads(line)
+        events.send("end", nr=asked["nr"], reason=_trained(Path(asked["job"]), beats, stop))
+
+
+def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
+    """Train one run; return why it could not be trained, where that is its config's or the user's code's fault."""
+    job = read_json(path)
+    try:
+        result = run_job(job, beats, stop, is_launched=True)
+    except (InputError, torch.OutOfMemoryError) as error:
+        return _told(error)
+    except MltrainerError:
+        raise
+    except Exception as error:
+        told = explained(error, Path.cwd(), path.parent)
+        if not isinstance(told, InputError):
+            raise
+        return _told(told)
+    if result["stop_reason"] == "signal":
+        cause = result["interruptions"][-1]["cause"]
+        raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend="type the same command again to go on")
+    return None
+
+
+def _told(error: Exception) -> str:
+    return redact(str(error).partition("\n")[0])
