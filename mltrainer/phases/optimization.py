@@ -102,10 +102,12 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
 
 def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
     """Return what decides trials by older ones, where anything does; so that a study without it keeps its name."""
-    pruning = template.get("pruning")
-    found = {} if pruning is None else {"pruning": Pruning.model_validate(pruning).model_dump()}
-    learns = template["strategy"] in LEARNING
-    return {**found, "lag": template.get("lag", TuningTemplate.model_fields["lag"].default)} if learns or found else {}
+    found: dict[str, Any] = {}
+    if template.get("pruning") is not None:
+        found["pruning"] = Pruning.model_validate(template["pruning"]).model_dump()
+    if found or template["strategy"] in LEARNING:
+        found["lag"] = template.get("lag", TuningTemplate.model_fields["lag"].default)
+    return found
 
 
 def _require_one_trainer(ctx: Context) -> None:
@@ -159,7 +161,7 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
     promoted = best is not None and is_better(comparison["differences"], int(settings["seeds"]), float(settings["level"]))
     values = assign(planned.model_dump(), best["values"].items() if best and promoted else ())
     config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate").model_dump()
-    evidence = {
+    evidence: dict[str, Any] = {
         "skipped": False,
         "strategy": job["strategy"],
         "seed": planned.seed,

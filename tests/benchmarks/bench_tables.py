@@ -34,7 +34,7 @@ from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template, overlay, tuning_template
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tools.search.program import trial_config, trial_values
+from mltrainer.tools.search.space import trial_config, trial_values
 from mltrainer.trainer.fitting import train
 from tests.benchmarks.tables.formulas import FORMULAS, TARGET, write
 

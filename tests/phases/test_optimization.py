@@ -20,7 +20,7 @@ from mltrainer.phases import optimization
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
 from mltrainer.runs.launcher import launch
-from mltrainer.tools.search.program import trial_values
+from mltrainer.tools.search.space import trial_values
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
 from tests.projects import write_light_template

@@ -49,6 +49,12 @@ class _Worker:
     rest: bytes = b""
     said: dict[str, Any] | None = None  # its last error
 
+    def close(self) -> None:
+        """Tell it that no run comes any more."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):  # what it was not there to read
+            self.process.stdin.close()
+
     def send(self, nr: int, job: Path) -> None:
         assert self.process.stdin is not None
         self.nr, self.heard = nr, time.monotonic()
@@ -113,12 +119,9 @@ class Pool:
     def stop(self, number: int) -> None:
         """End all workers, and wait until those that train have saved their state."""
         for worker in self._workers:
-            with contextlib.suppress(OSError):
-                if worker.nr is not None:
-                    worker.process.send_signal(number)
-            with contextlib.suppress(OSError):
-                assert worker.process.stdin is not None
-                worker.process.stdin.close()
+            if worker.nr is not None:
+                worker.process.send_signal(number)
+            worker.close()
         for worker in self._workers:
             worker.process.wait()
             os.close(worker.read_end)
@@ -158,6 +161,7 @@ class Pool:
             MltrainerError: What it said of a fault that is not the run's.
         """
         code = worker.process.wait()
+        worker.close()
         os.close(worker.read_end)
         self._workers.remove(worker)
         if worker.said is not None and worker.said["exit_code"] not in (128 + signal.SIGTERM, 128 + signal.SIGINT):

@@ -103,13 +103,25 @@ class Runs:
         self.folder = self.root / job["folder"]
         self._stop = stop
         self._begun: dict[int, Row] = {}  # the jobs of those that are being trained
-        self._deaths: dict[str, list[str]] = self._kept().get("deaths", {})
+        kept = self._kept()
+        self._deaths: dict[str, list[str]] = kept.get("deaths", {})
+        self._earlier = float(kept.get("seconds", 0.0))
+        self._started = time.monotonic()
 
     def _kept(self) -> Row:
         try:
             return dict(read_json(self.folder / STATE_FILE))
         except (InputError, TypeError, ValueError):
             return {}
+
+    @property
+    def seconds(self) -> float:
+        """How long this process and those before it have worked on the study."""
+        return self._earlier + time.monotonic() - self._started
+
+    def keep(self) -> None:
+        """Note what a process that goes on with the study must know beside the runs."""
+        write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds})
 
     def known(self, config: TrainingConfig, limits: halving.Rungs) -> Row | None:
         """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
@@ -191,7 +203,7 @@ class Runs:
         at = max((path.name for path in (self.root / job["folder"] / "checkpoints").glob("step-*")), default="its beginning")
         deaths = self._deaths.setdefault(job["run"], [])
         deaths.append(at)
-        write_json(self.folder / STATE_FILE, {"deaths": self._deaths})
+        self.keep()
         self.events.send("note", text=f"  run {job['run']}: {death}, at {at}")
         if deaths[-DEATHS:].count(at) == DEATHS:
             return failed(job["run"], f"{death}, {len(deaths)} times")
@@ -252,6 +264,7 @@ class Study:
             if self.runs.pool.busy:
                 for nr, result in self.runs.wait():
                     self._end(nr, result)
+                    self.runs.keep()
         trials = [self._rows[nr] for nr in range(1, self._planned + 1)]
         if not any(trial["steps"] for trial in trials):
             mend = "mend it, then type the same command again"
@@ -266,7 +279,7 @@ class Study:
             "ended": "trials" if self._planned == self._strategy.trials else "time",
             "lag": self.job["lag"] if self._looks_back else 0,
             "rungs": halving.rungs_of(self.job["pruning"], config.epochs),
-            "search_s": time.monotonic() - self._started,
+            "search_s": self.runs.seconds,
         }
 
     @property
@@ -276,7 +289,7 @@ class Study:
 
     def _is_late(self) -> bool:
         minutes = self.job["minutes"]
-        return minutes is not None and len(self._begun) > 0 and time.monotonic() - self._started > 60 * minutes
+        return minutes is not None and len(self._begun) > 0 and self.runs.seconds > 60 * minutes
 
     def _is_due(self, number: int) -> bool:
         """Return whether a trial can begin: there is room, time, and the trials that decide it have ended."""
@@ -332,9 +345,10 @@ class Study:
     def _told(self, number: int) -> str:
         """Return a trial's end in a line, with the best so far and the time that is left."""
         done, row = len(self._rows), self._rows[number]
+        spent = time.monotonic() - self._started
         best = best_trial(self._rows.values(), self.metric.mode)
         so_far = f"; best {best['value']:.4g} of trial {best['nr']}" if best else ""
-        left = (time.monotonic() - self._started) / done * (self._planned - done)
+        left = spent / done * (self._planned - done)
         return f"trial {number}: {told(row, self.metric)}{so_far}; {done} of {self._planned}, {_duration(left)} left"
 
 

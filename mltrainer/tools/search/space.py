@@ -36,10 +36,14 @@ def at(dimension: Dimension, share: float) -> Any:
     if form == "uniform":
         return float(low + (high - low) * share)
     if form == "log_uniform":
-        return float(math.exp(math.log(low) + (math.log(high) - math.log(low)) * share))
+        return _within(low, math.exp(math.log(low) + (math.log(high) - math.log(low)) * share), high)
     if form == "integer":
         return min(int(low + math.floor((high - low + 1) * share)), high)
     return min(max(round(math.exp(math.log(low - 0.5) + (math.log(high + 0.5) - math.log(low - 0.5)) * share)), low), high)
+
+
+def _within(low: float, value: float, high: float) -> float:
+    return float(min(max(value, low), high))  # the exponential may round beyond an end
 
 
 def draw(dimension: Dimension, seed: int, trial: int, key: str) -> Any:
@@ -59,7 +63,7 @@ def draw(dimension: Dimension, seed: int, trial: int, key: str) -> Any:
         return float(generator.uniform(*dimension[form]))
     if form == "log_uniform":
         low, high = dimension[form]
-        return float(math.exp(generator.uniform(math.log(low), math.log(high))))
+        return _within(low, math.exp(generator.uniform(math.log(low), math.log(high))), high)
     return at(dimension, float(generator.random()))
 
 

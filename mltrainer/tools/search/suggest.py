@@ -75,7 +75,8 @@ class QuasiRandom(Strategy):
 
         keys = sorted(self.space)
         points = qmc.Sobol(len(keys), scramble=True, rng=seeds.key(self.seed, "tuner/sobol", 0) % 2**32)
-        points.fast_forward(trial - 1)
+        if trial > 1:
+            points.fast_forward(trial - 1)
         shares = points.random(1)[0].tolist()
         found = {key: spaces.at(self.space[key], share) for key, share in zip(keys, shares, strict=True)}
         return spaces.active(self.space, found, self.config)

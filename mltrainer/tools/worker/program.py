@@ -12,9 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import Events, StopSignals, explained
 from mltrainer.tools.trainer.program import EXIT_CODES, run_job
@@ -63,11 +61,13 @@ def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
     job = read_json(path)
     try:
         result = run_job(job, beats, stop, is_launched=True)
-    except (InputError, torch.OutOfMemoryError) as error:
+    except InputError as error:
         return _told(error)
     except MltrainerError:
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            return f"out of memory: {_told(error)}"
         told = explained(error, Path.cwd(), path.parent)
         if not isinstance(told, InputError):
             raise

@@ -31,6 +31,7 @@ def pictures(count: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (count, 3, 8, 6), dtype=np.uint8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", MODELS, ids=str)
 def test_a_model_is_exported_for_any_batch_size_and_agrees(values: dict[str, Any], tmp_path: Path) -> None:
     model, x = made(values), pictures(20)

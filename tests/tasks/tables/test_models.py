@@ -150,6 +150,7 @@ def test_models_export_with_a_batch_of_any_size(kind):
     assert torch.allclose(program.module()(more[:1]), model(more[:1]), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]])
 def test_models_trace_and_export_to_onnx(kind, tmp_path):
     runtime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("onnxscript")

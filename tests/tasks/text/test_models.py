@@ -86,6 +86,7 @@ def test_in_a_causal_transformer_no_token_sees_those_after_it():
     assert not torch.allclose(here[3:], there[3:], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SMALL, ids=NAMES)
 def test_every_model_exports_with_any_batch_size_and_agrees(config, tmp_path):
     model = made(config, length=4)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +21,8 @@ from mltrainer.errors import InputError
 from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
 from mltrainer.tools.mark import marked
-from mltrainer.tools.search.program import best_trial, draw, outcome, reseeded, trial_config, trial_values
+from mltrainer.tools.search.program import best_trial, outcome
+from mltrainer.tools.search.space import draw, reseeded, trial_config, trial_values
 from mltrainer.workspace import read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
 
@@ -225,7 +229,9 @@ def test_a_study_shows_failures_compares_on_the_same_splits_and_trains_nothing_t
     assert len({r["data_sha256"] for r in results}) == 1
     assert {r["seed"] for r in results} == {5, *found["comparison"]["seeds"]}
     before = trained(root)
-    assert run(root, job)[::2] == (0, found)
+    code, _, again = run(root, job)
+    assert (code, {**again, "search_s": 0}) == (0, {**found, "search_s": 0})
+    assert again["search_s"] > found["search_s"] > 1  # of both processes
     assert trained(root) == before
 
 
@@ -267,3 +273,57 @@ def test_a_trial_that_does_not_fit_is_refused_before_any_is_run(tmp_path: Path) 
     assert code == 1
     assert "trial" in said
     assert trained(root) == {}
+
+
+# --- one table, whatever happens ------------------------------------------------------------------
+
+LEARNING: dict[str, Any] = {"strategy": "tpe", "lag": 3, "pruning": {"name": "successive_halving", "eta": 3, "first": 1}}
+
+
+def table(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the trials without what only tells how long they took."""
+    return [{key: value for key, value in trial.items() if key not in ("wall_s", "attempts")} for trial in found["trials"]]
+
+
+def children(process: int) -> list[int]:
+    """Return the processes that a process has started."""
+    path = Path(f"/proc/{process}/task/{process}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+@pytest.mark.slow
+def test_one_table_with_any_number_of_workers_and_after_ten_kills(tmp_path: Path) -> None:
+    task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.005}}
+    job = {**study(SPACE, 12, epochs=4, task=task), **LEARNING, "seeds": 1}
+    alone = run(write_rings(tmp_path / "alone").root, {**job, "workers": 1})[2]
+    together = run(write_rings(tmp_path / "together").root, {**job, "workers": 4})[2]
+    assert table(alone) == table(together)
+    assert alone["comparison"] == together["comparison"]
+    root, luck, kills = write_rings(tmp_path / "killed").root, random.Random(0), 0
+    while kills < 10:
+        process = start(root, {**job, "workers": 2})
+        time.sleep(luck.uniform(3, 6))
+        victims = [process.pid, *children(process.pid)]
+        if process.poll() is None:
+            os.kill(luck.choice(victims), signal.SIGKILL)
+            kills += 1
+            time.sleep(luck.uniform(0, 1))
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+    killed = run(root, {**job, "workers": 2})[2]
+    assert table(killed) == table(alone)
+    assert killed["comparison"] == alone["comparison"]
+
+
+@pytest.mark.slow
+def test_a_trial_in_a_used_worker_has_the_bits_of_a_fresh_process(tmp_path: Path) -> None:
+    root = write_rings(tmp_path).root
+    job = {**study({"optimizer.lr": SPACE["optimizer.lr"]}, 4), "workers": 1}
+    found = run(root, job)[2]
+    runs = [trial["run"] for trial in found["trials"]]
+    used = [read_json(root / f".mltrainer/runs/{name}/result.json")["chain"] for name in runs]
+    assert len(set(map(str, used))) == 4
+    shutil.rmtree(root / ".mltrainer")
+    run(root, {**job, "workers": 4})  # each of the four is the first of its worker
+    assert [read_json(root / f".mltrainer/runs/{name}/result.json")["chain"] for name in runs] == used

@@ -1,0 +1,188 @@
+"""One table of trials, however many workers there are and in which order they end."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.records.job import Searching
+from mltrainer.tools.search.program import RECORDED, Study, failed
+from mltrainer.tools.search.space import draw
+from tests.tools.search.test_program import SPACE, study
+
+EPOCHS = 9
+CONDITIONAL: dict[str, Any] = {
+    "optimizer.lr": SPACE["optimizer.lr"],
+    "optimizer.name": {"choice": ["adamw", "sgd"]},
+    "optimizer.momentum": {"uniform": [0.1, 0.99], "when": {"optimizer.name": ["sgd"]}},
+    "batch_size": {"log_integer": [8, 64]},
+}
+
+
+class Silent:
+    def send(self, event: str, **values: Any) -> None:
+        """Say nothing."""
+
+
+class Imagined:
+    """Runs that are computed in place of trained; they end in an order of their own."""
+
+    def __init__(self, folder: Path, workers: int, luck: random.Random) -> None:
+        self.folder, self.workers, self.luck = folder, workers, luck
+        self.pool = self
+        self.running: dict[int, dict[str, Any]] = {}
+        self.kept: dict[str, dict[str, Any]] = {}
+        self.begun: list[int] = []
+
+    @property
+    def busy(self) -> int:
+        return len(self.running)
+
+    @property
+    def room(self) -> int:
+        return self.workers - self.busy
+
+    def known(self, config: Any, limits: Any) -> dict[str, Any] | None:
+        return self.kept.get(str(config))
+
+    def begin(self, nr: int, config: Any, limits: Any) -> None:
+        assert self.room > 0
+        self.begun.append(nr)
+        self.running[nr] = self.kept[str(config)] = trained(config)
+
+    def wait(self) -> list[tuple[int, dict[str, Any]]]:
+        nr = self.luck.choice(sorted(self.running))
+        return [(nr, self.running.pop(nr))]
+
+    def attempts(self, run: str) -> int:
+        return 1
+
+    seconds = 1.0
+
+    def keep(self) -> None:
+        """Keep nothing."""
+
+
+def trained(config: Any) -> dict[str, Any]:
+    """Return what a run of a config could give: a curve towards a value that depends on the config; some fail."""
+    lr = config.optimizer.lr
+    if lr > 0.09:
+        return failed("bad", "no such model")
+    end = 1 / (1 + abs(math.log10(lr) + 2)) - config.batch_size / 1000
+    rows = [{"epoch": e, "step": e, "validation": {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}} for e in range(1, EPOCHS + 1)]
+    return {
+        "id": f"{lr:.6f}",
+        "state": "finished",
+        "metrics": rows[-1]["validation"],
+        "history": rows,
+        "steps": EPOCHS,
+        "wall_s": 1.0,
+    }
+
+
+def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, **changes: Any) -> tuple[str, Imagined]:
+    """Return the table of trials as text, and the runs."""
+    folder.mkdir(exist_ok=True)
+    job = {**study(SPACE, 24, epochs=EPOCHS), "lag": 4, **changes}
+    runs = runs or Imagined(folder, workers, random.Random(seed))
+    runs.workers = workers
+    trials = Study(Searching.model_validate(job).model_dump(by_alias=True), runs, Silent()).search()  # type: ignore[arg-type]
+    return json.dumps([{key: trial[key] for key in RECORDED} for trial in trials]), runs
+
+
+PRUNING = {"name": "successive_halving", "eta": 3, "first": 1}
+STUDIES: dict[str, dict[str, Any]] = {
+    "random": {},
+    "random, pruned": {"pruning": PRUNING},
+    "quasi-random, hyperband": {"strategy": "quasi_random", "pruning": {**PRUNING, "name": "hyperband"}},
+    "grid": {"strategy": "grid"},
+    "tpe": {"strategy": "tpe"},
+    "tpe, pruned": {"strategy": "tpe", "pruning": PRUNING},
+    "tpe, conditional": {"strategy": "tpe", "space": CONDITIONAL},
+    "cma_es": {"strategy": "cma_es"},
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_table_does_not_depend_on_workers_or_their_pace(name: str, tmp_path: Path) -> None:
+    if name == "cma_es":
+        pytest.importorskip("cmaes")
+    tables = {search(tmp_path / f"{workers}", workers, workers, **STUDIES[name])[0] for workers in (1, 2, 4)}
+    assert len(tables) == 1
+    rows = json.loads(tables.pop())
+    assert [row["nr"] for row in rows] == list(range(1, len(rows) + 1))
+    assert len({json.dumps(row["values"]) for row in rows}) == len(rows)
+    pruned = [row for row in rows if row["state"] == "pruned"]
+    assert bool(pruned) == ("pruned" in name or "hyperband" in name)
+    assert all(row["curve"][-1] == [row["pruned_at"], row["value"]] for row in pruned)
+
+
+@pytest.mark.parametrize("name", ["random, pruned", "tpe, pruned"])
+def test_a_study_that_goes_on_repeats_nothing_and_gives_the_same_table(name: str, tmp_path: Path) -> None:
+    whole, _ = search(tmp_path / "whole", 2, 0, **STUDIES[name])
+    _, runs = search(tmp_path / "parts", 2, 1, **{**STUDIES[name], "trials": 11})
+    before = len(runs.begun)
+    again, runs = search(tmp_path / "parts", 3, 2, runs, **STUDIES[name])
+    assert again == whole
+    assert runs.begun[before:] == list(range(12, 25))
+
+
+def test_a_larger_lag_is_another_study_for_what_learns(tmp_path: Path) -> None:
+    one, other = (search(tmp_path / str(lag), 2, 0, strategy="tpe", lag=lag)[0] for lag in (1, 8))
+    assert one != other
+
+
+def test_what_learns_finds_better_values_than_draws(tmp_path: Path) -> None:
+    def best(strategy: str, seed: int) -> float:
+        config = {**study(SPACE, 1)["config"], "epochs": EPOCHS, "seed": seed}
+        rows = json.loads(search(tmp_path / f"{strategy}{seed}", 2, 0, strategy=strategy, config=config, trials=40)[0])
+        return max(row["value"] for row in rows if row["state"] == "finished")
+
+    gains = [best("tpe", seed) - best("random", seed) for seed in range(4)]
+    assert sum(gains) > 0
+
+
+def test_no_trial_begins_when_the_time_is_over(tmp_path: Path) -> None:
+    folder = tmp_path / "late"
+    folder.mkdir()
+    runs = Imagined(folder, 1, random.Random(0))
+    job = {**study(SPACE, 24, epochs=EPOCHS), "minutes": 1e-9}
+    found = Study(Searching.model_validate(job).model_dump(by_alias=True), runs, Silent())  # type: ignore[arg-type]
+    assert len(found.search()) == 1
+    assert (found.about()["planned"], found.about()["ended"]) == (1, "time")
+
+
+def test_a_config_that_cannot_be_fails_its_trial_where_values_are_not_known_before(tmp_path: Path) -> None:
+    space = {"epochs": {"choice": [EPOCHS, 0]}, "optimizer.lr": {"log_uniform": [1e-3, 1e-2]}}
+    rows = json.loads(search(tmp_path / "f", 2, 0, strategy="tpe", space=space)[0])
+    bad = [row for row in rows if row["values"]["epochs"] == 0]
+    assert bad
+    assert all(row["state"] == "failed" and "epochs" in row["reason"] for row in bad)
+    with pytest.raises(InputError, match="epochs"):
+        search(tmp_path / "g", 2, 0, space=space)
+
+
+def test_the_study_opens_in_optuna(tmp_path: Path) -> None:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    rows = json.loads(search(tmp_path / "s", 2, 0, strategy="tpe", space=CONDITIONAL, pruning=PRUNING)[0])
+    loaded = optuna.load_study(study_name="study", storage=JournalStorage(JournalFileBackend(str(tmp_path / "s/study.journal"))))
+    assert [trial.number + 1 for trial in loaded.trials] == [row["nr"] for row in rows]
+    states = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
+    assert [states[trial.state.name] for trial in loaded.trials] == [row["state"] for row in rows]
+    assert loaded.best_value == max(row["value"] for row in rows if row["state"] == "finished")
+    lr = [trial.params["optimizer.lr"] for trial in loaded.trials]
+    assert lr == [row["values"]["optimizer.lr"] for row in rows]
+
+
+def test_random_draws_are_those_of_version_0_1(tmp_path: Path) -> None:
+    rows = json.loads(search(tmp_path / "r", 1, 0)[0])
+    assert rows[4]["values"]["optimizer.lr"] == draw(SPACE["optimizer.lr"], 42, 5, "optimizer.lr")
