@@ -103,6 +103,7 @@ class Runs:
         self.folder = self.root / job["folder"]
         self._stop = stop
         self._begun: dict[int, Row] = {}  # the jobs of those that are being trained
+        self._twins: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # those that another number trains
         kept = self._kept()
         self._deaths: dict[str, list[str]] = kept.get("deaths", {})
         self._earlier = float(kept.get("seconds", 0.0))
@@ -133,9 +134,12 @@ class Runs:
         return result if is_cut or result["state"] in ("finished", "failed") else None
 
     def begin(self, nr: int, config: TrainingConfig, limits: halving.Rungs) -> None:
-        """Give a run to a worker."""
+        """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
         contract = self._contract(config)
         folder = self.root / _folder(contract)
+        if self._is_training(folder.name):
+            self._twins.append((nr, config, limits))
+            return
         if has_ended(folder):
             kept = set_aside(folder).name
             self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
@@ -166,7 +170,21 @@ class Runs:
             mend = "type the same command again to go on"
             raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
         found = [(ended.nr, self._result(ended)) for ended in self.pool.wait()]
-        return [(nr, result) for nr, result in found if result is not None]
+        return [(nr, result) for nr, result in found if result is not None] + self._ended_twins()
+
+    def _is_training(self, run: str) -> bool:
+        return any(job["run"] == run for job in self._begun.values())
+
+    def _ended_twins(self) -> list[tuple[int, Row]]:
+        """Return the results of runs that another number has trained meanwhile, and begin those that must go on."""
+        twins, self._twins, found = self._twins, [], []
+        for nr, config, limits in twins:
+            result = None if self._is_training(_run(self._contract(config))) else self.known(config, limits)
+            if result is not None:
+                found.append((nr, result))
+            else:
+                self.begin(nr, config, limits)
+        return found
 
     def all(self, configs: Sequence[TrainingConfig]) -> list[Row]:
         """Return the results of some runs, trained as many at a time as there are workers."""
@@ -212,8 +230,12 @@ class Runs:
         return None
 
 
+def _run(contract: dict[str, str]) -> str:
+    return digest(contract)[:12]
+
+
 def _folder(contract: dict[str, str]) -> str:
-    return f".mltrainer/runs/{digest(contract)[:12]}"
+    return f".mltrainer/runs/{_run(contract)}"
 
 
 def failed(run: str, reason: str) -> Row:

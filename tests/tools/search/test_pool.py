@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import MachineError
 from mltrainer.tools.search import pool as pools
+from mltrainer.tools.search import program
 from mltrainer.tools.search.pool import Ended, Pool, places
 from mltrainer.tools.search.program import Runs
 from mltrainer.workspace import read_json, write_json
@@ -145,6 +147,21 @@ def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, f
     found = result_of(runs, 1, job(folder, "slow", do="die", times=2, reason="trained in the end"))
     assert found["reason"] == "trained in the end"
     assert runs.attempts("slow") == 5
+
+
+def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = runs_of(pool)
+    config = TrainingConfig.model_validate(runs.job["config"])
+    result = {"state": "finished", "history": []}
+    monkeypatch.setattr(program, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
+    runs.begin(1, config, [])
+    runs.begin(2, config, [])
+    assert pool.busy == 1
+    found: list[Any] = []
+    while len(found) < 2:
+        found += runs.wait()
+    assert sorted(nr for nr, _ in found) == [1, 2]
+    assert len(list(folder.glob(".mltrainer/runs/*/job.[0-9]*"))) == 1
 
 
 def test_a_signal_stops_the_study_and_its_workers(pool: Pool, folder: Path) -> None:

@@ -22,11 +22,12 @@ def main() -> None:
         job = json.loads(Path(asked["job"]).read_text())
         Path(asked["job"]).with_suffix(f".{os.getpid()}").touch()
         tries = len(list(Path(asked["job"]).parent.glob(f"{Path(asked['job']).stem}.[0-9]*")))
-        if job["do"] == "die" and tries <= job["times"]:
+        do = job.get("do", "train")
+        if do == "die" and tries <= job["times"]:
             os.kill(os.getpid(), signal.SIGKILL)
-        if job["do"] == "hang" and tries <= job["times"]:
+        if do == "hang" and tries <= job["times"]:
             time.sleep(600)
-        if job["do"] == "full":
+        if do == "full":
             say(event="error", exit_code=MachineError.exit_code, message="no space left", where="disk", mend="make room")
             sys.exit(MachineError.exit_code)
         time.sleep(job.get("sleep", 0))
