@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from mltrainer.reports.importance import Importance, importances, ranked, top_count
-from mltrainer.reports.space import Dimension, as_yaml, dimensions, name_of, wider
+from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
 from mltrainer.reports.values import as_float, counted, given, number, signed
 
 MIN_TRIALS = 12  # chosen by us: the best quarter is three trials, which all at one end of a range are no chance any more
@@ -19,6 +20,7 @@ MAX_SEEDS = 20  # the most that the gate's exact test takes
 LEVEL = 0.05
 QUARTER = 0.25  # of a range: where the best trial must lie, and more of the best ones than chance brings there
 EDGE = 0.1  # of a range: with a fifth of those here, the best ones do not peak before the end
+MAX_BEST = 100  # as many as show where the best ones crowd
 LIKELY = 0.3  # a p-value from which on a dimension looks like chance
 
 
@@ -131,7 +133,8 @@ def _ends(search: Search) -> Iterator[Advice]:
     for dimension in search.space:
         having = [trial for trial in search.trials if dimension.key in trial["values"]]
         if len(having) >= MIN_TRIALS and dimension.is_ordered:
-            yield from _crowded(dimension, [trial["values"][dimension.key] for trial in having[: top_count(len(having))]])
+            best = having[: min(MAX_BEST, top_count(len(having)))]
+            yield from _crowded(dimension, [trial["values"][dimension.key] for trial in best])
 
 
 def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
@@ -173,7 +176,7 @@ def binomial_tail(least: int, draws: int, chance: float) -> float:
 
 
 def _shown(value: Any) -> str:
-    return number(value) if isinstance(value, float) else name_of(value)
+    return number(value) if isinstance(value, float) else json.dumps(value)
 
 
 # --- failures -----------------------------------------------------------------------------------

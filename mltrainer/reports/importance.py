@@ -22,6 +22,7 @@ Trial = Mapping[str, Any]
 MIN_TRIALS = 20  # chosen by us: with fewer, the best tenth is no group that could differ from the others
 TOP = 0.1  # the best tenth, as in the paper; of fewer than 400 trials more, so that they are a group
 CELLS = (4, 8)
+RANKED = ("finished", "pruned")
 LEVEL = 0.05  # divided by the number of dimensions (Bonferroni)
 
 
@@ -51,8 +52,10 @@ class Importance:
 def ranked(trials: Sequence[Trial], mode: str) -> list[Trial]:
     """Return the trials that have a finite value, the best first; those stopped at a rung come behind, the latest first."""
     sign = 1.0 if mode == "min" else -1.0
-    kept = [trial for trial in trials if trial["state"] in ("finished", "pruned") and math.isfinite(as_float(trial["value"]))]
-    return sorted(kept, key=lambda trial: (-_reached(trial), sign * as_float(trial["value"]), trial["nr"]))
+    kept = [
+        (-_reached(trial), sign * as_float(trial["value"]), trial["nr"], trial) for trial in trials if trial["state"] in RANKED
+    ]
+    return [row[3] for row in sorted((row for row in kept if math.isfinite(row[1])), key=lambda row: row[:3])]
 
 
 def _reached(trial: Trial) -> float:

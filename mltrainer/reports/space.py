@@ -52,8 +52,7 @@ class Dimension:
         """Return a value as a number on the dimension's axis: the place of a choice, NaN of what is not on it."""
         if self.form != "choice":
             return as_float(value)
-        names = [name_of(one) for one in self.values]
-        return float(names.index(name_of(value))) if name_of(value) in names else math.nan
+        return self._places.get(name_of(value), math.nan)
 
     def place(self, value: Any) -> float | None:
         """Return where a value lies, from 0 at the low end to 1 at the high end; None for one that is not on the axis."""
@@ -61,6 +60,10 @@ class Dimension:
         if low == high:
             return 0.5 if at == low else None
         return min(1.0, max(0.0, (at - low) / (high - low))) if math.isfinite(at) else None
+
+    @functools.cached_property
+    def _places(self) -> dict[str, float]:
+        return {name_of(one): float(nr) for nr, one in enumerate(self.values)}
 
     @functools.cached_property
     def _range(self) -> tuple[float, float]:
@@ -74,8 +77,8 @@ class Dimension:
 
 
 def name_of(value: Any) -> str:
-    """Return a choice as text that tells true from 1."""
-    return json.dumps(value)
+    """Return a choice as text that tells true from 1; JSON's own takes twenty times as long."""
+    return value if isinstance(value, str) else repr(value)
 
 
 def _ascends(values: Sequence[Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -82,8 +81,8 @@ def _ends(values: Sequence[Any]) -> list[Any]:
 
 def _most(values: Sequence[Any]) -> list[Any]:
     """Return the three most frequent values, the most frequent first."""
-    counts = Counter(map(name_of, values))
-    return [json.loads(name) for name, _ in counts.most_common(3)]
+    by_name, counts = {name_of(value): value for value in values}, Counter(map(name_of, values))
+    return [by_name[name] for name, _ in counts.most_common(3)]
 
 
 def rungs(evidence: Mapping[str, Any]) -> list[Row]:
