@@ -287,7 +287,7 @@ def comparison_power(judged: Mapping[str, Any], seeds: int) -> str | None:
     effect, needed = judged.get("effect_size"), judged.get("seeds_needed")
     if effect is None:
         return None
-    size = f"The effect is {signed(effect)} standard deviations between seeds"
+    size = f"The effect is {signed(effect)} standard deviations of the differences"
     if as_float(effect) <= 0:
         return f"{size}: no number of seeds would show an improvement."
     if needed is None or needed > MAX_SEEDS:
