@@ -1,4 +1,4 @@
-"""A table of many rows: processor time and memory of `init`, of opening it at first, and of opening what was kept of it.
+"""A table of many rows: processor time and memory of `init`, of opening it at first and later, and of planning as a whole.
 
 PYTHONPATH=. python tests/benchmarks/bench_rows.py --rows 10000 1000000
 """
@@ -69,6 +69,8 @@ def main() -> None:
             begin = [sys.executable, "-m", "mltrainer", "init", "project", "--data", "table.csv", "--target", "target"]
             found = {"`init`": measured(begin, Path(name))}
             found |= {step: measured([sys.executable, "-c", code], Path(name) / "project") for step, code in STEPS.items()}
+            planning = [sys.executable, "-m", "mltrainer", "phase", "run", "planning"]
+            found["planning, with its probes"] = measured(planning, Path(name) / "project")
             size = f"{table.stat().st_size / 1e6:.1f} MB"
         for step, row in found.items():
             print(

@@ -118,8 +118,10 @@ def _used_rows(table: Table, target: Column, dropped: np.ndarray) -> tuple[np.nd
     Raises:
         InputError: No row is left.
     """
-    without = np.setdiff1d(np.flatnonzero(target.missing), dropped)
-    kept = np.setdiff1d(np.arange(len(table)), np.union1d(dropped, without))
+    is_dropped = np.zeros(len(table), dtype=bool)
+    is_dropped[dropped] = True
+    without = np.flatnonzero(target.missing & ~is_dropped)
+    kept = np.flatnonzero(~(target.missing | is_dropped))
     if not len(kept):
         mend = "data: {wrong_cells: missing} keeps more rows"
         raise InputError(f"no row is left of {len(table)}", where=table.place, mend=mend)

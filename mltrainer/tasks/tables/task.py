@@ -149,8 +149,12 @@ class _Tabular(BuiltinTask):
 
     def _few_values(self, rows: np.ndarray, times: float) -> bool:
         """Return whether the columns can take fewer values together than so many times some rows."""
-        distinct = [max(1, c.distinct(rows) + int(c.missing[rows].any())) for c in self._schema.features]
-        return float(np.log(distinct).sum()) < float(np.log(times * len(rows)))
+        values = 1
+        for column in self._schema.features:  # no further than needed: a million rows have a million values soon
+            values *= max(1, column.distinct(rows) + int(column.missing[rows].any()))
+            if values >= times * len(rows):
+                return False
+        return True
 
     def inference(self) -> dict[str, Any]:
         """Return the columns in the matrix's order, their categories, and what the output means."""
