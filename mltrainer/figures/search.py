@@ -105,6 +105,10 @@ def _values(trials: Trials) -> list[float]:
     return [as_float(trial["value"]) for trial in trials]
 
 
+def _left_out(space: Sequence[Dimension], limit: int) -> str:
+    return f"; the {number(limit)} most important of {number(len(space))} keys" if len(space) > limit else ""
+
+
 def slices(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
     """Return the metric over each dimension, of the trials that were trained to their end: those at a rung are not comparable."""
     trials = [trial for trial in trials if trial["state"] == "finished"]
@@ -113,7 +117,7 @@ def slices(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> Fi
     y, beyond = focused(_values(trials), evidence["metric"]["mode"])
     chosen, name = _with_ranks(trials, MAX_DOTS), _name(evidence)
     panels = [Panel(one.key, _panel_axis(one), _along(one, chosen)) for one in space[:MAX_PANELS]]
-    drawn = f"{_beyond(beyond)}{_drawn(len(chosen), trials)}"
+    drawn = f"{_left_out(space, MAX_PANELS)}{_beyond(beyond)}{_drawn(len(chosen), trials)}"
     caption = f"Validation {name} of {counted(len(trials), 'trial')} that trained to the end, over each searched key{drawn}."
     title = f"{name} over each searched key"
     return Figure("slices.svg", title, caption, DRAWER.small_multiples(title, caption, panels, y, y_label=name))
@@ -153,7 +157,8 @@ def parallel(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> 
     lines = [([*(_on(one, trial) for one in kept), _clamped(y, trial)], rank) for trial, rank in chosen]
     name, title = _name(evidence), "All values of each trial"
     early = ", which those that were stopped at a rung do not reach" if len(ended) < len(trials) else ""
-    caption = f"Each line is a trial; the last axis is {name}{early}{_ends(beyond)}{_drawn(len(chosen), trials)}."
+    drawn = f"{_ends(beyond)}{_left_out(space, MAX_AXES)}{_drawn(len(chosen), trials)}"
+    caption = f"Each line is a trial; the last axis is {name}{early}{drawn}."
     axes = [*((one.key, axis(one)) for one in kept), (name, y)]
     return Figure("parallel.svg", title, caption, DRAWER.parallel(title, caption, axes, lines))
 

@@ -239,8 +239,11 @@ def _progress(search: Search) -> Iterator[Advice]:
     half = search.gain(best, _best_of(search, in_order[: len(in_order) // 2]))
     seeds = f"seeds alone make a difference of {number(spread, 3)}"
     if recent > spread:
-        text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}: run more trials."
-        yield Advice(None, text, "", f"trials: {2 * len(search.evidence['trials'])}")
+        text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}"
+        if search.evidence.get("ended") == "time":
+            yield Advice(None, f"{text}: give the search more time.")
+        else:
+            yield Advice(None, f"{text}: run more trials.", "", f"trials: {2 * len(search.evidence['trials'])}")
     elif half < spread / 2:
         brought = f"improved the best value by {number(half, 3)}" if half > 0 else "did not improve the best value"
         yield Advice(None, f"The second half of the trials {brought}; {seeds}: more trials of this space will hardly help.")

@@ -199,6 +199,7 @@ def test_more_trials_are_advised_where_the_last_ones_improved_by_more_than_seeds
     assert "The last quarter of the trials still improved" in texts(search(improving))
     assert "trials: 40" in template_lines(advice(search(improving)))
     assert "more trials of this space will hardly help" in texts(search(finished_early))
+    assert "give the search more time" in texts(search(improving, ended="time"))
 
 
 def test_a_key_without_importance_beside_one_with_it_is_left_out() -> None:
