@@ -594,7 +594,7 @@ ALL = {
     "diagnostics": diagnostics,
     "skip": skip,
     "tuning": tuning,
-    "searched": lambda: searched(24),
+    "searched": lambda: searched(12, epochs=5),
     "finalization": finalization,
     "final_regression": lambda: finalization("regression"),
 }
