@@ -52,10 +52,11 @@ def work(job: dict[str, Any], events: Events) -> int:
         runs = Runs(job, pool, events, stop)
         study = Study(job, runs, events)
         trials = study.search()
+        about = study.about()
         best = best_trial(trials, config["metric"]["mode"])
         comparison = compare(runs, job, best["values"]) if best else NO_COMPARISON
     told = [{key: trial[key] for key in RECORDED} for trial in trials]
-    found = {"trials": told, "best": best and best["nr"], "comparison": comparison, **study.about()}
+    found = {"trials": told, "best": best and best["nr"], "comparison": comparison, **about}
     write_json(runs.folder / "result.json", found)
     return 0
 

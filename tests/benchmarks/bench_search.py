@@ -1,0 +1,138 @@
+"""The search on digits: what a trial costs beyond its training, two workers beside one, and Optuna alone beside both.
+
+PYTHONPATH=. python tests/benchmarks/bench_search.py [--trials 12] [--epochs 6] [--seeds 3]
+
+Optuna alone is `study.optimize` with TPE, two at a time, whose objective trains the same config with `mltrainer.fit` in a
+fresh process, as without a search tool one would. Prints a line of JSON for each measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import load_project
+from mltrainer.configs.templates import baseline_template, overlay
+from mltrainer.tools.mark import marked
+from mltrainer.tools.search.space import in_order
+from mltrainer.tools.search.suggest import _suggested, new_study
+from mltrainer.workspace import read_json, write_json
+
+SPACE: dict[str, Any] = {
+    "optimizer.lr": {"log_uniform": [1e-4, 3e-2]},
+    "batch_size": {"choice": [32, 64, 128]},
+    "model.dropout": {"uniform": [0.0, 0.5]},
+}
+ALONE = """
+import json, sys, mltrainer
+config, values = json.loads(sys.stdin.read())
+keys = {key: config[key] for key in config if key not in ("task", "name", "id", "acceptance", "budget")}
+found = mltrainer.fit(config["task"], set=values, tell=lambda event: None, **keys)
+print(found.metrics["accuracy"])
+"""
+
+
+def begun(folder: Path, epochs: int, seed: int) -> dict[str, Any]:
+    """Make the digits example in a folder and return its config."""
+    command = [sys.executable, "-m", "mltrainer", "init", str(folder), "--example", "digits"]
+    subprocess.run(command, capture_output=True, check=True)
+    project = load_project(folder / "mltrainer.yaml").model_dump()
+    changes = {"epochs": epochs, "seed": seed, "early_stopping": None, "checkpoint": {"every_n_epochs": epochs, "keep": 0}}
+    return overlay({**baseline_template(folder), **project}, changes)
+
+
+def searched(folder: Path, config: dict[str, Any], trials: int, workers: int, strategy: str = "tpe") -> dict[str, Any]:
+    """Return what a search gave, and its wall time as `seconds`, its interpreter's start included."""
+    job = {
+        "schema": 1,
+        "run": "bench",
+        "phase": "optimization",
+        "folder": f".mltrainer/studies/{workers}",
+        "threads": 1,
+        "space": SPACE,
+        "trials": trials,
+        "strategy": strategy,
+        "lag": 4,
+        "workers": workers,
+        "seeds": 1,
+        "config": config,
+        "contract": {"code_sha256": "0", "environment_sha256": f"{workers}"},
+        "code_files": [],
+        "gate": None,
+        "parent": None,
+    }
+    job, mark = marked(job)
+    path = folder / job["folder"] / "job.json"
+    write_json(path, job)
+    begin = time.perf_counter()
+    command = [sys.executable, "-P", "-m", "mltrainer.tools.search", str(path)]
+    subprocess.run(command, cwd=folder, env={**os.environ, **_one_thread(), **mark}, check=True, capture_output=True)
+    return {**read_json(path.with_name("result.json")), "seconds": time.perf_counter() - begin}
+
+
+def _one_thread() -> dict[str, str]:
+    return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def optuna_alone(config: dict[str, Any], trials: int, folder: Path) -> tuple[float, float]:
+    """Return the wall time and the best value of Optuna with a process for each trial, two at a time."""
+    from optuna.samplers import TPESampler
+
+    from mltrainer.configs.project import Metric
+
+    def objective(trial: Any) -> float:
+        values = {key: _suggested(trial, key, SPACE[key]) for key in in_order(SPACE)}
+        asked = json.dumps([config, values])
+        command = [sys.executable, "-c", ALONE]
+        said = subprocess.run(
+            command, input=asked, cwd=folder, capture_output=True, text=True, check=True, env={**os.environ, **_one_thread()}
+        )
+        return float(said.stdout)
+
+    study = new_study(Metric(name="accuracy", mode="max"))
+    study.sampler = TPESampler(seed=config["seed"], multivariate=True, constant_liar=True)
+    begin = time.perf_counter()
+    study.optimize(objective, n_trials=trials, n_jobs=2)
+    return time.perf_counter() - begin, study.best_value
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=3)
+    asked = parser.parse_args()
+    for seed in range(asked.seeds):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / "digits"
+            config = begun(folder, asked.epochs, seed)
+            found = {workers: searched(folder, config, asked.trials, workers) for workers in (1, 2)}
+            seconds, best = optuna_alone(config, asked.trials, folder)
+        trained = sum(trial["wall_s"] for trial in found[1]["trials"])
+        values = [trial["value"] for trial in found[2]["trials"]]
+        told = {
+            "seed": seed,
+            "trial_s": round(trained / asked.trials, 2),
+            "beyond_training_ms": round(1000 * (found[1]["search_s"] - trained) / asked.trials, 1),
+            "one_worker_s": round(found[1]["seconds"], 1),
+            "two_workers_s": round(found[2]["seconds"], 1),
+            "trials_per_hour_ratio": round(found[1]["search_s"] / found[2]["search_s"], 2),
+            "optuna_alone_s": round(seconds, 1),
+            "of_optuna_alone": round(found[2]["search_s"] / seconds, 2),
+            "same_table": [t["value"] for t in found[1]["trials"]] == values,
+            "best": max(values),
+            "best_of_optuna_alone": best,
+        }
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()
