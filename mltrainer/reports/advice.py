@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import statistics
@@ -10,17 +11,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mltrainer.reports.importance import Importance, importances, ranked, top_count
+from mltrainer.reports.importance import Importance, chi_squared_tail, importances, ranked, top_count
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
 from mltrainer.reports.values import as_float, counted, given, number, signed
 
 MIN_TRIALS = 12  # chosen by us: the best quarter is three trials, which all at one end of a range are no chance any more
 MIN_UNIMPORTANT = 40  # chosen by us: the best quarter is ten trials, among which a dimension that matters shows
 MAX_SEEDS = 20  # the most that the gate's exact test takes
-LEVEL = 0.05
+LEVEL = 0.025  # of each of a range's two ends
 QUARTER = 0.25  # of a range: where the best trial must lie, and more of the best ones than chance brings there
 EDGE = 0.1  # of a range: with a fifth of those here, the best ones do not peak before the end
 MAX_BEST = 100  # as many as show where the best ones crowd
+UNEVEN = 0.05  # a p-value up to which trials do not lie all over a range
 LIKELY = 0.3  # a p-value from which on a dimension looks like chance
 
 
@@ -131,25 +133,23 @@ def _behind(search: Search) -> Iterator[Advice]:
 def _ends(search: Search) -> Iterator[Advice]:
     """The best trials crowd at an end of a range."""
     for dimension in search.space:
-        having = [trial for trial in search.trials if dimension.key in trial["values"]]
-        if len(having) >= MIN_TRIALS and dimension.is_ordered:
-            best = having[: min(MAX_BEST, top_count(len(having)))]
-            yield from _crowded(dimension, [trial["values"][dimension.key] for trial in best])
+        best_first = _on(dimension, search.trials)
+        if len(best_first) >= MIN_TRIALS and dimension.is_ordered:
+            yield from _crowded(dimension, best_first)
 
 
 def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
-    """Advise to widen a range at whose end lie the best trial and more of the best ones than chance brings there."""
-    places = [place for value in best if (place := dimension.place(value)) is not None]
+    """Advise to widen a range at whose end the best trials crowd; the values are those of all trials, the best first."""
+    numbers, count = [dimension.number(value) for value in best], min(MAX_BEST, top_count(len(best)))
     for upwards in (True, False):
-        from_end = [1 - place if upwards else place for place in places]
-        at_end = _at_end(dimension, from_end)
+        at_end = _at_end(dimension, numbers, count, upwards)
         if not at_end:
             continue
         end = dimension.values[-1 if upwards else 0]
         where = "upper end" if upwards else "lower end"
         text = (
             f"the best trial ({_shown(best[0])}) lies near the {where} of its range ({_shown(end)}), and so do {number(at_end)} "
-            f"of the best {number(len(places))}"
+            f"of the best {number(count)}"
         )
         wide = wider(dimension, upwards)
         if wide is None:
@@ -158,12 +158,37 @@ def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
             yield Advice(dimension.key, f"{text}: widen it there.", "space", as_yaml(dimension, wide))
 
 
-def _at_end(dimension: Dimension, from_end: Sequence[float]) -> int:
-    """Return how many of the best trials are at an end, or 0 where chance may have brought them there, or they peak before it."""
-    near = 0.0 if dimension.form == "choice" else QUARTER
-    there = [place for place in from_end if place <= near]
-    is_more = bool(there) and from_end[0] <= near and binomial_tail(len(there), len(from_end), _share(dimension)) <= LEVEL
-    return len(there) if is_more and sum(place <= EDGE for place in there) >= len(there) / 5 else 0
+def _at_end(dimension: Dimension, numbers: Sequence[float], count: int, upwards: bool) -> int:
+    """Return how many of so many best trials lie at an end, or 0 where chance may have brought them there.
+
+    Three things must hold: the best one and more of the best ones than chance brings there are at the end; the trials there are
+    better than the others, as a strategy that learns crowds its trials where the first ones were lucky; and they do not peak
+    before the end.
+    """
+    near = _beyond(numbers, dimension.bound(QUARTER, upwards), upwards)
+    edge = _beyond(numbers[:count], dimension.bound(EDGE, upwards), upwards)
+    there = sum(near[:count])
+    crowd = near[0] and binomial_tail(there, count, _share(dimension)) <= LEVEL and rank_tail(near) <= LEVEL
+    return there if crowd and sum(edge) >= there / 5 else 0
+
+
+def _beyond(numbers: Sequence[float], bound: float, upwards: bool) -> list[bool]:
+    return [number >= bound if upwards else number <= bound for number in numbers]
+
+
+def rank_tail(marked: Sequence[bool]) -> float:
+    """Return the one-sided p-value that marked ones stand no nearer to the front than the others.
+
+    Mann and Whitney, 1947, On a Test of Whether One of Two Random Variables is Stochastically Larger than the Other, by the
+    normal approximation. 1 where all are marked, or none is.
+    """
+    count, some = len(marked), sum(marked)
+    if some in (0, count):
+        return 1.0
+    expected = some * (count + 1) / 2
+    spread = math.sqrt(some * (count - some) * (count + 1) / 12)
+    places = sum(place for place, mark in enumerate(marked, 1) if mark)
+    return math.erfc((expected - places) / spread / math.sqrt(2)) / 2
 
 
 def _share(dimension: Dimension) -> float:
@@ -186,11 +211,12 @@ def _failures(search: Search) -> Iterator[Advice]:
     """Trials failed at one end of a range, where few others came through."""
     for dimension in search.space if len(search.failed) >= 3 else []:
         if dimension.form != "choice":
-            yield from _broken_end(dimension, _on(dimension, search.failed), _on(dimension, search.trials))
+            sides = [list(map(as_float, _on(dimension, trials))) for trials in (search.failed, search.trials)]
+            yield from _broken_end(dimension, *sides)
 
 
-def _on(dimension: Dimension, trials: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [as_float(trial["values"][dimension.key]) for trial in trials if dimension.key in trial["values"]]
+def _on(dimension: Dimension, trials: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [trial["values"][dimension.key] for trial in trials if dimension.key in trial["values"]]
 
 
 def _broken_end(dimension: Dimension, failed: Sequence[float], well: Sequence[float]) -> Iterator[Advice]:
@@ -269,9 +295,26 @@ def _unimportant(search: Search) -> Iterator[Advice]:
     if not any(row.is_clear for row in search.importances):
         return
     for row in search.importances:
-        if row.trials >= MIN_UNIMPORTANT and row.p_value > LIKELY:
+        if (
+            row.trials >= MIN_UNIMPORTANT
+            and row.p_value > LIKELY
+            and _is_spread(row.dimension, _on(row.dimension, search.trials))
+        ):
             seen = f"{counted(row.trials, 'trial')} show (p {number(row.p_value, 2)})"
             yield Advice(row.dimension.key, f"it made no difference that {seen}: leave it out of the space.")
+
+
+def _is_spread(dimension: Dimension, values: Sequence[Any]) -> bool:
+    """Return whether trials lie all over a range: where a strategy that learns crowds them, it took the key for important."""
+    numbers = [dimension.number(value) for value in values]
+    if dimension.form == "choice":
+        counts = [numbers.count(place) for place in range(len(dimension.values))]
+    else:
+        bounds = [dimension.bound(share, False) for share in (0.25, 0.5, 0.75)]
+        cells = [bisect.bisect_right(bounds, value) for value in numbers]
+        counts = [cells.count(cell) for cell in range(len(bounds) + 1)]
+    expected = sum(counts) / len(counts)
+    return chi_squared_tail(math.fsum((n - expected) ** 2 / expected for n in counts), len(counts) - 1) > UNEVEN
 
 
 _RULES = (_behind, _failures, _ends, _still_learning, _progress, _unimportant)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mltrainer.figures.axes import log10
 from mltrainer.reports.values import as_float
 
 FORMS = ("choice", "uniform", "log_uniform", "integer", "log_integer")
@@ -54,26 +53,16 @@ class Dimension:
             return as_float(value)
         return self._places.get(name_of(value), math.nan)
 
-    def place(self, value: Any) -> float | None:
-        """Return where a value lies, from 0 at the low end to 1 at the high end; None for one that is not on the axis."""
-        (low, high), at = self._range, self._measure(self.number(value))
-        if low == high:
-            return 0.5 if at == low else None
-        return min(1.0, max(0.0, (at - low) / (high - low))) if math.isfinite(at) else None
+    def bound(self, share: float, upwards: bool) -> float:
+        """Return the number beyond which an end of the axis lies that has so large a share of it; of choices the outermost."""
+        if self.form == "choice":
+            return float(len(self.values) - 1) if upwards else 0.0
+        (low, high), part = map(as_float, self.values), 1 - share if upwards else share
+        return low * (high / low) ** part if self.is_log else low + (high - low) * part
 
     @functools.cached_property
     def _places(self) -> dict[str, float]:
         return {name_of(one): float(nr) for nr, one in enumerate(self.values)}
-
-    @functools.cached_property
-    def _range(self) -> tuple[float, float]:
-        low, high = (self._measure(self.number(end)) for end in (self.values[0], self.values[-1]))
-        return low, high
-
-    def _measure(self, value: float) -> float:
-        if not self.is_log:
-            return value
-        return log10(value) if value > 0 else math.nan
 
 
 def name_of(value: Any) -> str:

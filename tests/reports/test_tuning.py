@@ -124,6 +124,29 @@ def test_noise_widens_hardly_any_range() -> None:
     assert sum(advised) <= 0.06 * 200 * len(SPACE)
 
 
+def crowded(count: int, value: Any, seed: int = 4) -> list[dict[str, Any]]:
+    """Return trials of which all but ten lie in the upper tenth of the learning rate's range, as of a search that learned."""
+    draw = random.Random(seed)
+    found = []
+    for nr in range(1, count + 1):
+        exponent = -2 - draw.random() * (2 if nr <= 10 else 0.2)
+        values = {"optimizer.lr": 10**exponent, "model.dropout": draw.uniform(0, 0.5), "batch_size": draw.choice([16, 32, 64])}
+        found.append(trial(nr, value(values, draw), values=values))
+    return found
+
+
+def test_a_search_that_crowded_its_trials_by_luck_widens_nothing() -> None:
+    assert "optimizer.lr" not in texts(search(crowded(60, lambda values, draw: draw.random())))
+    better_there = crowded(60, lambda values, draw: math.log10(values["optimizer.lr"]) + draw.gauss(0, 0.1))
+    assert "optimizer.lr: the best trial" in texts(search(better_there))
+
+
+def test_a_key_whose_trials_the_search_crowded_is_never_called_unimportant() -> None:
+    found = search(crowded(80, lambda values, draw: values["model.dropout"] + draw.gauss(0, 0.01), seed=5))
+    assert next(row for row in found.importances if row.dimension.key == "optimizer.lr").p_value > 0.3
+    assert "optimizer.lr" not in texts(found)
+
+
 def test_an_end_that_is_zero_is_not_widened_but_fixed() -> None:
     trials = [{**one, "value": -one["values"]["model.dropout"]} for one in drawn_trials(60, 3, 0.0)]
     found = search(trials, {"model.dropout": SPACE["model.dropout"]})
