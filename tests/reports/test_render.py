@@ -58,12 +58,15 @@ def report(found: dict[str, Any], waivers: list[dict[str, Any]] | None = None, g
     return next(text for name, text in files.items() if name.endswith(".md"))
 
 
+ALIKE = 5  # items of a list that are looked at: those behind them are shown as they are
+
+
 def numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from numbers(item, (*path, key))
     elif isinstance(value, list):
-        for place, item in enumerate(value):
+        for place, item in enumerate(value[:ALIKE]):
             yield from numbers(item, (*path, place))
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield path

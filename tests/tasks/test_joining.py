@@ -96,7 +96,7 @@ def test_a_missing_column_is_told_with_its_file(table, tmp_path):
 
 def test_a_wrong_cell_is_told_with_its_file_and_line(table, tmp_path):
     write(tmp_path / "test.csv", [*rows(200, 9), "oops,1.5,a"])
-    with pytest.raises(InputError, match=r"test\.csv:11: column 'n' holds numbers, but 'oops' here.*lines test\.csv:11"):
+    with pytest.raises(InputError, match=r"test\.csv:11: column 'n' holds numbers, but 'oops' here.*line test\.csv:11"):
         table(test="test.csv")
 
 
