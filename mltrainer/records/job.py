@@ -72,7 +72,7 @@ class Training(Contracted):
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
     max_steps: int | None = None
-    rungs: list[tuple[int, Number]] | None = None
+    rungs: list[Annotated[tuple[int, Number], Field(strict=False)]] | None = None  # JSON has lists alone
     data_limits: dict[str, Number] | None = None
     measure_loader: dict[str, Number] | None = None
     resumable: bool = False

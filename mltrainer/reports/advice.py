@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from mltrainer.reports.importance import Importance, chi_squared_tail, importances, ranked, top_count
-from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
+from mltrainer.reports.space import Dimension, as_yaml, dimensions, narrower, wider
 from mltrainer.reports.values import as_float, counted, given, number, signed
 
 MIN_TRIALS = 12  # chosen by us: the best quarter is three trials, which all at one end of a range are no chance any more
@@ -152,10 +152,12 @@ def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
             f"of the best {number(count)}"
         )
         wide = wider(dimension, upwards)
-        if wide is None:
-            yield Advice(dimension.key, f"{text}: there is nothing to search beyond; set it in the config and leave it out.")
-        else:
+        narrow = narrower(dimension, numbers[:count], upwards) if dimension.form != "choice" and not wide else None
+        if wide:
             yield Advice(dimension.key, f"{text}: widen it there.", "space", as_yaml(dimension, wide))
+        elif narrow:
+            told = f"{text}: nothing is to be searched beyond it, so narrow it to where the best ones are."
+            yield Advice(dimension.key, told, "space", as_yaml(dimension, narrow))
 
 
 def _at_end(dimension: Dimension, numbers: Sequence[float], count: int, upwards: bool) -> int:

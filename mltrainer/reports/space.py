@@ -110,6 +110,14 @@ def wider(dimension: Dimension, upwards: bool) -> dict[str, list[Any]] | None:
     return {dimension.form: [int(one) if dimension.is_whole else _short(one) for one in ends]}
 
 
+def narrower(dimension: Dimension, numbers: Sequence[float], upwards: bool) -> dict[str, list[Any]] | None:
+    """Return the dimension's range from one of its ends to the farthest of some numbers; None where all are at that end."""
+    low, high = map(as_float, dimension.values)
+    ends = [min(numbers), high] if upwards else [low, max(numbers)]
+    found = [int(end) if dimension.is_whole else _short(end) for end in ends]
+    return {dimension.form: found} if found[0] < found[1] else None
+
+
 def _beyond(dimension: Dimension, low: float, high: float, upwards: bool) -> float | None:
     half = max(1.0, (high - low) / 2 // 1) if dimension.is_whole else (high - low) / 2
     if upwards and dimension.is_log:

@@ -147,12 +147,14 @@ def test_a_key_whose_trials_the_search_crowded_is_never_called_unimportant() -> 
     assert "optimizer.lr" not in texts(found)
 
 
-def test_an_end_that_is_zero_is_not_widened_but_fixed() -> None:
+def test_an_end_that_is_zero_is_not_widened_and_the_range_narrowed_to_it() -> None:
     trials = [{**one, "value": -one["values"]["model.dropout"]} for one in drawn_trials(60, 3, 0.0)]
     found = search(trials, {"model.dropout": SPACE["model.dropout"]})
     assert "model.dropout: the best trial" in texts(found)
-    assert "nothing to search beyond" in texts(found)
-    assert template_lines(advice(found)) == []
+    assert "nothing is to be searched beyond it" in texts(found)
+    (line,) = (line for line in template_lines(advice(found)) if "dropout" in line)
+    low, high = json.loads(line.partition("uniform: ")[2].removesuffix("}"))
+    assert (low, 0.05 < high < 0.2) == (0.0, True)
 
 
 @pytest.mark.parametrize(
