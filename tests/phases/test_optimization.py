@@ -198,6 +198,27 @@ def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(mis
     assert [trial["state"] for trial in evidence(missed)["trials"]] == ["finished"] * 6
 
 
+# --- a search that learns, and ends trials early --------------------------------------------------
+
+
+@pytest.mark.slow
+def test_trials_that_end_at_a_rung_are_told_and_repeat_and_the_gate_holds(missed: Project, cli: Cli, real_tools: None) -> None:
+    pruned_at_one = ["--set", "pruning={name: successive_halving, eta: 2, first: 1}", "--set", "lag=2"]
+    root = ["--project", str(missed.root)]
+    assert cli("phase", "run", "optimization", "--set", "strategy=tpe", "--set", "trials=8", *pruned_at_one, *root).code == 0
+    found = evidence(missed)
+    assert (found["strategy"], found["lag"], found["rungs"]) == ("tpe", 2, [1])
+    pruned = [trial for trial in found["trials"] if trial["state"] == "pruned"]
+    assert pruned
+    assert all(trial["pruned_at"] == 1 and len(trial["curve"]) == 1 for trial in pruned)
+    assert found["replay"]["identical"]
+    assert found["best"] not in [trial["nr"] for trial in pruned]
+    said = cli("reproduce", pruned[0]["run"], *root)
+    assert (said.code, "identical" in said.out or "bitwise" in said.out) == (0, True), said.out
+    journal = next(missed.state_dir.glob("studies/*/study.journal"))
+    assert journal.stat().st_size > 0
+
+
 # --- mistakes -------------------------------------------------------------------------------------
 
 MISTAKES = {

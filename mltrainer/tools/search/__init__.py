@@ -1,1 +1,1 @@
-"""The tool that searches: seeded random trials, each a run like any other, and a comparison over fresh seeds."""
+"""The tool that searches: trials in worker processes, each a run like any other, and a comparison over fresh seeds."""

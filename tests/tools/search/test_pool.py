@@ -14,9 +14,9 @@ import pytest
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import MachineError
 from mltrainer.tools.search import pool as pools
-from mltrainer.tools.search import program
+from mltrainer.tools.search import runs as of_runs
 from mltrainer.tools.search.pool import Ended, Pool, places
-from mltrainer.tools.search.program import Runs
+from mltrainer.tools.search.runs import Runs
 from mltrainer.workspace import read_json, write_json
 from tests.tools.search.test_program import study
 from tests.tools.search.test_study import Silent
@@ -153,7 +153,7 @@ def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypa
     runs = runs_of(pool)
     config = TrainingConfig.model_validate(runs.job["config"])
     result = {"state": "finished", "history": []}
-    monkeypatch.setattr(program, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
+    monkeypatch.setattr(of_runs, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
     runs.begin(1, config, [])
     runs.begin(2, config, [])
     assert pool.busy == 1

@@ -21,8 +21,8 @@ from mltrainer.errors import InputError
 from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
 from mltrainer.tools.mark import marked
-from mltrainer.tools.search.program import best_trial, outcome
 from mltrainer.tools.search.space import draw, reseeded, trial_config, trial_values
+from mltrainer.tools.search.study import best_trial, outcome
 from mltrainer.workspace import read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
 

@@ -12,8 +12,10 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.records.job import Searching
-from mltrainer.tools.search.program import RECORDED, Study, failed
+from mltrainer.tools.search.program import RECORDED
+from mltrainer.tools.search.runs import failed
 from mltrainer.tools.search.space import draw
+from mltrainer.tools.search.study import Study
 from tests.tools.search.test_program import SPACE, study
 
 EPOCHS = 9

@@ -1,0 +1,176 @@
+"""The runs of a study, by the contract that names them: found, gone on with, or trained now by a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig, config_digest
+from mltrainer.errors import InputError, MachineError, StoppedError
+from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
+from mltrainer.tools.program import Events
+from mltrainer.tools.search import halving
+from mltrainer.tools.search.pool import Ended, Pool
+from mltrainer.workspace import digest, read_json, write_json
+
+Row = dict[str, Any]
+STATE_FILE = "state.json"
+DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+
+
+class Runs:
+    """Runs by the contract that names them: found, gone on with, or trained now by a worker.
+
+    Args:
+        job: The study's.
+        pool: Where they are trained.
+        events: Where progress goes.
+        stop: Tells of a signal.
+    """
+
+    def __init__(self, job: dict[str, Any], pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
+        self.job, self.pool, self.events, self.root = job, pool, events, Path.cwd()
+        self.folder = self.root / job["folder"]
+        self._stop = stop
+        self._begun: dict[int, Row] = {}  # the jobs of those that are being trained
+        self._twins: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # those that another number trains
+        kept = self._kept()
+        self._deaths: dict[str, list[str]] = kept.get("deaths", {})
+        self._earlier = float(kept.get("seconds", 0.0))
+        self._started = time.monotonic()
+
+    def _kept(self) -> Row:
+        try:
+            return dict(read_json(self.folder / STATE_FILE))
+        except (InputError, TypeError, ValueError):
+            return {}
+
+    @property
+    def seconds(self) -> float:
+        """How long this process and those before it have worked on the study."""
+        return self._earlier + time.monotonic() - self._started
+
+    def keep(self) -> None:
+        """Note what a process that goes on with the study must know beside the runs."""
+        write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds})
+
+    def known(self, config: TrainingConfig, limits: halving.Rungs) -> Row | None:
+        """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
+        contract = self._contract(config)
+        result = sound_result(self.root / _folder(contract), contract)
+        if result is None:
+            return None
+        is_cut = halving.cut(result["history"], limits, config.metric)[1] is not None
+        return result if is_cut or result["state"] in ("finished", "failed") else None
+
+    def begin(self, nr: int, config: TrainingConfig, limits: halving.Rungs) -> None:
+        """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
+        contract = self._contract(config)
+        folder = self.root / _folder(contract)
+        if self._is_training(folder.name):
+            self._twins.append((nr, config, limits))
+            return
+        if has_ended(folder):
+            kept = set_aside(folder).name
+            self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
+        job = {
+            "schema": 1,
+            "run": folder.name,
+            "phase": "optimization",
+            "purpose": "train",
+            "folder": _folder(contract),
+            "config": config.model_dump(),
+            "contract": contract,
+            "threads": config.threads,
+            **({"rungs": limits} if limits else {}),
+            **{key: self.job[key] for key in ("gate", "code_files", "parent")},
+        }
+        write_json(folder / "job.json", job)
+        self._begun[nr] = job
+        self.pool.begin(nr, folder / "job.json")
+
+    def wait(self) -> list[tuple[int, Row]]:
+        """Return the numbers and results of runs that have ended; those whose worker died are begun again.
+
+        Raises:
+            StoppedError: A signal stopped the study.
+        """
+        if (cause := self._stop()) is not None:
+            self.pool.stop(15)
+            mend = "type the same command again to go on"
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
+        found = [(ended.nr, self._result(ended)) for ended in self.pool.wait()]
+        return [(nr, result) for nr, result in found if result is not None] + self._ended_twins()
+
+    def _is_training(self, run: str) -> bool:
+        return any(job["run"] == run for job in self._begun.values())
+
+    def _ended_twins(self) -> list[tuple[int, Row]]:
+        """Return the results of runs that another number has trained meanwhile, and begin those that must go on."""
+        twins, self._twins, found = self._twins, [], []
+        for nr, config, limits in twins:
+            result = None if self._is_training(_run(self._contract(config))) else self.known(config, limits)
+            if result is not None:
+                found.append((nr, result))
+            else:
+                self.begin(nr, config, limits)
+        return found
+
+    def all(self, configs: Sequence[TrainingConfig]) -> list[Row]:
+        """Return the results of some runs, trained as many at a time as there are workers."""
+        results = {nr: found for nr, config in enumerate(configs) if (found := self.known(config, [])) is not None}
+        waiting = [nr for nr in range(len(configs)) if nr not in results]
+        while len(results) < len(configs):
+            while waiting and self.pool.room:
+                nr = waiting.pop(0)
+                self.begin(nr, configs[nr], [])
+            results.update(self.wait())
+        return [results[nr] for nr in range(len(configs))]
+
+    def attempts(self, run: str) -> int:
+        """Return how many processes have tried a run that was trained here."""
+        return 1 + len(self._deaths.get(run, []))
+
+    def _contract(self, config: TrainingConfig) -> dict[str, str]:
+        return {**self.job["contract"], "config_sha256": config_digest(config)}
+
+    def _result(self, ended: Ended) -> Row | None:
+        """Return the result of a run that has ended; None where it was begun again."""
+        job = self._begun.pop(ended.nr)
+        if ended.reason is not None:
+            return failed(job["run"], ended.reason)
+        if ended.death is not None:
+            return self._again(ended.nr, job, ended.death)
+        result = sound_result(self.root / job["folder"], job["contract"])
+        if result is None:
+            raise MachineError("the result is not what its worker wrote", where=job["folder"], mend="type the same command again")
+        return result
+
+    def _again(self, nr: int, job: Row, death: str) -> Row | None:
+        """Begin a run again whose worker died, unless workers die of it."""
+        at = max((path.name for path in (self.root / job["folder"] / "checkpoints").glob("step-*")), default="its beginning")
+        deaths = self._deaths.setdefault(job["run"], [])
+        deaths.append(at)
+        self.keep()
+        self.events.send("note", text=f"  run {job['run']}: {death}, at {at}")
+        if deaths[-DEATHS:].count(at) == DEATHS:
+            return failed(job["run"], f"{death}, {len(deaths)} times")
+        self._begun[nr] = job
+        self.pool.begin(nr, self.root / job["folder"] / "job.json")
+        return None
+
+
+def _run(contract: dict[str, str]) -> str:
+    return digest(contract)[:12]
+
+
+def _folder(contract: dict[str, str]) -> str:
+    return f".mltrainer/runs/{_run(contract)}"
+
+
+def failed(run: str, reason: str) -> Row:
+    """Return what stands for the result of a run that could not be trained."""
+    return {"id": run, "state": "failed", "metrics": {}, "history": [], "steps": 0, "wall_s": None, "reason": reason}

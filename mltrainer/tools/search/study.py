@@ -1,0 +1,192 @@
+"""The trials of a study: chosen one after the other, trained several at a time.
+
+Trial n is a function of the study's seed, of n, and of the trials up to n - `lag`, which have all ended when it begins. So the
+table of trials does not depend on how many workers there are, how fast they are, or when anything was killed. What a trial
+gave lies in its run's folder: a study that goes on reads it there, and trains nothing twice.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.tools.program import Events
+from mltrainer.tools.search import halving
+from mltrainer.tools.search.journal import Journal
+from mltrainer.tools.search.runs import Runs, failed
+from mltrainer.tools.search.space import trial_config
+from mltrainer.tools.search.suggest import strategy
+from mltrainer.workspace import plain
+
+Row = dict[str, Any]
+
+
+class Study:
+    """The trials of one study, in order.
+
+    Args:
+        job: As for `work`.
+        runs: Where they are trained.
+        events: Where progress goes.
+    """
+
+    def __init__(self, job: dict[str, Any], runs: Runs, events: Events) -> None:
+        self.job, self.runs, self.events = job, runs, events
+        self.metric = Metric.model_validate(job["config"]["metric"])
+        self._strategy = strategy(job["strategy"], job["space"], job["config"], job["trials"])
+        self._planned = self._strategy.trials
+        self._begun: dict[int, Row] = {}
+        self._rows: dict[int, Row] = {}
+        self._learned = 0
+        self._started = time.monotonic()
+        self._journal = Journal(runs.folder, job["run"], job["space"], self.metric)
+
+    def search(self) -> list[Row]:
+        """Return every trial, found or run now.
+
+        Raises:
+            InputError: A trial's config is not valid, where all are known before the first; or none could be trained.
+            StoppedError: A signal stopped it.
+        """
+        if not self._strategy.learns:
+            for nr in range(1, self._planned + 1):
+                trial_config(self.job["config"], self._strategy.values(nr), f"trial {nr}")
+        number = 1
+        while len(self._rows) < self._planned:
+            while number <= self._planned and self._is_due(number):
+                self._begin(number)
+                number += 1
+            if self._is_late():
+                self._planned = number - 1
+            if self.runs.pool.busy:
+                for nr, result in self.runs.wait():
+                    self._end(nr, result)
+                    self.runs.keep()
+        trials = [self._rows[nr] for nr in range(1, self._planned + 1)]
+        if not any(trial["steps"] for trial in trials):
+            mend = "mend it, then type the same command again"
+            raise InputError(f"no trial could be trained; trial 1: {trials[0]['reason']}", mend=mend)
+        return trials
+
+    def about(self) -> Row:
+        """Return what the study says of itself."""
+        config = TrainingConfig.model_validate(self.job["config"])
+        return {
+            "planned": self._planned,
+            "ended": "trials" if self._planned == self._strategy.trials else "time",
+            "lag": self.job["lag"] if self._looks_back else 0,
+            "rungs": halving.rungs_of(self.job["pruning"], config.epochs),
+            "search_s": self.runs.seconds,
+        }
+
+    @property
+    def _looks_back(self) -> bool:
+        """Whether anything is decided by older trials."""
+        return self._strategy.learns or self.job["pruning"] is not None
+
+    def _is_late(self) -> bool:
+        minutes = self.job["minutes"]
+        return minutes is not None and len(self._begun) > 0 and self.runs.seconds > 60 * minutes
+
+    def _is_due(self, number: int) -> bool:
+        """Return whether a trial can begin: there is room, time, and the trials that decide it have ended."""
+        if not self.runs.pool.room or self._is_late():
+            return False
+        return not self._looks_back or all(nr in self._rows for nr in range(1, number - self.job["lag"] + 1))
+
+    def _begin(self, number: int) -> None:
+        """Choose a trial's values, and run it unless its result is there."""
+        older = [self._rows[nr] for nr in range(1, number - self.job["lag"] + 1)] if self._looks_back else []
+        for row in older[self._learned :]:
+            self._strategy.learn(row)
+        self._learned = len(older)
+        values = self._strategy.values(number)
+        self.events.send("trial", nr=number, trials=self._planned, values=values)
+        trial: Row = {"nr": number, "values": values, "seed": self.job["config"]["seed"], "own": [], "limits": []}
+        self._begun[number] = trial
+        try:
+            config = trial_config(self.job["config"], values, f"trial {number}")
+        except InputError as error:
+            self._end(number, failed("", str(error)))
+            return
+        trial["own"] = halving.own_rungs(self.job["pruning"], config.epochs, trial["seed"], number)
+        trial["limits"] = halving.limits(self.job["pruning"], trial["own"], older, self.metric)
+        known = self.runs.known(config, trial["limits"])
+        if known is not None:
+            self._end(number, known)
+        else:
+            self.runs.begin(number, config, trial["limits"])
+
+    def _end(self, number: int, result: Row) -> None:
+        trial = self._begun[number]
+        history, rung = halving.cut(result["history"], trial["limits"], self.metric)
+        if rung is None:
+            found = outcome(result, self.metric)
+        else:
+            found = {"state": "pruned", "value": halving.best_of(history, self.metric), "reason": None}
+        self._rows[number] = {
+            **trial,
+            **found,
+            "run": result["id"],
+            "history": history,
+            "pruned_at": rung,
+            "curve": [[row["epoch"], plain(row["validation"][self.metric.name])] for row in history],
+            "steps": history[-1]["step"] if rung is not None else result["steps"],
+            "wall_s": result["wall_s"],
+            "attempts": self.runs.attempts(result["id"]),
+        }
+        self.events.send("note", text=f"  {self._told(number)}")
+        while (row := self._rows.get(self._journal.added + 1)) is not None:
+            self._journal.add(row)
+
+    def _told(self, number: int) -> str:
+        """Return a trial's end in a line, with the best so far and the time that is left."""
+        done, row = len(self._rows), self._rows[number]
+        spent = time.monotonic() - self._started
+        best = best_trial(self._rows.values(), self.metric.mode)
+        so_far = f"; best {best['value']:.4g} of trial {best['nr']}" if best else ""
+        left = spent / done * (self._planned - done)
+        return f"trial {number}: {told(row, self.metric)}{so_far}; {done} of {self._planned}, {_duration(left)} left"
+
+
+# --- what trials gave ---------------------------------------------------------------------------
+
+
+def best_trial(trials: Iterable[Row], mode: str) -> Row | None:
+    """Return the finished trial with the best value, the earlier of equals; one that ended early is never the best."""
+    sign = 1 if mode == "max" else -1
+    finished = [trial for trial in trials if trial["state"] == "finished"]
+    return max(finished, key=lambda trial: (sign * trial["value"], -trial["nr"]), default=None)
+
+
+def outcome(result: Row, metric: Metric) -> Row:
+    """Return a run that went to its end as a study sees it.
+
+    Returns:
+        `state`: "finished" or "failed"; `value`: the metric, NaN for a run that failed; `reason`: why it failed, or None.
+    """
+    value, nonfinite, reason = plain(result["metrics"].get(metric.name)), result.get("nonfinite"), result.get("reason")
+    if nonfinite:
+        reason = f"the {nonfinite['what']} was not finite at step {nonfinite['step']}"
+    elif reason is None and not isinstance(value, int | float):
+        reason = f"{metric.name} is {value}"
+    return (
+        {"state": "failed", "value": math.nan, "reason": reason}
+        if reason
+        else {"state": "finished", "value": value, "reason": None}
+    )
+
+
+def told(found: Row, metric: Metric) -> str:
+    """Return how a run ended, in some words."""
+    if found["state"] == "pruned":
+        return f"{metric.name} {found['value']:.4g}, ended at epoch {found['pruned_at']}"
+    return f"failed: {found['reason']}" if found["reason"] else f"{metric.name} {found['value']:.4g}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
