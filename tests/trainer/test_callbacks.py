@@ -84,7 +84,7 @@ class Shaky:
 def shift():
     import gc
     for found in gc.get_objects():
-        if type(found) is nn.Sequential:
+        if type(found) is nn.Sequential and isinstance(found[-1], nn.Linear):  # no model of another test
             with torch.no_grad():
                 found[-1].bias.add_(1)
 
@@ -103,7 +103,7 @@ class Burglar:
     def on_step(self, step, loss, grad_norm):
         import gc
         for found in gc.get_objects():
-            if type(found) is nn.Sequential:
+            if type(found) is nn.Sequential and isinstance(found[-1], nn.Linear):  # no model of another test
                 found[-1].bias.data[0] += 1
 
 
@@ -116,7 +116,7 @@ class Freezer:
     def on_step(self, step, loss, grad_norm):
         import gc
         for found in gc.get_objects():
-            if type(found) is nn.Sequential:
+            if type(found) is nn.Sequential and isinstance(found[-1], nn.Linear):  # no model of another test
                 found[-1].bias.requires_grad_(False)
 
 
