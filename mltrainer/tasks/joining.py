@@ -56,18 +56,20 @@ def join(sources: Mapping[str, Source]) -> Source:
     Raises:
         InputError: Their forms differ.
     """
-    contents = [source.content for source in sources.values()]
-    first = contents[0]
-    for other in contents[1:]:
-        if type(other) is not type(first):
-            what = f"{_named(other)}, but {first.place} holds {_named(first)}"
-            raise InputError(what, where=other.place, mend="bring all splits in the same form")
+    contents = {name: source.content for name, source in sources.items()}
     files = [row for source in sources.values() for row in source.files]
     notes = list(dict.fromkeys(note for source in sources.values() for note in source.notes))
-    if isinstance(first, Corpus):
-        return Source(_corpora(dict(zip(sources, contents, strict=True))), files, notes)  # type: ignore[arg-type]
-    joined = join_tables(contents) if isinstance(first, Table) else _arrays(contents)  # type: ignore[arg-type]
-    return Source(joined, files, notes, given=places(sources, [len(content) for content in contents]))  # type: ignore[arg-type]
+    if len(corpora := {name: one for name, one in contents.items() if isinstance(one, Corpus)}) == len(contents):
+        return Source(_corpora(corpora), files, notes)
+    if len(tables := [one for one in contents.values() if isinstance(one, Table)]) == len(contents):
+        table = join_tables(tables)
+        return Source(table, files, table.notes, given=places(sources, table.sizes))
+    if len(arrays := [one for one in contents.values() if isinstance(one, Arrays)]) == len(contents):
+        return Source(_arrays(arrays), files, notes, given=places(sources, [len(one) for one in arrays]))
+    first, *others = contents.values()
+    other = next(one for one in others if type(one) is not type(first))
+    what = f"{_named(other)}, but {first.place} holds {_named(first)}"
+    raise InputError(what, where=other.place, mend="bring all splits in the same form")
 
 
 def places(splits: Mapping[str, Any], sizes: Sequence[int]) -> np.ndarray:
@@ -80,7 +82,7 @@ def _named(content: Table | Arrays | Corpus) -> str:
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """Return the rows of several tables as one; columns that the first has not are left out.
+    """Return the rows of several tables as one; columns that the first has not are left out, which its notes tell.
 
     Raises:
         InputError: A table lacks a column of the first, or holds text where that holds numbers.
@@ -90,13 +92,23 @@ def join_tables(tables: Sequence[Table]) -> Table:
         lacking = [name for name in first.columns if name not in other.columns]
         if lacking:
             what = f"no column {', '.join(map(repr, lacking[:5]))}, which {first.place} has"
-            mend = "bring the same columns; rows without a target are for `mltrainer predict`"
+            mend = "bring the same columns, or give the training file alone; rows without a target are for `mltrainer predict`"
             raise InputError(what, where=other.place, mend=mend)
     columns = {name: _cells(name, tables) for name in first.columns}
     begins = np.cumsum([len(table) for table in tables])[:-1].tolist()
-    notes = list(dict.fromkeys(note for table in tables for note in table.notes))
+    notes = list(dict.fromkeys([note for table in tables for note in table.notes] + _left_out(tables)))
     later = tuple((begin, table.place) for begin, table in zip(begins, tables[1:], strict=True))
     return Table(columns, lambda: np.concatenate([table.rows for table in tables]), first.place, later=later, notes=notes)
+
+
+def _left_out(tables: Sequence[Table]) -> list[str]:
+    first, *others = tables
+    more = [(table.place, [name for name in table.columns if name not in first.columns]) for table in others]
+    return [
+        f"columns of {place} that {first.place} has not were left out: {', '.join(map(repr, names))}"
+        for place, names in more
+        if names
+    ]
 
 
 def _cells(name: str, tables: Sequence[Table]) -> Cells:

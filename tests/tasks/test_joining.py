@@ -94,6 +94,24 @@ def test_a_missing_column_is_told_with_its_file(table, tmp_path):
     assert "mltrainer predict" in refused.value.mend
 
 
+def test_a_column_that_the_training_file_has_not_is_left_out_and_told(table, tmp_path):
+    write(tmp_path / "test.csv", [f"{row},9" for row in rows(200, 10)], "n,m,t,late")
+    told = [finding["what"] for finding in table(test="test.csv").facts(DataLimits())["findings"]]
+    assert "columns of test.csv that train.csv has not were left out: 'late'" in told
+
+
+def test_one_file_cannot_be_two_splits(table):
+    for same in ({"test": "./train.csv"}, {"validation": "test.csv", "test": "test.csv"}):
+        with pytest.raises(ValidationError, match=r"must be different files"):
+            table(**same)
+
+
+def test_splits_of_two_forms_are_told(table, tmp_path):
+    np.savez(tmp_path / "test.npz", x=np.zeros((4, 2), dtype=np.float32), y=np.arange(4) % 2)
+    with pytest.raises(InputError, match=r"test\.npz: arrays or images, but train\.csv holds a table"):
+        table(test="test.npz")
+
+
 def test_a_wrong_cell_is_told_with_its_file_and_line(table, tmp_path):
     write(tmp_path / "test.csv", [*rows(200, 9), "oops,1.5,a"])
     with pytest.raises(InputError, match=r"test\.csv:11: column 'n' holds numbers, but 'oops' here.*line test\.csv:11"):
