@@ -116,6 +116,7 @@ def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewher
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     found = fault.get("input")
     told = fault["type"] in ("missing", "union_tag_invalid")  # the wrong word itself stands in what was expected
+    told = told or (fault["type"] == "value_error" and not path)  # the whole file would be shown
     shown = "" if told else f"; found {found!r}"[:200]
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
 

@@ -111,11 +111,12 @@ class Data(Strict):
         """The sources of their own that splits have, by split."""
         return {name: source for name in ("validation", "test") if (source := getattr(self, name)) is not None}
 
-    @property
-    def are_apart(self) -> bool:
-        """Whether each split with a source of its own has another one."""
+    @model_validator(mode="after")
+    def _splits_are_apart(self) -> Self:
         named = [os.path.normpath(source) for source in (self.source, *self.held_out.values())]
-        return len(set(named)) == len(named)
+        if len(set(named)) < len(named):
+            raise ValueError("source, validation and test must be different files")
+        return self
 
 
 class Split(Strict):
@@ -457,8 +458,6 @@ class ProjectConfig(Strict):
             raise ValueError(f"model {self.model.name} {what}, which does not suit {self.task.kind}")  # type: ignore[union-attr]
         if self.split.column and self.data and self.data.held_out:
             raise ValueError("give either split.column, or data.validation and data.test")
-        if self.data and not self.data.are_apart:
-            raise ValueError("data.source, data.validation and data.test must be different files")
         if self.task.use and self.model is not None:
             raise ValueError("a task of your own makes its own model; pass what it needs in task.options")
         return self

@@ -247,7 +247,12 @@ def _example_templates(example: str) -> dict[str, str]:
 def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None]) -> Beginning:
     """Return what the data asks for, and which splits have data of their own."""
     from mltrainer.tasks.joining import own_splits
+    from mltrainer.tasks.sources import near
 
+    for option, path in {"data": data, **held_out}.items():
+        if path is not None and not path.exists():
+            mend = "name one that is there; a path is relative to the folder that you are in"
+            raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", mend=mend)
     splits = own_splits(data, held_out)
     found = _from_pictures(folder, splits["train"], target) or _from_table(folder, splits, target)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}

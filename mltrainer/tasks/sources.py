@@ -100,7 +100,7 @@ def _existing(name: str, root: Path, key: str) -> Path:
     path = root / name
     if "\0" in name or not path.exists():
         mend = f"bring it there, or change {key} in mltrainer.yaml; a path is relative to the project"
-        raise InputError(f"no such file or folder: {name!r}{_near(path)}", where=key, mend=mend)
+        raise InputError(f"no such file or folder: {name!r}{near(path)}", where=key, mend=mend)
     return path
 
 
@@ -117,7 +117,8 @@ def _place(path: Path, root: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix()
 
 
-def _near(path: Path) -> str:
+def near(path: Path) -> str:
+    """Return, for messages, which file beside a path that does not exist may have been meant."""
     names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -170,7 +170,7 @@ def table(*changes: tuple[int, str]) -> str:
 
 
 TABLE_FAULTS = {
-    "missing": (None, "data.source: no such file or folder: 'data.csv'", "bring it there"),
+    "missing": (None, "--data: no such file or folder: '", "name one that is there"),
     "empty": ("", "data.csv: the file is empty", "bring the whole file"),
     "a header alone": (HEADER + "\n", "data.csv: a header with 4 columns, but no rows", "bring the whole file"),
     "no such column": (table().replace("label", "lable"), "has no column 'label'; did you mean 'lable'?", ""),
