@@ -19,6 +19,7 @@ from mltrainer.tasks.user_code import user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, plain, read_json, write_atomic
 
 CRASH_FILE = "crash.txt"
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # of a tool that a signal stopped
 
 
 class Events:

@@ -22,7 +22,7 @@ from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import baseline_template, overlay
 from mltrainer.tools.mark import marked
 from mltrainer.tools.search.space import in_order
-from mltrainer.tools.search.suggest import _suggested, new_study
+from mltrainer.tools.search.suggest import new_study, suggested
 from mltrainer.workspace import read_json, write_json
 
 SPACE: dict[str, Any] = {
@@ -88,7 +88,7 @@ def optuna_alone(config: dict[str, Any], trials: int, folder: Path) -> tuple[flo
     from mltrainer.configs.project import Metric
 
     def objective(trial: Any) -> float:
-        values = {key: _suggested(trial, key, SPACE[key]) for key in in_order(SPACE)}
+        values = {key: suggested(trial, key, SPACE[key]) for key in in_order(SPACE)}
         asked = json.dumps([config, values])
         command = [sys.executable, "-c", ALONE]
         said = subprocess.run(

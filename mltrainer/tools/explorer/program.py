@@ -10,8 +10,7 @@ from mltrainer.errors import StoppedError
 from mltrainer.tools.explorer.batch_sizes import try_sizes
 from mltrainer.tools.explorer.profiling import profile_steps
 from mltrainer.tools.explorer.range_test import test_range
-from mltrainer.tools.program import Events, StopSignals
-from mltrainer.tools.trainer.program import EXIT_CODES
+from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
 from mltrainer.trainer.session import Session
 from mltrainer.workspace import write_json
 

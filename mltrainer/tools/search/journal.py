@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.project import Metric
 from mltrainer.tools.search import space as spaces
-from mltrainer.tools.search.suggest import new_study
+from mltrainer.tools.search.suggest import new_study, state_of
 
 if TYPE_CHECKING:
     import optuna
@@ -50,18 +50,12 @@ class Journal:
         kinds = {key: _distribution(self._space[key]) for key in row["values"]}
         curve = {int(epoch): float(value) for epoch, value in row["curve"]}
         told = {"run": row["run"], "reason": row["reason"]}
-        state = _states()[row["state"]]
+        state = state_of(row["state"])
         value = float(row["value"]) if row["state"] == "finished" else None
         self.added += 1
         self._study.add_trial(
             create_trial(state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told)
         )
-
-
-def _states() -> dict[str, optuna.trial.TrialState]:
-    from optuna.trial import TrialState
-
-    return {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
 def _value(dimension: spaces.Dimension, value: Any) -> Any:

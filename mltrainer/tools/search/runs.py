@@ -10,7 +10,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
-from mltrainer.tools.program import Events
+from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.tools.search import halving
 from mltrainer.tools.search.pool import Ended, Pool
 from mltrainer.workspace import digest, read_json, write_json
@@ -18,7 +18,6 @@ from mltrainer.workspace import digest, read_json, write_json
 Row = dict[str, Any]
 STATE_FILE = "state.json"
 DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
-EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
 class Runs:

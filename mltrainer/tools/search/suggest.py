@@ -105,12 +105,12 @@ class Learning(Strategy):
             asked = self._open[trial] = self._study.ask()
             for key in spaces.in_order(self.space):
                 if spaces.is_there(self.space[key], {**fixed, **found}):
-                    found[key] = _suggested(asked, key, self.space[key])
+                    found[key] = suggested(asked, key, self.space[key])
         return dict(sorted(found.items()))
 
     def learn(self, row: Row) -> None:
         """Tell the study; a trial that failed tells nothing, one that ended early what it had reached by then."""
-        asked, state = self._open.pop(row["nr"]), _state(row["state"])
+        asked, state = self._open.pop(row["nr"]), state_of(row["state"])
         if state.name == "PRUNED":
             asked.report(float(row["value"]), row["pruned_at"])
         self._study.tell(asked, float(row["value"]) if state.name == "COMPLETE" else None, state)
@@ -150,13 +150,15 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
             raise InputError("CMA-ES needs the package cmaes", mend='pip install "mltrainer[cmaes]"') from error
 
 
-def _state(state: str) -> optuna.trial.TrialState:
+def state_of(state: str) -> optuna.trial.TrialState:
+    """Return what Optuna calls a trial's state."""
     from optuna.trial import TrialState
 
     return {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[state]
 
 
-def _suggested(trial: optuna.Trial, key: str, dimension: Dimension) -> Any:
+def suggested(trial: optuna.Trial, key: str, dimension: Dimension) -> Any:
+    """Return the value of a dimension that Optuna suggests for a trial."""
     form = spaces.form_of(dimension)
     given = dimension[form]
     if form == "choice":

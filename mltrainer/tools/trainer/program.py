@@ -11,7 +11,7 @@ from typing import Any
 from mltrainer.errors import MltrainerError, StoppedError
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.secrets import redact
-from mltrainer.tools.program import Events, StopSignals
+from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
 from mltrainer.trainer.data.workers import Limits
 from mltrainer.trainer.result import build_result
 from mltrainer.trainer.session import Session
@@ -19,7 +19,6 @@ from mltrainer.workspace import clear_temporary, locked, write_json
 
 ERROR_FILE = "error.json"
 EXPLORE = "explore"
-EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
 def work(job: dict[str, Any], events: Events) -> int:

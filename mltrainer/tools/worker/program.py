@@ -14,8 +14,8 @@ from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
 from mltrainer.reproducibility.secrets import redact
-from mltrainer.tools.program import Events, StopSignals, explained
-from mltrainer.tools.trainer.program import EXIT_CODES, run_job
+from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
+from mltrainer.tools.trainer.program import run_job
 from mltrainer.workspace import read_json
 
 BEAT_S = 1.0
