@@ -139,6 +139,25 @@ class Split(Strict):
         None, description='the column, no feature, that says of each row "train", "validation" or "test"'
     )
 
+    folds: Annotated[int, Later("0.2")] = Field(
+        0,
+        ge=0,
+        le=100,
+        description="k-fold cross-validation: so many folds in place of `validation`; by time, each is trained "
+        "on what came before it; 0: none",
+    )
+    fold: Annotated[int, Later("0.2")] = Field(0, ge=0, description="the fold that validates, from 0; by time, 0 is the latest")
+
+    @model_validator(mode="after")
+    def _has_folds(self) -> Self:
+        if self.folds == 1:
+            raise ValueError("folds: 1 leaves nothing to train on; at least 2, or 0 for none")
+        if self.fold >= max(self.folds, 1):
+            raise ValueError(f"fold {self.fold} of {self.folds} folds, which count from 0")
+        if self.folds and self.column is not None:
+            raise ValueError("give one of folds and column, which says itself which rows validate")
+        return self
+
     @model_validator(mode="after")
     def _leaves_training_data(self) -> Self:
         if sum(name is not None for name in (self.group, self.time, self.column)) > 1:
@@ -553,6 +572,16 @@ class TrainingConfig(ProjectConfig):
         if self.precision == "fp16" and self.optimizer.sam is not None:
             raise ValueError("precision: fp16 does not go with sam: take bf16")
         return self
+
+    @property
+    def folds(self) -> list[int]:
+        """The folds in the order in which they are trained: the config's own first; without folds that one alone."""
+        count = max(1, self.split.folds)
+        return [(self.split.fold + nr) % count for nr in range(count)]
+
+    def on_fold(self, fold: int) -> Self:
+        """Return the config with a fold to validate on."""
+        return self.model_copy(update={"split": self.split.model_copy(update={"fold": fold})})
 
     def with_workers(self, found: int) -> Self:
         """Return the config with what planning found in place of `loader.workers: auto`."""

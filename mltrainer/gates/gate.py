@@ -16,6 +16,7 @@ from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.checks import run_check
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.policy import Policy, policy_of
+from mltrainer.gates.statistics import over_folds
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.render import made_by, render
@@ -295,16 +296,37 @@ def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
         yield f"run {told['id']} was not started by a phase, so it is no evidence; next: {look.rerun}"
     if told is None or not path.exists():
         return
-    try:
-        wrote = dict(read_json(path))
-    except (InputError, TypeError, ValueError):
-        return  # damaged, which `_inputs` tells
-    if any(wrote.get(key) != told[key] for key in told if key != "phase"):
+    wrote = _wrote(path)
+    if wrote and any(wrote.get(key) != told[key] for key in told if key != "phase"):
         yield f"{RECORD_FILE} tells of run {told['id']} what {look.project.relative(path)} does not; next: {look.rerun}"
 
 
+def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """What is told of each fold is what its run wrote, and the mean is theirs."""
+    folds = look.record.evidence.get("folds")
+    if not folds:
+        return
+    bound = {row["path"] for row in look.record.data["inputs"] if row["role"] == "run"}
+    for row in folds["rows"]:
+        path = look.project.runs_dir / row["run"] / RESULT_FILE
+        if look.project.relative(path) not in bound:
+            yield f"{RECORD_FILE} is not bound to the result of fold {row['fold']}; next: {look.rerun}"
+        elif path.exists() and any(_wrote(path).get(key) != row[key] for key in row if key not in ("fold", "run")):
+            yield f"{RECORD_FILE} tells of fold {row['fold']} what {look.project.relative(path)} does not; next: {look.rerun}"
+    if over_folds(folds["rows"]) != {"metrics": folds["metrics"], "spread": folds["spread"]}:
+        yield f"{RECORD_FILE} tells a mean over the folds that is not theirs; next: {look.rerun}"
+
+
+def _wrote(path: Path) -> dict[str, Any]:
+    """Return a run's result; nothing where it is damaged, which `_inputs` tells."""
+    try:
+        return dict(read_json(path))
+    except (InputError, TypeError, ValueError):
+        return {}
+
+
 TRAINING = ("baseline", "finalization")  # the phases whose evidence is a run of their own
-_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy, _run)
+_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy, _run, _folds)
 
 
 # --- artifacts ------------------------------------------------------------------------------------

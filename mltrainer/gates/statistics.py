@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from mltrainer.workspace import plain
 
 TEST = "exact sign-flip, one-sided"
 POWER = 0.8  # the conventional one: Cohen, 1988, section 2.4
@@ -55,6 +57,25 @@ def sign_flip_p_value(differences: list[float]) -> float:
     for difference in differences:
         sums += [total + difference for total in sums]
     return sum(total <= limit for total in sums) / len(sums)
+
+
+def over_folds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the mean and the standard deviation of each metric over folds, as `metrics` and `spread`.
+
+    The folds share most of what they train on, so the spread is no error of the mean, which no estimator tells without bias
+    (Bengio and Grandvalet, 2004, JMLR 5:1089-1105).
+
+    Args:
+        rows: The `state` and `metrics` of each fold's run.
+
+    Returns:
+        Nothing of a metric where a fold was not trained to its end.
+    """
+    if any(row["state"] != "finished" for row in rows):
+        return {"metrics": {}, "spread": {}}
+    values = {name: [float(row["metrics"][name]) for row in rows] for name in rows[0]["metrics"]}
+    means = {name: statistics.fmean(found) for name, found in values.items()}
+    return dict(plain({"metrics": means, "spread": {name: statistics.stdev(found) for name, found in values.items()}}))
 
 
 def interval(differences: Sequence[float], level: float) -> tuple[float, float] | None:

@@ -10,6 +10,7 @@ from mltrainer.diagnostics import resource_inefficiency
 from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, diagnose, fitting
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
+from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
 from mltrainer.phases.training import train
 from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.references import measure_references
@@ -20,18 +21,21 @@ def run(ctx: Context) -> Result:
     """Train the planned config."""
     config = ctx.planned_config()
     result = train(ctx, config)
-    acceptance = acceptance_rows(config.acceptance, result["metrics"])
+    folds = cross_validated(ctx, config, result)
+    acceptance = acceptance_rows(config.acceptance, metrics_of({"run": result, "folds": folds}), mean_of(folds))
     thresholds = diagnostic_page(resource_inefficiency.ID, ctx.project.root).thresholds
     evidence = {
         "run": result,
         "budget_minutes": config.budget.minutes,
+        "folds": folds,
         "acceptance": acceptance,
         "waiting": plain(resource_inefficiency.starvation(Run(result), thresholds)),
         **failure(ctx, config, result),
         "references": measure_references(ctx.tools, result, ctx.with_workers(config)),
     }
     pages = [row["page"] for row in evidence["diagnostics"]]
-    return Result(evidence, run_source(ctx, result), run_inputs(ctx, result), pages)
+    inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]
+    return Result(evidence, run_source(ctx, result), inputs, pages)
 
 
 def failure(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any]:
@@ -48,6 +52,12 @@ def failure(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dic
 def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
     """Return the code identity that planning recorded, with the files that this run imported."""
     return {**ctx.earlier["planning"]["source"], "imported": result["code_files"]}
+
+
+def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the files that bind the runs of the other folds."""
+    runs = [row["run"] for row in folds["rows"][1:]] if folds else []
+    return [file_row(ctx.project, ctx.project.runs_dir / run / RESULT_FILE, "run") for run in runs]
 
 
 def run_inputs(ctx: Context, result: dict[str, Any]) -> list[dict[str, Any]]:

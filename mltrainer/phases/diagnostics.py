@@ -5,6 +5,7 @@ from __future__ import annotations
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting, recommend
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result
+from mltrainer.phases.folds import mean_of, metrics_of
 
 
 def run(ctx: Context) -> Result:
@@ -15,14 +16,15 @@ def run(ctx: Context) -> Result:
     judged = beside(result, baseline["evidence"].get("references"))
     rows = fitting(diagnose(judged, ctx.project.root), config.model_dump())
     assessment = assess(rows, judged)
-    acceptance = acceptance_rows(config.acceptance, result["metrics"])
+    metrics = metrics_of(baseline["evidence"])
+    acceptance = acceptance_rows(config.acceptance, metrics, mean_of(baseline["evidence"].get("folds")))
     recommendation, reasons = recommend(rows, acceptance, assessment, Run(judged).beaten_by)
     evidence = {
         "run_id": result["id"],
         "evaluations": len(result["history"]),
         "layers": len(result["layers"]),
         "numerics": result["numerics"],
-        "metrics": result["metrics"],
+        "metrics": metrics,
         "diagnostics": rows,
         "expected_diagnostics": sorted(RULES),
         "assessment": assessment,

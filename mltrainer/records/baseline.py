@@ -72,10 +72,31 @@ class References(Part):
     reason: str | None
 
 
+class FoldRow(Part):
+    """The run that validated on one fold."""
+
+    fold: int
+    run: str
+    state: str
+    metrics: Metrics
+    train_samples: int
+    epochs: int
+    wall_s: Number
+
+
+class Folds(Part):
+    """What each fold gave, the planned config's own first, with the mean and the standard deviation of each metric over them."""
+
+    count: int
+    rows: list[FoldRow]
+    metrics: Metrics
+    spread: Metrics
+
+
 class Baseline(Part):
     """The run of the planned config; of one that failed, what the diagnostics find, and the changes that they suggest.
 
-    `references`: what plain models reach; None for a task of one's own, and in earlier records.
+    `references`: what plain models reach; None for a task of one's own, and in earlier records. `folds`: None without them.
     """
 
     run: Run
@@ -85,3 +106,4 @@ class Baseline(Part):
     diagnostics: list[Diagnosis] | None = None
     changes: list[Change] | None = None
     references: References | None = None
+    folds: Folds | None = None

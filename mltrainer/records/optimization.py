@@ -9,6 +9,14 @@ from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoi
 Evaluated = Annotated[tuple[int, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
 
 
+class FoldValue(Part):
+    """What a trial gave on one fold."""
+
+    fold: int
+    run: str
+    value: Measured
+
+
 class Trial(Part):
     """One trial: its values by dotted key, and what they gave.
 
@@ -25,6 +33,7 @@ class Trial(Part):
         curve: The metric after each evaluation, with the evaluation's epoch, from 1.
         pruned_at: The epoch at which it was stopped.
         attempts: How many processes it took.
+        folds: What each fold gave, of which the value is the mean; none without folds, and of a trial that was stopped.
     """
 
     nr: int
@@ -39,6 +48,7 @@ class Trial(Part):
     curve: list[Evaluated] = Field(default_factory=list)
     pruned_at: int | None = None
     attempts: int = 1
+    folds: list[FoldValue] = Field(default_factory=list)
 
 
 class BaselineValue(Part):

@@ -13,7 +13,7 @@ from torch import nn
 
 from mltrainer.checkpointing.starting import begin, weight_rows
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
@@ -21,7 +21,7 @@ from mltrainer.tasks._samples import Samples, fingerprint, is_iterable, labels_o
 from mltrainer.tasks.builtin import BuiltinTask, Classification, builtin_task
 from mltrainer.tasks.content import Source
 from mltrainer.tasks.sources import read_source
-from mltrainer.tasks.splits import SPLITS, ids_digest, split_ids
+from mltrainer.tasks.splits import SPLITS, Bound, fold_places, ids_digest, of_fold, split_ids
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import import_module, make_task, user_code
 from mltrainer.tasks.validation import Finding
@@ -38,8 +38,8 @@ class OpenTask:
         task: The task.
         root: The project's folder.
         config: What was opened.
-        data_sha256: Digest of all samples with labels and order, of which belong to which split, and of weights that the model
-            begins with.
+        data_sha256: Digest of all samples with labels and order, of which belong to which split or fold, whichever validates,
+            and of weights that the model begins with.
         start: What of such weights was loaded, once a model was made.
     """
 
@@ -49,7 +49,8 @@ class OpenTask:
         self._ids_sha256 = {name: ids_digest(holdings.ids[name]) for name in SPLITS}
         self._weights = weight_rows(config.start, root) if config.start is not None else []
         begun = {"start": [row["sha256"] for row in self._weights]} if self._weights else {}
-        self.data_sha256 = digest({"content": holdings.sha256, "splits": self._ids_sha256, **begun})
+        divided = {"folds": ids_digest(holdings.folds)} if holdings.folds is not None else self._ids_sha256
+        self.data_sha256 = digest({"content": holdings.sha256, "splits": divided, **begun})
         self.start: dict[str, Any] | None = None
         self._taken: dict[str, Samples] = {name: holdings.take(name) for name in ("train", "validation")}
 
@@ -193,12 +194,21 @@ class _Holdings(ABC):
 
     task: Task
     ids: dict[str, np.ndarray]
+    folds: np.ndarray | None = None  # in which each sample validates
     sha256: str
     read: int
     files: list[dict[str, Any]]
     classes: list[str] | None = None
     labels: np.ndarray | None = None
     reads_stream = False
+
+    def divide(self, n: int, labels: np.ndarray | None, split: Split, seed: int, bound: Bound | None = None) -> None:
+        """Set `ids`, and with folds `folds`."""
+        if not split.folds:
+            self.ids = split_ids(n, labels, split, seed, bound)
+            return
+        self.folds = fold_places(n, labels, split, seed, bound)
+        self.ids = of_fold(self.folds, split)
 
     @abstractmethod
     def take(self, split: str) -> Samples:
@@ -238,7 +248,7 @@ class _Builtin(_Holdings):
         bound = task.bound(config.split)
         if task.given is not None:
             bound = replace(bound, given=task.given)
-        self.ids = split_ids(task.size, task.labels, config.split, seed, bound)
+        self.divide(task.size, task.labels, config.split, seed, bound)
         task.fit(self.ids["train"])
         if config.class_weights == "balanced" and isinstance(task, Classification):
             task.balance(self.ids["train"])
@@ -335,8 +345,8 @@ class _Whole(_Own):
         self.sha256, self.read = fingerprint(whole, seed)
         labels = labels_of(whole)
         stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
-        ids = split_ids(len(whole), labels if stratify else None, self._split, seed)
-        self.parts = {name: pick(whole, places) for name, places in ids.items()}
+        self.divide(len(whole), labels if stratify else None, self._split, seed)
+        self.parts = {name: pick(whole, places) for name, places in self.ids.items()}
 
 
 class _Given(_Own):
@@ -344,6 +354,9 @@ class _Given(_Own):
 
     def __init__(self, task: Task, config: TrainingConfig, root: Path, seed: int) -> None:
         self._train_samples = config.task.samples_per_epoch
+        if config.split.folds:
+            what = f"{type(task).__name__}.dataset(self, split) says itself which samples validate"
+            raise InputError(what, where="split.folds", mend="leave folds out, or write samples(self) in its place")
         super().__init__(task, root, seed)
 
     def _load(self, seed: int) -> None:

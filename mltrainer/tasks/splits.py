@@ -26,7 +26,7 @@ def _generator(seed: int, *address: str | int) -> np.random.Generator:
 
 
 def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int, bound: Bound | None = None) -> dict[str, np.ndarray]:
-    """Return the ids of each split: disjoint, together all, sorted, int64.
+    """Return the ids of each split: disjoint, together all, sorted, int64; without folds.
 
     Args:
         n: Number of samples.
@@ -75,6 +75,79 @@ class Bound:
     def of(self, ids: np.ndarray) -> Bound:
         """Return what binds some of the samples, all of one split, to each other."""
         return Bound(*(None if numbers is None else numbers[ids] for numbers in (self.units, self.times)))
+
+
+# --- folds ----------------------------------------------------------------------------------------
+
+
+def fold_places(n: int, labels: np.ndarray | None, split: Split, seed: int, bound: Bound | None = None) -> np.ndarray:
+    """Return the fold in which each sample validates, int64; -1 for those of the test split.
+
+    By time the latest fold is 0, and the earliest samples, which only train, have the number of folds as theirs.
+
+    Args:
+        n: As for `split_ids`, as all others.
+        labels: Each fold has the classes' shares, as nearly as whole units allow.
+        split: `folds`, and what the test split holds.
+        seed: The folds are drawn with it.
+        bound: Units fall into one fold whole.
+
+    Raises:
+        InputError: The data comes with its own splits, or has too few units for so many folds.
+    """
+    bound = bound or Bound()
+    if bound.given is not None:
+        mend = "leave folds out, or give the data as one file"
+        raise InputError("the data says itself which samples validate", where="split.folds", mend=mend)
+    rest = split.model_copy(update={"validation": 0.0, "folds": 0})
+    train = split_ids(n, labels, rest, seed, bound)["train"]
+    within = bound.of(train)
+    if within.times is not None:
+        found = _blocks(within.times, split.folds)
+    else:
+        strata = np.zeros(len(train), dtype=np.int64) if labels is None or not split.stratify else labels[train]
+        found = _folds(strata, within.units, split.folds, seed)
+    if len(np.unique(found)) < split.folds + (within.times is not None):
+        what = split.group or split.time or "whole units"
+        raise InputError(
+            f"{len(train)} samples by {what!r} do not fill {split.folds} folds", where="split.folds", mend="take fewer"
+        )
+    places = np.full(n, -1, dtype=np.int64)
+    places[train] = found
+    return places
+
+
+def of_fold(places: np.ndarray, split: Split) -> dict[str, np.ndarray]:
+    """Return the ids of each split where one fold validates: the others train, by time those that came before it."""
+    trains = places > split.fold if split.time is not None else (places >= 0) & (places != split.fold)
+    masks = {"train": trains, "validation": places == split.fold, "test": places == -1}
+    return {name: np.flatnonzero(mask).astype(np.int64) for name, mask in masks.items()}
+
+
+def _folds(strata: np.ndarray, units: np.ndarray | None, folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each sample: unit by unit, the larger first, into the one with the fewest of the unit's stratum."""
+    units = np.arange(len(strata)) if units is None else np.unique(units, return_inverse=True)[1]
+    _, firsts, sizes = np.unique(units, return_index=True, return_counts=True)
+    drawn = _generator(seed, "folds").permutation(len(firsts))
+    order = drawn[np.argsort(-sizes[drawn], kind="stable")]
+    own = strata[firsts]
+    chosen = np.zeros(len(firsts), dtype=np.int64)
+    filled = {stratum: [0] * folds for stratum in np.unique(own).tolist()}
+    total = [0] * folds
+    for unit, stratum, size in zip(order.tolist(), own[order].tolist(), sizes[order].tolist(), strict=True):
+        there = filled[stratum]
+        fold = min(range(folds), key=lambda nr: (there[nr], total[nr]))
+        chosen[unit] = fold
+        there[fold] += size
+        total[fold] += size
+    return chosen[units]
+
+
+def _blocks(times: np.ndarray, folds: int) -> np.ndarray:
+    """Return the fold of each sample: blocks of equal size in the order of time, the latest is 0; one moment is not parted."""
+    ordered = np.sort(times)
+    starts = [ordered[len(times) * nr // (folds + 1)] for nr in range(1, folds + 1)]
+    return folds - np.searchsorted(np.asarray(starts), times, side="right").astype(np.int64)
 
 
 def _completed(given: np.ndarray, labels: np.ndarray | None, split: Split, seed: int, bound: Bound) -> dict[str, np.ndarray]:

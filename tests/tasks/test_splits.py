@@ -3,7 +3,7 @@ import pytest
 
 from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
-from mltrainer.tasks.splits import ids_digest, split_ids
+from mltrainer.tasks.splits import Bound, fold_places, ids_digest, of_fold, split_ids
 
 SHARES = Split(validation=0.2, test=0.1)
 
@@ -82,3 +82,74 @@ def test_fewer_samples_than_splits_are_refused():
 def test_fewer_samples_than_twice_the_classes_are_refused():
     with pytest.raises(InputError, match="5 samples of 4 classes"):
         split_ids(5, np.array([0, 1, 2, 3, 3]), SHARES, 1)
+
+
+# --- folds ----------------------------------------------------------------------------------------
+
+FIVE = Split(folds=5, test=0.1)
+
+
+def folds(n, labels, split, bound=None, seed=1):
+    places = fold_places(n, labels, split, seed, bound)
+    return places, [of_fold(places, split.model_copy(update={"fold": fold})) for fold in range(split.folds)]
+
+
+def test_each_sample_validates_once_and_the_test_split_is_no_fold():
+    _, found = folds(103, None, FIVE)
+    held_out = np.concatenate([ids["validation"] for ids in found])
+    assert sorted([*held_out, *found[0]["test"]]) == list(range(103))
+    assert all(np.array_equal(ids["test"], found[0]["test"]) for ids in found)
+    assert all(sorted(joined(ids)) == list(range(103)) for ids in found)
+    sizes = [len(ids["validation"]) for ids in found]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_the_test_split_is_that_of_a_project_without_folds():
+    labels = np.arange(100) % 3
+    without = split_ids(100, labels, Split(validation=0.2, test=0.1), 4)["test"]
+    assert np.array_equal(folds(100, labels, FIVE, seed=4)[1][0]["test"], without)
+
+
+def test_folds_keep_each_classes_share():
+    labels = np.array([0] * 70 + [1] * 20 + [2] * 10)
+    places, _ = folds(100, labels, FIVE)
+    for label, least in ((0, 12), (1, 3), (2, 1)):
+        counts = np.bincount(places[(labels == label) & (places >= 0)], minlength=5)
+        assert counts.min() >= least
+        assert counts.max() - counts.min() <= 1
+
+
+def test_a_group_validates_as_a_whole_and_folds_are_of_nearly_one_size():
+    groups = np.repeat(np.arange(12), [30, 2, 2, 10, 10, 5, 5, 9, 1, 12, 8, 6])
+    places, _ = folds(100, None, Split(folds=3, test=0.0, group="who"), Bound(units=groups))
+    assert all(len(set(places[groups == group])) == 1 for group in range(12))
+    assert np.bincount(places).max() - np.bincount(places).min() <= 3
+
+
+def test_by_time_each_fold_is_trained_on_what_came_before_it_and_the_first_is_the_latest():
+    times = np.random.default_rng(0).integers(0, 40, 200)
+    _, found = folds(200, None, Split(folds=4, test=0.1, time="day"), Bound(times=times))
+    for ids in found:
+        assert times[ids["train"]].max() < times[ids["validation"]].min() <= times[ids["validation"]].max()
+        assert times[ids["validation"]].max() <= times[ids["test"]].min()
+    assert [len(ids["train"]) for ids in found] == sorted((len(ids["train"]) for ids in found), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("split", "bound", "told"),
+    [
+        (Split(folds=5), Bound(given=np.zeros(20, dtype=np.int64)), "says itself"),
+        (Split(folds=5, group="who"), Bound(units=np.arange(20) % 4), "do not fill 5 folds"),
+        (Split(folds=4, time="day"), Bound(times=np.arange(20) % 4), "do not fill 4 folds"),
+        (Split(folds=30), None, "do not fill 30 folds"),
+    ],
+)
+def test_folds_that_cannot_be_are_refused(split, bound, told):
+    with pytest.raises(InputError, match=told):
+        folds(20, None, split, bound)
+
+
+@pytest.mark.parametrize("values", [{"folds": 1}, {"folds": 3, "fold": 3}, {"fold": 1}, {"folds": 3, "column": "part"}])
+def test_folds_that_mean_nothing_are_no_config(values):
+    with pytest.raises(ValueError, match="fold"):
+        Split(**values)

@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
-from mltrainer.records.baseline import Baseline
+from mltrainer.records.baseline import Baseline, Folds
 from mltrainer.records.diagnostics import Change
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
@@ -21,10 +21,23 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     run = record.evidence.run
     complete = bool(run.history) and run.history[-1].step == run.steps
     chained = run.chain.entries >= run.steps > 0
+    folds = record.evidence.folds if isinstance(record.evidence, Baseline) else None
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
-    found = {"state": run.state, "stop_reason": run.stop_reason, "steps": run.steps, "epochs": run.epochs}
+    found = {"state": run.state, "stop_reason": run.stop_reason, "steps": run.steps, "epochs": run.epochs, **_counted(folds)}
     log = f"read the log in .mltrainer/runs/{run.id}/, mend the cause, then mltrainer phase run {record.phase}"
-    return when(holds, {**found, **_finding(record)}, change_to_try(record.phase, record.evidence.changes) or log)
+    mend = change_to_try(record.phase, record.evidence.changes) or log
+    return when(holds and are_whole(folds), {**found, **_finding(record)}, mend)
+
+
+def are_whole(folds: Folds | None) -> bool:
+    """Return whether each fold was trained to its end, once; so it is where there are none."""
+    if folds is None:
+        return True
+    return len({row.fold for row in folds.rows}) == folds.count == sum(row.state == "finished" for row in folds.rows)
+
+
+def _counted(folds: Folds | None) -> dict[str, Any]:
+    return {"folds": folds.count, "unfinished": [r.run for r in folds.rows if r.state != "finished"]} if folds else {}
 
 
 def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, Any]:
@@ -73,8 +86,9 @@ def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSetting
 
 @check(Baseline)
 def within_time_budget(record: Envelope[Baseline]) -> Outcome:
-    """Training took no longer than the budget."""
-    minutes, budget = record.evidence.run.wall_s / 60, record.evidence.budget_minutes
+    """Training took no longer than the budget, that of all folds together."""
+    folds, budget = record.evidence.folds, record.evidence.budget_minutes
+    minutes = (sum(row.wall_s for row in folds.rows) if folds else record.evidence.run.wall_s) / 60
     found = {"minutes": round(minutes, 3), "budget_minutes": budget}
     return when(minutes <= budget, found, f"lower epochs or raise budget.minutes, then {RUN_PLANNING}")
 

@@ -16,7 +16,13 @@ from mltrainer.workspace import write_json
 
 Row = dict[str, Any]
 NO_COMPARISON: Row = {"seeds": [], "baseline": [], "candidate": []}
-RECORDED = (*("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"), "curve", "pruned_at", "attempts")
+RECORDED = (
+    *("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"),
+    "curve",
+    "pruned_at",
+    "attempts",
+    "folds",
+)
 
 
 def work(job: dict[str, Any], events: Events) -> int:
@@ -40,19 +46,20 @@ def work(job: dict[str, Any], events: Events) -> int:
         about = study.about()
         best = best_trial(trials, config["metric"]["mode"])
         comparison = compare(runs, job, best["values"]) if best else NO_COMPARISON
-    told = [{key: trial[key] for key in RECORDED} for trial in trials]
+    told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
     found = {"trials": told, "best": best and best["nr"], "comparison": comparison, **about}
     write_json(runs.folder / "result.json", found)
     return 0
 
 
 def compare(runs: Runs, job: Row, values: Values) -> Row:
-    """Train the baseline and the candidate on the same fresh seeds; a run that failed has the value "nan"."""
+    """Train baseline and candidate on the same fresh seeds, and in turn on each fold; a run that failed has the value "nan"."""
     config, metric = job["config"], Metric.model_validate(job["config"]["metric"])
     fresh = [seeds.key(config["seed"], "comparison", number) % 2**32 for number in range(job["seeds"])]
     sides = {"baseline": trial_config(config, {}), "candidate": trial_config(config, values)}
     runs.events.send("note", text=f"baseline and candidate on {len(fresh)} fresh seeds")
-    results = runs.all([reseeded(side, seed) for side in sides.values() for seed in fresh])
+    sown = [reseeded(side, seed) for side in sides.values() for seed in fresh]
+    results = runs.all([one.on_fold(one.folds[nr % len(fresh) % len(one.folds)]) for nr, one in enumerate(sown)])
     found = [outcome(result, metric) for result in results]
     for nr, one in enumerate(found):
         name, seed = [*sides][nr // len(fresh)], fresh[nr % len(fresh)]

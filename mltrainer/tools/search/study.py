@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
@@ -40,6 +40,10 @@ class Study:
         self._strategy = strategy(job["strategy"], job["space"], job["config"], job["trials"])
         self._planned = self._strategy.trials
         self._begun: dict[int, Row] = {}
+        self._folds = TrainingConfig.model_validate(job["config"]).folds
+        self._configs: dict[int, TrainingConfig] = {}
+        self._results: dict[int, dict[int, Row]] = {}  # of a trial by fold
+        self._waiting: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # folds for which there is no worker yet
         self._rows: dict[int, Row] = {}
         self._learned = 0
         self._started = time.monotonic()
@@ -57,6 +61,8 @@ class Study:
                 trial_config(self.job["config"], self._strategy.values(nr), f"trial {nr}")
         number = 1
         while len(self._rows) < self._planned:
+            while self._waiting and self.runs.pool.room:
+                self._train(*self._waiting.pop(0))
             while number <= self._planned and self._is_due(number):
                 self._begin(number)
                 number += 1
@@ -111,33 +117,62 @@ class Study:
         try:
             config = trial_config(self.job["config"], values, f"trial {number}")
         except InputError as error:
-            self._end(number, failed("", str(error)))
+            self._close(number, [failed("", str(error))])
             return
         trial["own"] = halving.own_rungs(self.job["pruning"], config.epochs, trial["seed"], number)
         trial["limits"] = halving.limits(self.job["pruning"], trial["own"], older, self.metric)
-        known = self.runs.known(config, trial["limits"])
-        if known is not None:
-            self._end(number, known)
-        else:
-            self.runs.begin(number, config, trial["limits"])
+        self._configs[number] = config
+        self._train(self._key(number, 0), config, trial["limits"])
 
-    def _end(self, number: int, result: Row) -> None:
-        trial = self._begun[number]
-        history, rung = halving.cut(result["history"], trial["limits"], self.metric)
+    def _key(self, number: int, place: int) -> int:
+        """Return the number under which a worker trains one of a trial's folds; without folds the trial's."""
+        return number * len(self._folds) + place
+
+    def _train(self, key: int, config: TrainingConfig, limits: halving.Rungs) -> None:
+        """Take a run's result where it is there; else have it trained, once there is a worker for it."""
+        known = self.runs.known(config, limits)
+        if known is not None:
+            self._end(key, known)
+        elif self.runs.pool.room:
+            self.runs.begin(key, config, limits)
+        else:
+            self._waiting.append((key, config, limits))
+
+    def _end(self, key: int, result: Row) -> None:
+        """Take the result of a trial's run; the other folds are trained once the first shows that the trial goes on."""
+        number, place = divmod(key, len(self._folds))
+        results = self._results.setdefault(number, {})
+        results[place] = result
+        if place == 0 and not self._goes_on(number, result):
+            self._close(number, [result])
+        elif len(results) == len(self._folds):
+            self._close(number, [results[nr] for nr in sorted(results)])
+        elif place == 0:
+            for nr, fold in enumerate(self._folds[1:], start=1):
+                self._train(self._key(number, nr), self._configs[number].on_fold(fold), [])
+
+    def _goes_on(self, number: int, first: Row) -> bool:
+        is_cut = halving.cut(first["history"], self._begun[number]["limits"], self.metric)[1] is not None
+        return not is_cut and outcome(first, self.metric)["state"] == "finished"
+
+    def _close(self, number: int, results: list[Row]) -> None:
+        """Make a trial's row of its runs: of each fold one, or of the first alone where that ended it."""
+        trial, first = self._begun[number], results[0]
+        history, rung = halving.cut(first["history"], trial["limits"], self.metric)
         if rung is None:
-            found = outcome(result, self.metric)
+            found = over_folds(results, self._folds, self.metric)
         else:
             found = {"state": "pruned", "value": halving.best_of(history, self.metric), "reason": None}
         self._rows[number] = {
             **trial,
             **found,
-            "run": result["id"],
+            "run": first["id"],
             "history": history,
             "pruned_at": rung,
             "curve": [[row["epoch"], plain(row["validation"][self.metric.name])] for row in history],
-            "steps": history[-1]["step"] if rung is not None else result["steps"],
-            "wall_s": result["wall_s"],
-            "attempts": self.runs.attempts(result["id"]),
+            "steps": history[-1]["step"] if rung is not None else sum(result["steps"] for result in results),
+            "wall_s": None if first["wall_s"] is None else math.fsum(result["wall_s"] or 0.0 for result in results),
+            "attempts": max(self.runs.attempts(result["id"]) for result in results),
         }
         self.events.send("note", text=f"  {self._told(number)}")
         while (row := self._rows.get(self._journal.added + 1)) is not None:
@@ -179,6 +214,30 @@ def outcome(result: Row, metric: Metric) -> Row:
         if reason
         else {"state": "finished", "value": value, "reason": None}
     )
+
+
+def over_folds(results: Sequence[Row], folds: Sequence[int], metric: Metric) -> Row:
+    """Return the runs of a trial as a study sees them: the mean over the folds, or why one of them failed.
+
+    Args:
+        results: Of each fold; without folds, and of a trial whose first fold failed, one.
+        folds: Which each of them is.
+        metric: What is measured.
+
+    Returns:
+        As `outcome`; with `folds`, where there are several: each with its `run` and `value`.
+    """
+    found = [outcome(result, metric) for result in results]
+    if len(folds) == 1:
+        return found[0]
+    rows = [
+        {"fold": fold, "run": result["id"], "value": one["value"]}
+        for fold, result, one in zip(folds, results, found, strict=False)
+    ]
+    failed = next((f"fold {fold}: {one['reason']}" for fold, one in zip(folds, found, strict=False) if one["reason"]), None)
+    if failed is not None:
+        return {"state": "failed", "value": math.nan, "reason": failed, "folds": rows}
+    return {"state": "finished", "value": math.fsum(one["value"] for one in found) / len(found), "reason": None, "folds": rows}
 
 
 def told(found: Row, metric: Metric) -> str:

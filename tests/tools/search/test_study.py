@@ -76,10 +76,10 @@ def trained(config: Any) -> dict[str, Any]:
     lr = config.optimizer.lr
     if lr > 0.09:
         return failed("bad", "no such model")
-    end = 1 / (1 + abs(math.log10(lr) + 2)) - config.batch_size / 1000
+    end = 1 / (1 + abs(math.log10(lr) + 2)) - config.batch_size / 1000 + config.split.fold * lr
     rows = [{"epoch": e, "step": e, "validation": {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}} for e in range(1, EPOCHS + 1)]
     return {
-        "id": f"{lr:.6f}",
+        "id": f"{lr:.6f} {config.split.fold}",
         "state": "finished",
         "metrics": rows[-1]["validation"],
         "history": rows,
@@ -95,7 +95,7 @@ def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, 
     runs = runs or Imagined(folder, workers, random.Random(seed))
     runs.workers = workers
     trials = Study(Searching.model_validate(job).model_dump(by_alias=True), runs, Silent()).search()  # type: ignore[arg-type]
-    return json.dumps([{key: trial[key] for key in RECORDED} for trial in trials]), runs
+    return json.dumps([{key: trial[key] for key in RECORDED if key in trial} for trial in trials]), runs
 
 
 PRUNING = {"name": "successive_halving", "eta": 3, "first": 1}
@@ -123,6 +123,46 @@ def test_the_table_does_not_depend_on_workers_or_their_pace(name: str, tmp_path:
     pruned = [row for row in rows if row["state"] == "pruned"]
     assert bool(pruned) == ("pruned" in name or "hyperband" in name)
     assert all(row["curve"][-1] == [row["pruned_at"], row["value"]] for row in pruned)
+
+
+def folded(count: int) -> dict[str, Any]:
+    config = study(SPACE, 1, epochs=EPOCHS)["config"]
+    return {"config": {**config, "split": {**config["split"], "folds": count}}}
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "tpe, pruned"])
+def test_a_trial_is_the_mean_of_its_folds_whatever_the_workers(name: str, tmp_path: Path) -> None:
+    tables = {search(tmp_path / f"{n}", n, n, **STUDIES[name], **folded(3))[0] for n in (1, 2, 4)}
+    assert len(tables) == 1
+    rows = json.loads(tables.pop())
+    whole = [row for row in rows if row["state"] == "finished"]
+    assert whole
+    for row in whole:
+        assert [one["fold"] for one in row["folds"]] == [0, 1, 2]
+        assert len({one["run"] for one in row["folds"]}) == 3
+        assert row["value"] == pytest.approx(sum(one["value"] for one in row["folds"]) / 3)
+        assert row["steps"] == 3 * EPOCHS
+
+
+def test_a_trial_that_ended_at_a_rung_is_not_trained_on_other_folds(tmp_path: Path) -> None:
+    table, runs = search(tmp_path / "s", 2, 0, **STUDIES["tpe, pruned"], **folded(3))
+    rows = json.loads(table)
+    pruned = [row["nr"] for row in rows if row["state"] == "pruned"]
+    assert pruned
+    assert all("folds" not in row for row in rows if row["nr"] in pruned)
+    assert {key // 3 for key in runs.begun if key % 3} == {row["nr"] for row in rows if row["state"] == "finished"}
+
+
+def test_a_fold_that_fails_fails_its_trial_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trained
+    monkeypatch.setattr(
+        "tests.tools.search.test_study.trained",
+        lambda config: failed("bad", "no such model") if config.split.fold == 2 and config.batch_size == 16 else whole(config),
+    )
+    rows = json.loads(search(tmp_path / "s", 2, 0, **folded(3))[0])
+    found = [row for row in rows if row["state"] == "failed" and row["values"]["batch_size"] == 16 and row["folds"][1:]]
+    assert found
+    assert all(row["reason"] == "fold 2: no such model" and math.isnan(row["value"]) for row in found)
 
 
 @pytest.mark.parametrize("name", ["random, pruned", "tpe, pruned"])

@@ -1,0 +1,49 @@
+"""Cross-validation: a run for each fold of the training samples, and what they reach in the mean.
+
+In: a config with `split.folds` and the run of its own fold. Out: a row for each fold, and each metric's mean and spread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.gates.statistics import over_folds
+from mltrainer.phases.context import Context
+from mltrainer.phases.training import train
+
+
+def cross_validated(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a config reaches on each fold, as the baseline's record holds it; None where there are no folds.
+
+    Args:
+        ctx: The phase's surroundings.
+        config: The planned config, whose own fold is trained already.
+        result: That run's.
+
+    Raises:
+        MltrainerError: Training was refused, or was stopped.
+    """
+    if not config.split.folds or result["state"] != "finished":
+        return None
+    rows = [_row(config.split.fold, result)]
+    for fold in config.folds[1:]:
+        ctx.note(f"fold {fold} of {config.split.folds} validates")
+        rows.append(_row(fold, train(ctx, config.on_fold(fold))))
+    return {"count": config.split.folds, "rows": rows, **over_folds(rows)}
+
+
+def metrics_of(baseline: dict[str, Any]) -> dict[str, Any]:
+    """Return the metrics that a baseline is judged by: the mean over its folds, or those of its run."""
+    folds = baseline.get("folds")
+    return dict(folds["metrics"] if folds else baseline["run"]["metrics"])
+
+
+def mean_of(folds: dict[str, Any] | None) -> str:
+    """Return where a baseline's metrics were measured, as reports name it."""
+    return f"validation, mean of {folds['count']} folds" if folds else "validation"
+
+
+def _row(fold: int, result: dict[str, Any]) -> dict[str, Any]:
+    keys = ("state", "metrics", "train_samples", "epochs", "wall_s")
+    return {"fold": fold, "run": result["id"], **{key: result[key] for key in keys}}
