@@ -136,7 +136,7 @@ def _no_criterion(states: Sequence[PhaseState]) -> str | None:
     if baseline is None or diagnosis is None or diagnosis.evidence.get("acceptance"):
         return None
     metric = baseline.evidence["run"]["metric"]
-    reached = baseline.evidence["run"]["metrics"].get(metric["name"])
+    reached = (baseline.evidence.get("folds") or baseline.evidence["run"])["metrics"].get(metric["name"])
     criterion = f'{metric["name"]}: "{">=" if metric["mode"] == "max" else "<="} ..."'
     return (
         f"no acceptance criterion is set (the baseline reached {metric['name']} {_short(reached)} on validation): name one in "
