@@ -115,7 +115,7 @@ def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewher
         hint = _hint(str(path[-1]), names, elsewhere if len(path) == 1 else {})
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     found = fault.get("input")
-    told = fault["type"] in ("missing", "union_tag_invalid")  # the wrong word itself stands in what was expected
+    told = fault["type"] in ("missing", "union_tag_invalid", "secret")  # the wrong word stands in what was expected, or nowhere
     told = told or (fault["type"] == "value_error" and not path)  # the whole file would be shown
     shown = "" if told else f"; found {found!r}"[:200]
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"

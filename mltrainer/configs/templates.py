@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from mltrainer import handbook
-from mltrainer.configs import yaml
+from mltrainer.configs import storage, yaml
 from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
@@ -101,8 +102,16 @@ class TuningTemplate(Strict):
     minutes: float | None = Field(None, gt=0, description="no trial begins later than this after the first; null: all do")
     workers: int | None = Field(None, ge=1, le=1000, description="trials at a time; null: one for each core or GPU.")
     silent_minutes: float = Field(30, gt=0, description="a trial whose process says nothing for so long is taken for hung")
+    storage: str | None = Field(None, description="the database that all machines of the search use; null: there is one machine")
     space: dict[str, Dimension] = Field(min_length=1, description="dotted key: dimension")
     trial: TrainingChanges = Field(default_factory=TrainingChanges, description="training keys that every trial changes")
+
+    @field_validator("storage")
+    @classmethod
+    def _no_password(cls, value: str | None) -> str | None:
+        if value is not None and (fault := storage.fault_of(value)) is not None:
+            raise PydanticCustomError("secret", "{fault}", {"fault": fault})
+        return value
 
     @field_validator("space")
     @classmethod

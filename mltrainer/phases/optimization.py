@@ -18,6 +18,7 @@ from mltrainer.gates.statistics import TEST, improvements, is_better
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
+from mltrainer.reproducibility.secrets import redact
 from mltrainer.runs.contract import ORCHESTRATOR, contract_of
 from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import digest, write_atomic
@@ -26,7 +27,12 @@ CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
 SPACE = "space."
 LEARNING = ("tpe", "gp", "cma_es")
-NOT_BITS = {"minutes": None, "workers": None, "silent_minutes": 30.0}  # of the template: what decides no trial's values
+NOT_BITS = {
+    "minutes": None,
+    "workers": None,
+    "silent_minutes": 30.0,
+    "storage": None,
+}  # of the template: what decides no trial's values
 
 
 def run(ctx: Context) -> Result:
@@ -63,7 +69,7 @@ def _template(ctx: Context) -> dict[str, Any]:
         dimensions = {key.removeprefix(SPACE): value for key, value in changes if key.startswith(SPACE)}
         changed = {**changed, "space": {**changed["space"], **dimensions}}
     own = {key: value for key, value in changed.items() if key != "comparison"}
-    where = " ".join(f"--set {assignment}" for assignment in ctx.assignments) or TUNING
+    where = redact(" ".join(f"--set {assignment}" for assignment in ctx.assignments)) or TUNING
     validate_values(TuningTemplate, own, where)
     return changed
 

@@ -146,6 +146,7 @@ class Searching(Contracted):
         minutes: After so many, no trial begins; None: all do.
         workers: Trials at a time; None: as many as there are cores or GPUs.
         silent_minutes: A worker that says nothing for so long is taken for hung.
+        storage: The database that several machines share, as the tuning template has it; None: there is one machine.
     """
 
     space: dict[str, Any]
@@ -157,6 +158,7 @@ class Searching(Contracted):
     minutes: Number | None = None
     workers: int | None = None
     silent_minutes: Number = 30
+    storage: str | None = None
 
 
 def _kind(job: Any) -> str:

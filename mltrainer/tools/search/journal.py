@@ -46,8 +46,7 @@ class Journal:
         """Append a trial that has ended."""
         from optuna.trial import create_trial
 
-        values = {key: _value(self._space[key], value) for key, value in row["values"].items()}
-        kinds = {key: _distribution(self._space[key]) for key in row["values"]}
+        values, kinds = in_optuna(self._space, row["values"])
         curve = {int(epoch): float(value) for epoch, value in row["curve"]}
         told = {"run": row["run"], "reason": row["reason"]}
         state = state_of(row["state"])
@@ -56,6 +55,13 @@ class Journal:
         self._study.add_trial(
             create_trial(state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told)
         )
+
+
+def in_optuna(
+    space: Mapping[str, spaces.Dimension], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, optuna.distributions.BaseDistribution]]:
+    """Return a trial's values, and the dimensions that they are of, as Optuna holds them."""
+    return {key: _value(space[key], value) for key, value in values.items()}, {key: _distribution(space[key]) for key in values}
 
 
 def _value(dimension: spaces.Dimension, value: Any) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from mltrainer.configs.project import Metric
+from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.errors import DifferenceError
 from mltrainer.records.job import Searching
 from mltrainer.reproducibility import seeds
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.tools.search.pool import Pool, places
 from mltrainer.tools.search.runs import Runs
+from mltrainer.tools.search.sharing import OF_ONE_KIND, Machines, Sharing
 from mltrainer.tools.search.space import Values, reseeded, trial_config
 from mltrainer.tools.search.study import Study, best_trial, outcome, told
 from mltrainer.workspace import write_json
@@ -41,28 +44,86 @@ def work(job: dict[str, Any], events: Events) -> int:
     config = job["config"]
     with Pool(job, places(job["workers"], config["device"], job["threads"]), 60 * job["silent_minutes"]) as pool:
         runs = Runs(job, pool, events, stop)
-        study = Study(job, runs, events)
-        trials = study.search()
+        machines = Machines(job, runs.folder, events, stop)
+        with machines.trials() as sharing:
+            study = Study(job, runs, events, sharing)
+            trials = study.search()
         about = study.about()
         best = best_trial(trials, config["metric"]["mode"])
-        comparison = compare(runs, job, best["values"]) if best else NO_COMPARISON
+        comparison = NO_COMPARISON
+        if best:
+            bring_here(runs, job, best)
+            with machines.comparison(best["values"]) as sharing:
+                comparison = compare(runs, job, best["values"], sharing)
     told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
     found = {"trials": told, "best": best and best["nr"], "comparison": comparison, **about}
     write_json(runs.folder / "result.json", found)
     return 0
 
 
-def compare(runs: Runs, job: Row, values: Values) -> Row:
+def bring_here(runs: Runs, job: Row, best: Row) -> None:
+    """Train the best trial, unless its run is here: its replay compares with what lies here.
+
+    Raises:
+        DifferenceError: It gave something else on the machine that has trained it.
+    """
+    config = trial_config(job["config"], best["values"])
+    result = runs.known(config, [])
+    if result is None:
+        runs.events.send("note", text=f"trial {best['nr']}, the best, was trained by another machine: trained here too")
+        result = runs.all([config])[0]
+    found, expected = outcome(result, config.metric), (best.get("folds") or [best])[0]["value"]
+    if found["value"] != expected:
+        what = f"{config.metric.name} {expected} on the machine that trained it, and here {found['value']}"
+        raise DifferenceError(f"trial {best['nr']} has {what}", mend=OF_ONE_KIND)
+
+
+def compare(runs: Runs, job: Row, values: Values, sharing: Sharing) -> Row:
     """Train baseline and candidate on the same fresh seeds, and in turn on each fold; a run that failed has the value "nan"."""
     config, metric = job["config"], Metric.model_validate(job["config"]["metric"])
     fresh = [seeds.key(config["seed"], "comparison", number) % 2**32 for number in range(job["seeds"])]
     sides = {"baseline": trial_config(config, {}), "candidate": trial_config(config, values)}
     runs.events.send("note", text=f"baseline and candidate on {len(fresh)} fresh seeds")
-    sown = [reseeded(side, seed) for side in sides.values() for seed in fresh]
-    results = runs.all([one.on_fold(one.folds[nr % len(fresh) % len(one.folds)]) for nr, one in enumerate(sown)])
-    found = [outcome(result, metric) for result in results]
+    named = [(name, seed) for name in sides for seed in fresh]
+    sown = [reseeded(sides[name], seed) for name, seed in named]
+    asked = [one.on_fold(one.folds[nr % len(fresh) % len(one.folds)]) for nr, one in enumerate(sown)]
+    found = together(
+        runs, sharing, [(one, {"side": each[0], "seed": each[1]}) for one, each in zip(asked, named, strict=True)], metric
+    )
     for nr, one in enumerate(found):
         name, seed = [*sides][nr // len(fresh)], fresh[nr % len(fresh)]
         runs.events.send("note", text=f"  {name}, seed {seed}: {told(one, metric)}")
     scores = [one["value"] for one in found]
     return {"seeds": fresh, "baseline": scores[: len(fresh)], "candidate": scores[len(fresh) :]}
+
+
+def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Row]:
+    """Return the outcomes of runs, each trained by one of the machines that share them.
+
+    Args:
+        runs: Where those of this machine are trained.
+        sharing: Which are this one's.
+        asked: Their configs, each with what it is called.
+        metric: What is measured.
+    """
+    found: dict[int, Row] = {}
+    training: set[int] = set()
+    while len(found) < len(asked):
+        sharing.look()
+        for nr in sorted(set(range(len(asked))) - set(found) - training):
+            (config, named), row = asked[nr], sharing.row(nr + 1)
+            if row is not None:
+                found[nr] = row
+            elif (known := runs.known(config, [])) is not None:
+                found[nr] = sharing.report(nr + 1, named, _row(known, metric))
+            elif runs.pool.room and sharing.claim(nr + 1, named):
+                runs.begin(nr, config, [])
+                training.add(nr)
+        for nr, result in runs.wait() if len(found) < len(asked) else ():
+            found[nr] = sharing.report(nr + 1, asked[nr][1], _row(result, metric))
+    sharing.end()
+    return [found[nr] for nr in range(len(asked))]
+
+
+def _row(result: Row, metric: Metric) -> Row:
+    return {**outcome(result, metric), "run": result["id"], "history": [], **{key: result[key] for key in ("steps", "wall_s")}}

@@ -23,6 +23,9 @@ DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came n
 class Runs:
     """Runs by the contract that names them: found, gone on with, or trained now by a worker.
 
+    Attributes:
+        furthest: The last trial that this process, or one before it, has begun.
+
     Args:
         job: The study's.
         pool: Where they are trained.
@@ -39,6 +42,7 @@ class Runs:
         kept = self._kept()
         self._deaths: dict[str, list[str]] = kept.get("deaths", {})
         self._earlier = float(kept.get("seconds", 0.0))
+        self.furthest = int(kept.get("begun", 0))
         self._started = time.monotonic()
 
     def _kept(self) -> Row:
@@ -54,7 +58,13 @@ class Runs:
 
     def keep(self) -> None:
         """Note what a process that goes on with the study must know beside the runs."""
-        write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds})
+        write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds, "begun": self.furthest})
+
+    def begins(self, trial: int) -> None:
+        """Note that a trial begins: a process that goes on with the study does not find it too late for it."""
+        if trial > self.furthest:
+            self.furthest = trial
+            self.keep()
 
     def known(self, config: TrainingConfig, limits: halving.Rungs) -> Row | None:
         """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""

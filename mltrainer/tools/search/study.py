@@ -18,6 +18,7 @@ from mltrainer.tools.program import Events
 from mltrainer.tools.search import halving
 from mltrainer.tools.search.journal import Journal
 from mltrainer.tools.search.runs import Runs, failed
+from mltrainer.tools.search.sharing import Alone, Sharing
 from mltrainer.tools.search.space import trial_config
 from mltrainer.tools.search.suggest import strategy
 from mltrainer.workspace import plain
@@ -32,10 +33,11 @@ class Study:
         job: As for `work`.
         runs: Where they are trained.
         events: Where progress goes.
+        sharing: Which of them other machines train.
     """
 
-    def __init__(self, job: dict[str, Any], runs: Runs, events: Events) -> None:
-        self.job, self.runs, self.events = job, runs, events
+    def __init__(self, job: dict[str, Any], runs: Runs, events: Events, sharing: Sharing | None = None) -> None:
+        self.job, self.runs, self.events, self._sharing = job, runs, events, sharing or Alone()
         self.metric = Metric.model_validate(job["config"]["metric"])
         self._strategy = strategy(job["strategy"], job["space"], job["config"], job["trials"])
         self._planned = self._strategy.trials
@@ -44,6 +46,8 @@ class Study:
         self._configs: dict[int, TrainingConfig] = {}
         self._results: dict[int, dict[int, Row]] = {}  # of a trial by fold
         self._waiting: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # folds for which there is no worker yet
+        self._before = runs.furthest
+        self._open: set[int] = set()  # begun, and another machine's so far
         self._rows: dict[int, Row] = {}
         self._learned = 0
         self._started = time.monotonic()
@@ -63,15 +67,20 @@ class Study:
         while len(self._rows) < self._planned:
             while self._waiting and self.runs.pool.room:
                 self._train(*self._waiting.pop(0))
+            self._sharing.look()
+            for nr in sorted(self._open):
+                self._take_up(nr)
             while number <= self._planned and self._is_due(number):
-                self._begin(number)
-                number += 1
-            if self._is_late():
-                self._planned = number - 1
-            if self.runs.pool.busy:
+                if self._sharing.is_over(number, self._is_late(number)):
+                    self._planned = number - 1
+                else:
+                    self._begin(number)
+                    number += 1
+            if self.runs.pool.busy or self._open:
                 for nr, result in self.runs.wait():
                     self._end(nr, result)
                     self.runs.keep()
+        self._sharing.end()
         trials = [self._rows[nr] for nr in range(1, self._planned + 1)]
         if not any(trial["steps"] for trial in trials):
             mend = "mend it, then type the same command again"
@@ -94,13 +103,14 @@ class Study:
         """Whether anything is decided by older trials."""
         return self._strategy.learns or self.job["pruning"] is not None
 
-    def _is_late(self) -> bool:
+    def _is_late(self, number: int) -> bool:
+        """Return whether the time is over for a trial that was not begun before; the first one always is."""
         minutes = self.job["minutes"]
-        return minutes is not None and len(self._begun) > 0 and self.runs.seconds > 60 * minutes
+        return minutes is not None and number > max(1, self._before) and self.runs.seconds > 60 * minutes
 
     def _is_due(self, number: int) -> bool:
-        """Return whether a trial can begin: there is room, time, and the trials that decide it have ended."""
-        if not self.runs.pool.room or self._is_late():
+        """Return whether a trial can begin: there is room, and the trials that decide it have ended."""
+        if not self.runs.pool.room:
             return False
         return not self._looks_back or all(nr in self._rows for nr in range(1, number - self.job["lag"] + 1))
 
@@ -114,15 +124,33 @@ class Study:
         self.events.send("trial", nr=number, trials=self._planned, values=values)
         trial: Row = {"nr": number, "values": values, "seed": self.job["config"]["seed"], "own": [], "limits": []}
         self._begun[number] = trial
+        self.runs.begins(number)
         try:
-            config = trial_config(self.job["config"], values, f"trial {number}")
+            self._configs[number] = config = trial_config(self.job["config"], values, f"trial {number}")
         except InputError as error:
             self._close(number, [failed("", str(error))])
             return
         trial["own"] = halving.own_rungs(self.job["pruning"], config.epochs, trial["seed"], number)
         trial["limits"] = halving.limits(self.job["pruning"], trial["own"], older, self.metric)
-        self._configs[number] = config
-        self._train(self._key(number, 0), config, trial["limits"])
+        self._open.add(number)
+        self._take_up(number)
+
+    def _take_up(self, number: int) -> None:
+        """Take what a trial gave, on another machine or here before; else train it, unless another machine does."""
+        config, limits = self._configs[number], self._begun[number]["limits"]
+        row = self._sharing.row(number)
+        is_here = row is None and len(self._folds) == 1 and self.runs.known(config, limits) is not None
+        if (
+            row is None
+            and not is_here
+            and not (self.runs.pool.room and self._sharing.claim(number, self._begun[number]["values"]))
+        ):
+            return
+        self._open.discard(number)
+        if row is not None:
+            self._enter(number, row)
+        else:
+            self._train(self._key(number, 0), config, limits)
 
     def _key(self, number: int, place: int) -> int:
         """Return the number under which a worker trains one of a trial's folds; without folds the trial's."""
@@ -163,8 +191,7 @@ class Study:
             found = over_folds(results, self._folds, self.metric)
         else:
             found = {"state": "pruned", "value": halving.best_of(history, self.metric), "reason": None}
-        self._rows[number] = {
-            **trial,
+        row = {
             **found,
             "run": first["id"],
             "history": history,
@@ -174,9 +201,14 @@ class Study:
             "wall_s": None if first["wall_s"] is None else math.fsum(result["wall_s"] or 0.0 for result in results),
             "attempts": max(self.runs.attempts(result["id"]) for result in results),
         }
+        self._enter(number, self._sharing.report(number, trial["values"], row))
+
+    def _enter(self, number: int, row: Row) -> None:
+        """Put a trial's row into the table."""
+        self._rows[number] = {**self._begun[number], **row}
         self.events.send("note", text=f"  {self._told(number)}")
-        while (row := self._rows.get(self._journal.added + 1)) is not None:
-            self._journal.add(row)
+        while (ended := self._rows.get(self._journal.added + 1)) is not None:
+            self._journal.add(ended)
 
     def _told(self, number: int) -> str:
         """Return a trial's end in a line, with the best so far and the time that is left."""

@@ -128,12 +128,12 @@ def strategy(name: str, space: Mapping[str, Dimension], config: Values, trials: 
 
 
 def new_study(metric: Metric, storage: Any = None, name: str = "study") -> optuna.Study:
-    """Return an empty study of Optuna's."""
+    """Return a study of Optuna's: an empty one, or the one of that name in a storage that others use too."""
     import optuna
 
     optuna.logging.set_verbosity(logging.ERROR)
     direction = optuna.study.StudyDirection.MAXIMIZE if metric.mode == "max" else optuna.study.StudyDirection.MINIMIZE
-    return optuna.create_study(study_name=name, direction=direction, storage=storage)
+    return optuna.create_study(study_name=name, direction=direction, storage=storage, load_if_exists=True)
 
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:

@@ -66,6 +66,10 @@ class Imagined:
         return 1
 
     seconds = 1.0
+    furthest = 0
+
+    def begins(self, trial: int) -> None:
+        """Note nothing."""
 
     def keep(self) -> None:
         """Keep nothing."""

@@ -1,0 +1,74 @@
+"""The database that the machines of one search share: its URL, in which no password stands that a file would keep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from mltrainer.errors import InputError
+
+WHERE = "configs/tuning_template.yaml, key storage"
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_KIND = re.compile(r"(?:sqlite|postgresql|mysql)(?:\+\w+)?://")
+FORMS = "sqlite:////shared/search.db, postgresql://user:${NAME}@host/database or mysql://user:${NAME}@host/database"
+
+
+def fault_of(url: str) -> str | None:
+    """Return why a URL cannot stand in a file, or None; never the URL itself.
+
+    Args:
+        url: As written, `${NAME}` for the value of an environment variable; or one such name alone, which holds the whole URL.
+    """
+    if _VARIABLE.fullmatch(url):
+        return None
+    if not _KIND.match(url):
+        return f"it is none of {FORMS}, and no ${{NAME}} of an environment variable that holds one"
+    if any(_VARIABLE.sub("", password) for password in secrets_of(url)):
+        return "a password stands in it, and files are committed: write ${NAME}, and set that environment variable"
+    return None
+
+
+def secrets_of(url: str) -> list[str]:
+    """Return the passwords that stand in a URL, quoted as they stand there."""
+    address, _, query = url.partition("://")[2].partition("?")
+    own = [] if url.startswith("sqlite") else [address.rpartition("@")[0].partition(":")[2]]
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    given = [value for key, _, value in pairs if "pass" in key.lower() and not key.lower().endswith("file")]
+    return [password for password in own + given if password]
+
+
+def filled(url: str, variables: Mapping[str, str]) -> str:
+    """Return a URL with its `${NAME}` replaced; in user, password and options, what has a meaning in URLs is quoted.
+
+    Raises:
+        InputError: A variable is not set, or the whole is no URL of a database.
+    """
+    missing = [name for name in _VARIABLE.findall(url) if not variables.get(name)]
+    if missing:
+        raise InputError(f"the environment variable {missing[0]} is not set", where=WHERE, mend=f"export {missing[0]}=...")
+    if (whole := _VARIABLE.fullmatch(url)) is not None:
+        found = variables[whole[1]]
+    else:
+        address, mark, query = url.partition("?")
+        user, at, place = address.rpartition("@")
+        found = (
+            _quoted(user, variables)
+            + at
+            + _VARIABLE.sub(lambda name: variables[name[1]], place)
+            + mark
+            + _quoted(query, variables)
+        )
+    if not _KIND.match(found):
+        raise InputError(f"what the variable holds is none of {FORMS}", where=WHERE, mend="set it to the database's URL")
+    return found
+
+
+def _quoted(part: str, variables: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda name: quote(variables[name[1]], safe=""), part)
+
+
+def shown(url: str) -> str:
+    """Return what messages may show of a URL: kind, host and database."""
+    kind, _, rest = url.partition("://")
+    return f"{kind.partition('+')[0]}://{rest.partition('?')[0].rpartition('@')[2]}"

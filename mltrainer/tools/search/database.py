@@ -1,0 +1,135 @@
+"""Optuna's tables in a database that several machines reach: opened, and asked with patience."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
+
+from mltrainer.configs import storage
+from mltrainer.errors import InputError, MachineError, StoppedError
+from mltrainer.tools.program import EXIT_CODES, Events
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+T = TypeVar("T")
+PATIENCE_S = 600.0  # chosen by us: a server restarts within minutes, and what is trained meanwhile goes on
+PAUSE_S = 5.0
+OPENINGS = 5  # machines that begin at once create the tables at once, and all but one fail
+_ANSWERS = {  # a connection that is dead is noticed within a minute or two, in place of hours
+    "psycopg": {"connect_timeout": 15, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
+    "psycopg2": {"connect_timeout": 15, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
+    "pymysql": {"connect_timeout": 15, "read_timeout": 60, "write_timeout": 60},
+    "mysqldb": {"connect_timeout": 15},
+    "pysqlite": {"timeout": 60},
+}
+_DRIVERS = {"postgresql": "psycopg2-binary", "mysql": "mysqlclient"}
+
+
+class Database:
+    """A database with Optuna's tables.
+
+    Attributes:
+        place: What messages show of its URL.
+        storage: Optuna's access to it; calls go through `ask`.
+
+    Args:
+        url: As in the tuning template.
+        events: Where it is told that the database does not answer.
+        stop: Tells of a signal.
+
+    Raises:
+        InputError: The URL, or what reads such databases, is not there.
+        MachineError: The database does not answer, or lets nobody in.
+    """
+
+    def __init__(self, url: str, events: Events, stop: Callable[[], str | None]) -> None:
+        self._url, self._events, self._stop = storage.filled(url, os.environ), events, stop
+        self.place = storage.shown(self._url)
+        self.storage = self._open()
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """Return what a call to the storage returns; while the database does not answer, call again.
+
+        Raises:
+            MachineError: It did not answer for `PATIENCE_S`.
+            StoppedError: A signal came meanwhile.
+        """
+        silent_since = None
+        while True:
+            try:
+                return question()
+            except _failures() as error:
+                now = time.monotonic()
+                silent_since = silent_since or now
+                if now - silent_since > PATIENCE_S:
+                    raise self._fault(error) from None
+                self._events.send("note", text=f"  {self.place} does not answer: {self._told(error)}; tried again")
+                self._pause()
+
+    def _pause(self) -> None:
+        until = time.monotonic() + PAUSE_S * random.uniform(0.5, 1.5)
+        while time.monotonic() < until:
+            if (cause := self._stop()) is not None:
+                mend = "type the same command again to go on"
+                raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
+            time.sleep(0.1)
+
+    def _open(self) -> RDBStorage:
+        for left in reversed(range(OPENINGS)):
+            try:
+                return self._opened()
+            except ImportError as error:
+                kind = self._url.partition("://")[0].partition("+")[0]
+                mend = f"pip install {_DRIVERS.get(kind, kind)}, on every machine before planning: what is installed is recorded"
+                raise InputError(
+                    f"no driver for {kind} is installed: {error.__cause__ or error}", where=self.place, mend=mend
+                ) from None
+            except RuntimeError as error:  # Optuna's, of tables of another version
+                raise InputError(str(error), where=self.place, mend="use another database, or upgrade this one") from None
+            except _failures() as error:
+                if not left:
+                    raise self._fault(error) from None
+                time.sleep(random.uniform(0.2, 0.6))
+        raise AssertionError("unreachable")
+
+    def _opened(self) -> RDBStorage:
+        import optuna
+        from optuna.storages import RDBStorage
+        from sqlalchemy import event
+        from sqlalchemy.engine import make_url
+
+        optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+        driver = make_url(self._url).get_dialect().driver
+        found = RDBStorage(self._url, {"pool_pre_ping": True, "connect_args": dict(_ANSWERS.get(driver, {}))})
+        if driver == "pysqlite":  # it locks nothing that it only reads: two machines would claim one trial
+            event.listen(found.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+            event.listen(found.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+            found.engine.dispose()
+        return found
+
+    def _fault(self, error: BaseException) -> MachineError:
+        mend = (
+            "bring the database back, or mend its URL or password, then type the same command again: trials that ended are kept"
+        )
+        return MachineError(f"the database does not answer: {self._told(error)}", where=self.place, mend=mend)
+
+    def _told(self, error: BaseException) -> str:
+        """Return a failure's first line, without the password."""
+        cause = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error.__cause__ or error
+        text = next(iter(str(cause).strip().splitlines()), type(cause).__name__).replace(self._url, self.place)
+        for secret in storage.secrets_of(self._url):
+            text = text.replace(secret, "***").replace(unquote(secret), "***")
+        return text[:300]
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what a database raises that does not answer, or refuses."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return (StorageInternalError, SQLAlchemyError)
