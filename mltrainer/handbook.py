@@ -14,7 +14,9 @@ from mltrainer.errors import InputError
 from mltrainer.workspace import write_atomic
 
 FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
-FIXED = ("phases/frame.md.j2", "phases/card_frame.md.j2", "phases/parts.md.j2")  # of the reports; no project replaces them
+ABLATION = "phases/04_optimization/ablation.md.j2"
+FRAMES = ("phases/frame.md.j2", "phases/card_frame.md.j2", "phases/parts.md.j2")  # of the phases' reports
+FIXED = (*FRAMES, ABLATION)  # no project replaces them
 _FENCE = "---\n"
 
 

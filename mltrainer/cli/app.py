@@ -64,9 +64,8 @@ cli = get_command(app)
 def command(name: str) -> Any:
     """Return a command of the catalogue."""
     module = importlib.import_module(f"mltrainer.cli.{COMMANDS[name].module}")
-    group = get_command(module.app)
-    assert isinstance(group, TyperGroup)
-    return group.commands[name]
+    found = get_command(module.app)  # of a module with one command that command itself
+    return found.commands[name] if isinstance(found, TyperGroup) else found
 
 
 def invoke(arguments: list[str]) -> int:

@@ -33,6 +33,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "runs": Entry("runs", "List, show and compare runs."),
         "diagnose": Entry("runs", "Findings over a recorded run, with suggested changes."),
         "reproduce": Entry("runs", "Train a run again in a fresh process and compare bit for bit."),
+        "ablate": Entry("ablation", "Take out the config's components one at a time, over several seeds."),
         "fork": Entry("runs", "Train a new run from another run's checkpoint."),
         "checkpoints": Entry("checkpoints", "List, verify and export checkpoints."),
         "predict": Entry("checkpoints", "Predict new rows, texts or pictures with the delivered model."),

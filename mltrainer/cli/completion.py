@@ -27,6 +27,21 @@ def config_keys(ctx: typer.Context, incomplete: str) -> list[str]:
     return [f"{key}={_typed(value)}" for key, value in values.items() if key.startswith(incomplete.partition("=")[0])]
 
 
+def swaps(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the components that can be taken out of the planned config, and the config's keys, to be swapped."""
+    from mltrainer.configs.components import components
+    from mltrainer.configs.project import load_training
+
+    project = _project(ctx)
+    file = project.phase_dir("planning") / "training_config.yaml" if project else None
+    try:
+        found = components(load_training(file, file.name)) if file else []
+    except MltrainerError:
+        found = []
+    keys = [next(iter(swap.changes)) for swap in found]
+    return [*(key for key in keys if key.startswith(incomplete)), *config_keys(ctx, incomplete)]
+
+
 def gate_items(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the items of the phase's gate."""
     from mltrainer.configs.pages import phase_page

@@ -8,6 +8,7 @@ from typing import Protocol
 from mltrainer.figures import many, svg
 from mltrainer.figures.axes import Point, Scale
 from mltrainer.figures.canvas import Mark, Series
+from mltrainer.figures.forest import Compared, forest
 from mltrainer.figures.many import Curve, Marked, Panel
 
 
@@ -68,6 +69,9 @@ class Drawer(Protocol):
     ) -> str:
         """Return many trials' curves."""
 
+    def forest(self, title: str, description: str, rows: Sequence[Compared], *, unit: str) -> str:
+        """Return means with their intervals, beside a line at zero."""
+
 
 class _Svg:
     """Our own: ten figures in tens of milliseconds, of a few kB each, without a dependency."""
@@ -81,6 +85,7 @@ class _Svg:
     plane = staticmethod(many.plane)
     parallel = staticmethod(many.parallel)
     bundle = staticmethod(many.bundle)
+    forest = staticmethod(forest)
 
 
 DRAWER: Drawer = _Svg()

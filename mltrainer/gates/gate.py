@@ -151,8 +151,13 @@ def _orphans(project: Project, phase: str) -> Iterator[str]:
             yield f"{project.relative(path)} has no {RECORD_FILE} beside it; next: mltrainer phase run {phase}"
 
 
-def gates_before(project: Project, phase: str) -> list[Gate]:
+def gates_before(project: Project, phase: str, asks: str | None = None) -> list[Gate]:
     """Return the gates before a phase, all of which hold.
+
+    Args:
+        project: The project.
+        phase: The phase.
+        asks: What needs them in its place, in words.
 
     Raises:
         GateError: One does not.
@@ -160,11 +165,12 @@ def gates_before(project: Project, phase: str) -> list[Gate]:
     before = check_gates(project)[: PHASES.index(phase)]
     for gate in before:
         if not gate.holds:
-            raise GateError(f"{phase} is locked: {_why(gate)}", mend=_mend(gate))
+            raise GateError(f"{asks or phase} is locked: {why_closed(gate)}", mend=_mend(gate))
     return before
 
 
-def _why(gate: Gate) -> str:
+def why_closed(gate: Gate) -> str:
+    """Return why a gate does not hold, in words."""
     if gate.record is None:
         return f"{gate.phase} has not run"
     if gate.stale:

@@ -103,6 +103,25 @@ def interval(differences: Sequence[float], level: float) -> tuple[float, float] 
     return means[nth - 1], means[-nth]
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for being several: the probability that luck alone gives any that is as small, at most.
+
+    Holm, 1979, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6:65-70. It holds
+    however the comparisons depend on one another, as those with one config in common do.
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    found, largest = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, (len(order) - rank) * p_values[place])
+        found[place] = min(1.0, largest)
+    return found
+
+
+def fewest_pairs(level: float, comparisons: int = 1) -> int:
+    """Return the fewest pairs by which the sign-flip test can be passed at a level at all, among so many comparisons."""
+    return next(pairs for pairs in range(1, MAX_NEEDED) if comparisons * 0.5**pairs <= level)
+
+
 def effect_size(differences: Sequence[float]) -> float | None:
     """Return Cohen's d_z: the mean difference of pairs in standard deviations of the differences.
 

@@ -174,11 +174,20 @@ def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig
     current = own.data if own is not None and not own.faults else None
     page = phase_page("planning", project.root)
     config = plan_config(Context(project, page, {}, current, None, assignments, tools.tell, tools.launch)).config
-    if found := scan_text(json.dumps(config.model_dump()), ""):
+    require_no_secret(config.model_dump())
+    return config.with_workers((((current or {}).get("evidence") or {}).get("loader") or {}).get("workers", 0))
+
+
+def require_no_secret(values: Any) -> None:
+    """Refuse values of a config in which a secret stands.
+
+    Raises:
+        InputError: With its kind, not the secret.
+    """
+    if found := scan_text(json.dumps(values), ""):
         raise InputError(
             f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run", mend=KEEP_SECRETS
         )
-    return config.with_workers((((current or {}).get("evidence") or {}).get("loader") or {}).get("workers", 0))
 
 
 def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:

@@ -18,7 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
-from mltrainer.project import engine, exploring
+from mltrainer.project import ablating, engine, exploring
 from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
@@ -259,6 +259,37 @@ class Project:
         folder = delivered(self._places)
         with as_file(Path(rows) if isinstance(rows, str) else rows, folder) as path:
             return Predictions(tuple(predict(self._places, path)), tuple(drifted(folder, path)))
+
+    # --- ablations ---
+
+    def ablate(self, *swaps: str | Mapping[str, Any], seeds: int | None = None, tell: Tell | None = None) -> Found:
+        """Compare the config with what each swap makes of it on the same fresh seeds, as `mltrainer ablate --json` prints it.
+
+        The table also lies in `phases/04_optimization/ablation.md`, with a figure. No gate and no record changes; what was
+        trained before is found again.
+
+        Args:
+            *swaps: Of each a component's key, to take it out; `KEY=VALUE`, several of one change joined by `+`; or values by
+                dotted key. By default each component of the config is taken out, one at a time.
+            seeds: How many; by default as few as can show a difference of each swap among all: 5 for one, 8 for up to twelve.
+            tell: Takes the events.
+
+        Raises:
+            GateError: Planning's gate does not hold.
+            InputError: A swap is no valid config, or changes nothing.
+
+        Examples:
+            >>> table = project.ablate("clip", {"model.dropout": 0.3})
+            >>> [(row["name"], row["verdict"]) for row in table["rows"]]
+            [('gradient clipping', 'no difference shown'), ('model.dropout=0.3', 'is better')]
+        """
+        with self._tools(tell) as tools:
+            return ablating.ablate(tools, swaps, seeds)
+
+    def components(self, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Found:
+        """Return what `ablate` would swap, in how many runs, and about how long it would take; nothing is trained."""
+        with self._tools(None) as tools:
+            return ablating.listed(tools, swaps, seeds)
 
     # --- exploring ---
 

@@ -161,8 +161,25 @@ class Searching(Contracted):
     storage: str | None = None
 
 
+class Variant(Part):
+    """A config with some keys changed: what it is called, and each dotted key with its value."""
+
+    name: str
+    changes: dict[str, Any]
+
+
+class Ablating(Contracted):
+    """Train a config and variants of it on the same `seeds` fresh seeds; `workers` and `silent_minutes` as for a search."""
+
+    variants: list[Variant]
+    seeds: int
+    workers: int | None = None
+    silent_minutes: Number = 30
+
+
 def _kind(job: Any) -> str:
-    marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "trials": "searching"}
+    marks = {"question": "exploring", "formats": "exporting", "kept": "comparing"}
+    marks |= {"trials": "searching", "variants": "ablating"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
 
@@ -175,6 +192,7 @@ def adapter() -> TypeAdapter[Any]:
         | Annotated[Exporting, Tag("exporting")]
         | Annotated[Comparing, Tag("comparing")]
         | Annotated[Searching, Tag("searching")]
+        | Annotated[Ablating, Tag("ablating")]
     )
     return TypeAdapter(Annotated[kinds, Discriminator(_kind)])
 

@@ -32,7 +32,7 @@ def template_paths(phase: str) -> dict[str, str]:
 
 def made_by(phase: str, project: Path | None) -> list[Any]:
     """Return what a phase's reports are made by beside its record: the version, the templates' digests, this program's files."""
-    templates = [handbook.locate(path, project)[0] for path in (*template_paths(phase).values(), *handbook.FIXED)]
+    templates = [handbook.locate(path, project)[0] for path in (*template_paths(phase).values(), *handbook.FRAMES)]
     program = sorted(Path(__file__).parent.glob("*.py"))
     files = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in program]
     return [mltrainer.__version__, [sha256_file(path) for path in templates], files]

@@ -112,7 +112,8 @@ def _train_again(folder: Path) -> str:
     for name in (JOB_FILE, RESULT_FILE):
         with contextlib.suppress(InputError, KeyError, TypeError):
             names.append(str(read_json(folder / name)["phase"]))
-    return f"mltrainer phase run {next(iter(names), 'PHASE')}"
+    phase = next(iter(names), "PHASE")
+    return "mltrainer ablate" if phase == "ablation" else f"mltrainer phase run {phase}"
 
 
 def _verify_chain(project: Project, path: Path, expected: Any) -> None:

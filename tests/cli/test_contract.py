@@ -186,7 +186,14 @@ def test_json_is_one_object_and_nothing_else(project: Project, cli: Cli, line: s
 def test_every_command_with_json_is_tried_here() -> None:
     with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
     tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
-    assert with_json == tried | {"reproduce", "fork", "lr-find", "batch-size", "profile"}  # tested where runs are trained
+    assert with_json == tried | {
+        "reproduce",
+        "fork",
+        "ablate",
+        "lr-find",
+        "batch-size",
+        "profile",
+    }  # tested where runs are trained
 
 
 def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import Searching
-from mltrainer.reproducibility import seeds
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.tools.search.pool import Pool, places
 from mltrainer.tools.search.runs import Runs
+from mltrainer.tools.search.seeded import fresh_seeds, sown
 from mltrainer.tools.search.sharing import OF_ONE_KIND, Machines, Sharing
-from mltrainer.tools.search.space import Values, reseeded, trial_config
+from mltrainer.tools.search.space import Values, trial_config
 from mltrainer.tools.search.study import Study, best_trial, outcome, told
 from mltrainer.workspace import write_json
 
@@ -81,12 +81,11 @@ def bring_here(runs: Runs, job: Row, best: Row) -> None:
 def compare(runs: Runs, job: Row, values: Values, sharing: Sharing) -> Row:
     """Train baseline and candidate on the same fresh seeds, and in turn on each fold; a run that failed has the value "nan"."""
     config, metric = job["config"], Metric.model_validate(job["config"]["metric"])
-    fresh = [seeds.key(config["seed"], "comparison", number) % 2**32 for number in range(job["seeds"])]
+    fresh = fresh_seeds(config["seed"], "comparison", job["seeds"])
     sides = {"baseline": trial_config(config, {}), "candidate": trial_config(config, values)}
     runs.events.send("note", text=f"baseline and candidate on {len(fresh)} fresh seeds")
     named = [(name, seed) for name in sides for seed in fresh]
-    sown = [reseeded(sides[name], seed) for name, seed in named]
-    asked = [one.on_fold(one.folds[nr % len(fresh) % len(one.folds)]) for nr, one in enumerate(sown)]
+    asked = [one for side in sides.values() for one in sown(side, fresh)]
     found = together(
         runs, sharing, [(one, {"side": each[0], "seed": each[1]}) for one, each in zip(asked, named, strict=True)], metric
     )

@@ -88,7 +88,7 @@ class Runs:
         job = {
             "schema": 1,
             "run": folder.name,
-            "phase": "optimization",
+            "phase": self.job.get("phase"),
             "purpose": "train",
             "folder": _folder(contract),
             "config": config.model_dump(),
@@ -128,15 +128,28 @@ class Runs:
                 self.begin(nr, config, limits)
         return found
 
-    def all(self, configs: Sequence[TrainingConfig]) -> list[Row]:
-        """Return the results of some runs, trained as many at a time as there are workers."""
+    def all(self, configs: Sequence[TrainingConfig], on_end: Callable[[int, Row], None] | None = None) -> list[Row]:
+        """Return the results of some runs, trained as many at a time as there are workers.
+
+        Args:
+            configs: What each trains.
+            on_end: Called with the number and the result of each, as soon as it is known.
+
+        Raises:
+            StoppedError: A signal stopped it.
+        """
         results = {nr: found for nr, config in enumerate(configs) if (found := self.known(config, [])) is not None}
         waiting = [nr for nr in range(len(configs)) if nr not in results]
+        tell = on_end or (lambda nr, result: None)
+        for nr, result in results.items():
+            tell(nr, result)
         while len(results) < len(configs):
             while waiting and self.pool.room:
                 nr = waiting.pop(0)
                 self.begin(nr, configs[nr], [])
-            results.update(self.wait())
+            for nr, result in self.wait():
+                results[nr] = result
+                tell(nr, result)
         return [results[nr] for nr in range(len(configs))]
 
     def attempts(self, run: str) -> int:
@@ -144,7 +157,10 @@ class Runs:
         return 1 + len(self._deaths.get(run, []))
 
     def _contract(self, config: TrainingConfig) -> dict[str, str]:
-        return {**self.job["contract"], "config_sha256": config_digest(config)}
+        contract = {**self.job["contract"], "config_sha256": config_digest(config)}
+        if _weights(config.model_dump()) == _weights(self.job["config"]):
+            return contract
+        return {key: value for key, value in contract.items() if key != "data_sha256"}  # of which such weights are a part
 
     def _result(self, ended: Ended) -> Row | None:
         """Return the result of a run that has ended; None where it was begun again."""
@@ -178,6 +194,11 @@ def _run(contract: dict[str, str]) -> str:
 
 def _folder(contract: dict[str, str]) -> str:
     return f".mltrainer/runs/{_run(contract)}"
+
+
+def _weights(config: Row) -> str | None:
+    """Return the file that a config's model begins with."""
+    return (config.get("start") or {}).get("weights")
 
 
 def failed(run: str, reason: str) -> Row:

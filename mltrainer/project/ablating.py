@@ -1,0 +1,250 @@
+"""`mltrainer ablate`: a config without each of its components, one at a time, over several seeds, beside the whole config.
+
+An ablation reads the records and touches none: it needs planning's gate and no other, no gate takes it for evidence, and nothing
+becomes stale by it. It measures on validation data alone. Its runs are runs like any other: found again, gone on with.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mltrainer
+from mltrainer.configs.components import Swap, swaps_of
+from mltrainer.configs.loading import as_assignments
+from mltrainer.configs.pages import phase_page, trained_by
+from mltrainer.configs.project import TrainingConfig, bits_config
+from mltrainer.errors import InputError
+from mltrainer.figures.ablation import of_ablation
+from mltrainer.gates.gate import Gate, check_gates, gates_before, why_closed
+from mltrainer.gates.statistics import fewest_pairs
+from mltrainer.project.contributions import contributions
+from mltrainer.project.exploring import require_no_secret
+from mltrainer.records.reading import Record
+from mltrainer.reports.ablation import markdown
+from mltrainer.runs.contract import ORCHESTRATOR, contract_of
+from mltrainer.runs.launcher import Tools
+from mltrainer.tools.search.pool import places
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked, plain, pretty_json, write_atomic
+
+TOOL = "ablation_study"
+PHASE = "ablation"  # what its runs are told to be of
+FOLDER = "optimization"  # of the phase beside whose reports its page lies
+PAGE, DATA = "ablation.md", "ablation.json"
+MOST_SEEDS = 20  # the exact test goes through 2**n sums
+
+Found = dict[str, Any]
+Asked = Sequence[str | Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What is about to be compared.
+
+    Attributes:
+        config: The whole config.
+        file: Where it stands, relative to the project.
+        why: Why it is this one.
+        swaps: What is swapped.
+        seeds: On how many fresh seeds.
+        level: Of the one-sided tests.
+        planning: Planning's record.
+        asked: What was asked for.
+    """
+
+    config: TrainingConfig
+    file: str
+    why: str
+    swaps: list[Swap]
+    seeds: int
+    level: float
+    planning: Record
+    asked: tuple[str, ...]
+
+    def head(self) -> Found:
+        """Return what is known before anything is trained."""
+        return {
+            "config": {"file": self.file, "why": self.why},
+            "metric": self.config.metric.model_dump(),
+            "level": self.level,
+            "swaps": [{"name": swap.name, "keys": changed_keys(self.config, swap)} for swap in self.swaps],
+            "runs": self.seeds * (1 + len(self.swaps)),
+        }
+
+
+def listed(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
+    """Return what an ablation would swap, how many runs it takes, and about how long; nothing is trained.
+
+    Raises:
+        GateError: Planning's gate does not hold.
+        InputError: What was asked for cannot be swapped.
+    """
+    ablation = _prepared(tools.project, asked, seeds)
+    each, workers = _seconds_of_a_run(tools.project, ablation), _workers(ablation.config)
+    head = ablation.head()
+    return {**head, "seeds": ablation.seeds, "run_s": each, "workers": workers, "about_s": each * head["runs"] / workers}
+
+
+def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
+    """Train a config and what each swap makes of it on the same fresh seeds, and write the table as a page with its figure.
+
+    Args:
+        tools: The project's tools.
+        asked: Of each swap a component's key or name, `KEY=VALUE`, or values by dotted key; empty: every component.
+        seeds: How many; None: as few as can show a difference of each among all.
+
+    Returns:
+        The table as plain data, as it is written beside the page.
+
+    Raises:
+        GateError: Planning's gate does not hold.
+        InputError: What was asked for cannot be swapped.
+        StoppedError: A signal stopped it; the same call goes on.
+    """
+    project = tools.project
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        ablation = _prepared(project, asked, seeds)
+        tools.note(f"{ablation.file}: {ablation.why}")
+        measured = tools.run(TOOL, _job(ablation))
+        return _written(project, _table(project, ablation, measured))
+
+
+# --- what is compared -----------------------------------------------------------------------------
+
+
+def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
+    (planning,) = gates_before(project, "baseline", "an ablation")
+    assert planning.record is not None
+    _require_one_trainer(project)
+    config, file, why = _whole(project, planning)
+    swaps = swaps_of(config, asked)
+    require_no_secret([swap.changes for swap in swaps])
+    level = _level(project)
+    count = seeds or fewest_pairs(level, len(swaps))
+    typed = tuple(text for one in asked for text in ([one] if isinstance(one, str) else ["+".join(as_assignments(one))]))
+    return Ablation(config, file, why, swaps, count, level, planning.record, typed)
+
+
+def _require_one_trainer(project: Project) -> None:
+    """Refuse to compare configs that another tool trained than the one that the phases train with.
+
+    Raises:
+        InputError: The ablation trains with the shipped trainer only.
+    """
+    trained = trained_by("baseline", project.root).tool
+    if trained != ORCHESTRATOR:
+        raise InputError(f"an ablation trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
+
+
+def _whole(project: Project, planning: Gate) -> tuple[TrainingConfig, str, str]:
+    """Return the config that is ablated: what optimization decided where its gate holds, else the planned one."""
+    assert planning.record is not None
+    gate = next(gate for gate in check_gates(project) if gate.phase == "optimization")
+    if gate.holds and gate.record is not None:
+        evidence, file, why = gate.record.evidence, "final_config.yaml", "the gate of optimization holds"
+    else:
+        evidence, file, why = planning.record.evidence, "training_config.yaml", why_closed(gate)
+    config = TrainingConfig.model_validate(evidence["config"])
+    workers = (planning.record.evidence.get("loader") or {}).get("workers", 0)
+    folder = project.phase_dir("optimization" if gate.holds else "planning")
+    return config.with_workers(workers), project.relative(folder / file), why
+
+
+def _level(project: Project) -> float:
+    """Return the level of the comparison of a search's winner, by which components are judged, too."""
+    items = phase_page("optimization", project.root).items
+    return float(next(item.settings["level"] for item in items if item.id == "improvement_validated"))
+
+
+def changed_keys(config: TrainingConfig, swap: Swap) -> list[Found]:
+    """Return the keys that a swap was told to change, each with what it was and is then; those that stay are left out."""
+    values = config.model_dump()
+    rows = [{"key": key, "before": _held(values, key), "after": value} for key, value in swap.changes.items()]
+    return [row for row in rows if row["before"] != row["after"]]
+
+
+def _held(values: Any, key: str) -> Any:
+    """Return what lies at a dotted key; of a group what is given in it."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return {name: item for name, item in values.items() if item is not None} if isinstance(values, dict) else values
+
+
+# --- its runs -------------------------------------------------------------------------------------
+
+
+def _job(ablation: Ablation) -> Found:
+    """Return the tool's job; periodic checkpoints are not kept, which renames no run."""
+    config = ablation.config.model_copy(update={"checkpoint": ablation.config.checkpoint.model_copy(update={"keep": 0})})
+    contract = {key: value for key, value in contract_of(ablation.planning.data, config).items() if key != "config_sha256"}
+    variants = [{"name": swap.name, "changes": swap.changes} for swap in ablation.swaps]
+    run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": ablation.seeds})[:12]
+    return {
+        "schema": 1,
+        "run": run,
+        "phase": PHASE,
+        "folder": f".mltrainer/ablations/{run}",
+        "config": config.model_dump(),
+        "variants": variants,
+        "seeds": ablation.seeds,
+        "contract": contract,
+        "code_files": ablation.planning.data["source"]["files"],
+        "gate": ablation.planning.sha256,
+        "parent": None,
+        "threads": config.threads,
+    }
+
+
+def _seconds_of_a_run(project: Project, ablation: Ablation) -> float:
+    """Return about how long one run takes: as long as the baseline took for its epochs, or as planning estimated."""
+    baseline = check_gates(project)[1]
+    run = baseline.record.evidence["run"] if baseline.record and not baseline.record.faults else None
+    if run is not None and run["epochs"] and run["wall_s"]:
+        return float(run["wall_s"]) / int(run["epochs"]) * ablation.config.epochs
+    return 60 * float(ablation.planning.evidence["estimate"]["minutes"])
+
+
+def _workers(config: TrainingConfig) -> int:
+    """Return how many runs are trained at a time; on GPUs one at least, for counting them takes torch."""
+    is_counted = config.device == "cpu" or "CUDA_VISIBLE_DEVICES" in os.environ
+    return len(places(None, config.device, config.threads)) if is_counted else 1
+
+
+# --- its table ------------------------------------------------------------------------------------
+
+
+def _table(project: Project, ablation: Ablation, measured: Found) -> Found:
+    sides, seeds = measured["sides"], measured["seeds"]
+    judged = contributions(ablation.swaps, sides, seeds, ablation.config.metric.mode, ablation.level)
+    rows = [
+        {**row, "keys": changed_keys(ablation.config, swap)} for row, swap in zip(judged["rows"], ablation.swaps, strict=True)
+    ]
+    head = ablation.head()
+    source = ablation.planning.data["source"]
+    found = plain(
+        {
+            "mltrainer": mltrainer.__version__,
+            "project": ablation.config.name,
+            **{key: head[key] for key in ("config", "metric", "level", "runs")},
+            "seeds": seeds,
+            **judged,
+            "rows": rows,
+            "trained_s": sum(run["wall_s"] or 0.0 for runs in sides for run in runs),
+            "code": {key: source[key] for key in ("commit", "sha256")},
+            "command": shlex.join(["mltrainer", "ablate", *ablation.asked, "--seeds", str(ablation.seeds)]),
+            "page": project.relative(project.phase_dir(FOLDER) / PAGE),
+        }
+    )
+    return dict(found)
+
+
+def _written(project: Project, table: Found) -> Found:
+    """Write a table as data, as a figure and as a page that shows both; the page comes last."""
+    folder, figure = project.phase_dir(FOLDER), of_ablation(table)
+    write_atomic(folder / DATA, pretty_json(table))
+    write_atomic(folder / figure.file, figure.content.encode())
+    write_atomic(folder / PAGE, markdown(table, replace(figure, content="")).encode())
+    return table

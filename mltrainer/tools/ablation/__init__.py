@@ -1,0 +1,1 @@
+"""A config and variants of it, trained on the same fresh seeds."""

@@ -1,0 +1,52 @@
+"""An ablation: a config, and variants of it that differ in one component each, trained on the same fresh seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.configs.components import Swap
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.job import Ablating
+from mltrainer.tools.program import Events, StopSignals
+from mltrainer.tools.search.pool import Pool, places
+from mltrainer.tools.search.runs import Runs
+from mltrainer.tools.search.seeded import fresh_seeds, on_seeds
+from mltrainer.workspace import write_json
+
+Row = dict[str, Any]
+WHOLE = "the whole config"
+
+
+def work(job: dict[str, Any], events: Events) -> int:
+    """Train a config and its variants; what each gave goes to `result.json` in the job's folder.
+
+    Args:
+        job: As `records.job.Ablating`.
+        events: Where progress goes.
+
+    Raises:
+        InputError: A variant's config is not valid.
+        StoppedError: A signal stopped it; finished runs are kept and not trained again.
+    """
+    stop = StopSignals(events)
+    job = Ablating.model_validate(job).model_dump(by_alias=True)
+    config = TrainingConfig.model_validate(job["config"])
+    sides = {WHOLE: config, **{f"swapped: {row['name']}": Swap(**row).applied(config) for row in job["variants"]}}
+    fresh = fresh_seeds(config.seed, "ablation", job["seeds"])
+    with Pool(job, places(job["workers"], config.device, config.threads), 60 * job["silent_minutes"]) as pool:
+        runs = Runs(job, pool, events, stop)
+        found = on_seeds(runs, sides, fresh, config.metric)
+    write_json(runs.folder / "result.json", {"seeds": fresh, "sides": [[_told(row) for row in rows] for rows in found.values()]})
+    return 0
+
+
+def _told(row: Row) -> Row:
+    """Return what an ablation needs to know of a run."""
+    result = row["result"]
+    return {
+        **{key: row[key] for key in ("state", "value", "reason")},
+        "run": result["id"],
+        **{key: result.get(key) for key in ("parameters", "weights_sha256")},
+        "step_us": (result.get("step_time_us") or {}).get("median"),
+        "wall_s": result["wall_s"],
+    }
