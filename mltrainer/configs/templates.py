@@ -99,7 +99,7 @@ class TuningTemplate(Strict):
     trials: int = Field(ge=1, le=10_000, description="configs to try")
     lag: int = Field(4, ge=1, le=1000, description="a trial is chosen by what those before it gave, but for the last so many")
     pruning: Pruning | None = Field(None, description="how trials that are behind end early; null: none does")
-    minutes: float | None = Field(None, gt=0, description="no trial begins later than this after the first; null: all do")
+    minutes: float | None = Field(None, gt=0, description="no trial begins later than this; null: what budget.minutes leaves")
     workers: int | None = Field(None, ge=1, le=1000, description="trials at a time; null: one for each core or GPU.")
     silent_minutes: float = Field(30, gt=0, description="a trial whose process says nothing for so long is taken for hung")
     storage: str | None = Field(None, description="the database that all machines of the search use; null: there is one machine")

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 WIDEST, NARROWEST = 24, 6  # of the bar itself, in columns
 
 
+@dataclass(frozen=True)
+class Line:
+    """A bar with words beside it.
+
+    Attributes:
+        done: Steps that are done.
+        total: Of how many.
+        place: What stands before the bar.
+        rest: What stands after it; on a narrow terminal the last of it is left out.
+    """
+
+    done: int
+    total: int
+    place: str
+    rest: Sequence[str]
+
+
 class Bar:
-    """One line on standard error that is drawn anew when told, and leaves nothing behind.
+    """Some lines on standard error that are drawn anew when told, and leave nothing behind.
 
     Nothing draws by itself, so that no thread runs beside the command, and none can draw over a line that was just printed.
     """
@@ -27,23 +45,24 @@ class Bar:
         self._drawn = Progress(
             *columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
-        self._task = self._drawn.add_task("", rest="")
 
-    def show(self, done: int, total: int, place: str, rest: Sequence[str]) -> None:
-        """Draw the bar.
-
-        Args:
-            done: Steps that are done.
-            total: Of how many.
-            place: What stands before the bar.
-            rest: What stands after it; on a narrow terminal the last of it is left out.
-        """
-        room = self._drawn.console.width - len(f"  {place}  ")
-        text = fitting(rest, room - NARROWEST)
-        self._column.bar_width = max(NARROWEST, min(WIDEST, room - len(text)))
-        self._drawn.update(self._task, completed=done, total=total, description=place, rest=text)
+    def show(self, *lines: Line) -> None:
+        """Draw the lines, one below the other, in place of those before."""
+        room = self._drawn.console.width - max(len(f"  {line.place}  ") for line in lines)
+        texts = [fitting(line.rest, room - NARROWEST) for line in lines]
+        self._column.bar_width = max(NARROWEST, min(WIDEST, room - max(map(len, texts))))
+        for task, line, text in zip(self._tasks(len(lines)), lines, texts, strict=True):
+            self._drawn.update(task, completed=line.done, total=line.total, description=line.place, rest=text)
         self._drawn.start()
         self._drawn.refresh()
+
+    def _tasks(self, count: int) -> list[TaskID]:
+        """Return so many of the library's tasks, each a line; those that are too many are removed."""
+        for left_over in self._drawn.task_ids[count:]:
+            self._drawn.remove_task(left_over)
+        for _ in range(count - len(self._drawn.task_ids)):
+            self._drawn.add_task("", rest="")
+        return self._drawn.task_ids
 
     def close(self) -> None:
         """Erase the bar and show the cursor again."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
+from mltrainer.follow.live import running_words, short, study_words
 from mltrainer.reports.values import duration
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 Tell = Callable[[Event], None]
+Drawn = tuple[int, int, str, Sequence[str]]  # of a line: done, of how many, and the words before and after
 
 
 class Progress:
@@ -42,6 +44,7 @@ class Progress:
             "progress": lambda e: self._status(e, progress_text),
             "row": lambda e: self._status({**e, "loss": e["train_loss"]}, row_text),
             "trial": lambda e: self._line(f"  {trial_text(e)}"),
+            "study": self._study,
         }
 
     def __call__(self, event: Event) -> None:
@@ -73,13 +76,20 @@ class Progress:
             self._shown_at = now
             _tell(f"  {text(self._state)}")
 
-    def _draw(self) -> None:
-        if self._bar is None:
-            from mltrainer.follow.bar import Bar  # only who looks at it waits for its library
+    def _study(self, event: Event) -> None:
+        """Show where a search and each of its workers stand, on a terminal; a log has a line for each trial."""
+        if self._live:
+            self._show(*study_lines(event))
 
-            self._bar = Bar()
+    def _draw(self) -> None:
         first, *rest = progress_parts(self._state)
-        self._bar.show(self._state["step"], self._state["steps"], first, rest)
+        self._show((self._state["step"], self._state["steps"], first, rest))
+
+    def _show(self, *lines: Drawn) -> None:
+        from mltrainer.follow.bar import Bar, Line  # only who looks at it waits for its library
+
+        self._bar = self._bar or Bar()
+        self._bar.show(*(Line(*line) for line in lines))
 
     def close(self) -> None:
         """Take the bar away, and leave the terminal as it was."""
@@ -106,10 +116,10 @@ def progress_parts(state: Event) -> list[str]:
 
 def _measured(state: Event) -> list[str]:
     """Return the loss and the metric, each with the split that it is of: the metric may be a loss, too."""
-    parts = [f"train loss {_short(state['loss'])}"] if "loss" in state else []
+    parts = [f"train loss {short(state['loss'])}"] if "loss" in state else []
     if "metric" in state:
         name = state["metric"]
-        parts.append(f"validation {name.replace('_', ' ')} {_short(state['validation'][name])}")
+        parts.append(f"validation {name.replace('_', ' ')} {short(state['validation'][name])}")
     return parts
 
 
@@ -127,14 +137,21 @@ def row_text(state: Event) -> str:
     """Return what an evaluation measured, for a log."""
     place = f"epoch {state['epoch']}/{state['epochs']}  step {state['step']}/{state['steps']}"
     measured = {"train loss": state["train_loss"], **{f"validation {name}": v for name, v in state["validation"].items()}}
-    return "  ".join([place, *(f"{name.replace('_', ' ')} {_short(value)}" for name, value in measured.items())])
+    return "  ".join([place, *(f"{name.replace('_', ' ')} {short(value)}" for name, value in measured.items())])
 
 
 def trial_text(event: Event) -> str:
     """Return which trial of a search begins, and what it tries."""
-    values = ", ".join(f"{key}={_short(value)}" for key, value in event["values"].items())
+    values = ", ".join(f"{key}={short(value)}" for key, value in event["values"].items())
     return f"trial {event['nr']} of {event['trials']}: {values}"
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def study_lines(event: Event) -> list[Drawn]:
+    """Return a line for a search as a whole, and one for each of its workers."""
+    what, metric = event["what"], event.get("metric", "metric")
+    whole = (event["done"], event["planned"], f"{what} {event['done']}/{event['planned']}", study_words(event))
+    each = [
+        (one.get("step", 0), one.get("steps", 1), f"{what.removesuffix('s')} {one['nr']}", running_words(one, metric))
+        for one in event["running"]
+    ]
+    return [whole, *each]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mltrainer.errors import InputError
+from mltrainer.follow.live import running_study, study_text
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
 
@@ -48,13 +49,17 @@ def derive(project: Project, demand_files: bool = False) -> list[PhaseState]:
     states: list[PhaseState] = []
     for gate in check_gates(project, demand_files):
         before = states[-1] if states else None
-        states.append(_state(gate, before, running))
+        states.append(_running(project, gate) if running == gate.phase else _state(gate, before))
     return states
 
 
-def _state(gate: Gate, before: PhaseState | None, running: str | None) -> PhaseState:
-    if running == gate.phase:
-        return PhaseState(gate.phase, "running", ("it runs now",), gate)
+def _running(project: Project, gate: Gate) -> PhaseState:
+    """Return the state of a phase that a live process works on; of a search with how far it is."""
+    study = running_study(project.state_dir, project.state_dir / RUNNING_FILE) if gate.phase == "optimization" else None
+    return PhaseState(gate.phase, "running", (f"it runs now: {study_text(study)}" if study else "it runs now",), gate)
+
+
+def _state(gate: Gate, before: PhaseState | None) -> PhaseState:
     if gate.record is None:
         if before is None or before.done:
             return PhaseState(gate.phase, "ready", (), gate)

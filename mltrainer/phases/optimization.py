@@ -95,6 +95,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "folder": f".mltrainer/studies/{study_id}",
         **study,
         **{key: template.get(key, default) for key, default in NOT_BITS.items()},
+        **_expected(ctx, trial_config),
         "seeds": int(_settings(ctx)["seeds"]),
         "contract": {key: value for key, value in contract.items() if key != "config_sha256"},
         "code_files": ctx.earlier["planning"]["source"]["files"],
@@ -104,6 +105,14 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     }
     found = ctx.tool.run(job)
     return _collect(ctx, diagnosis, {**found, "cheaper": differences(config.model_dump(), values)}, job)
+
+
+def _expected(ctx: Context, trial_config: dict[str, Any]) -> dict[str, Any]:
+    """Return how long the baseline took, and how long a run of a share of its epochs will."""
+    baseline = ctx.earlier["baseline"]["evidence"]
+    wall_s, folds = baseline["run"]["wall_s"], baseline.get("folds")
+    share = trial_config["epochs"] / ctx.planned_config().epochs
+    return {"baseline_s": sum(row["wall_s"] for row in folds["rows"]) if folds else wall_s, "run_s": wall_s * share}
 
 
 def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +183,7 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
         "space": job["space"],
         "cheaper": found["cheaper"],
         "planned_trials": found.get("planned", job["trials"]),
-        **{key: found[key] for key in ("lag", "rungs", "search_s", "ended") if key in found},
+        **{key: found[key] for key in ("lag", "rungs", "search_s", "ended", "minutes") if key in found},
         "metric": config["metric"],
         "trials": found["trials"],
         "best": found["best"],

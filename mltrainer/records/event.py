@@ -61,6 +61,45 @@ class Trial(Part):
     values: dict[str, Any]
 
 
+class Running(Part):
+    """A run that a worker of a search trains now; what is not known yet is missing.
+
+    Attributes:
+        nr: The trial's number, or the run's in the comparison.
+        value: The metric of its last evaluation.
+        steps_per_s: Its rate of late.
+    """
+
+    nr: int
+    epoch: Measured | None = None
+    epochs: int | None = None
+    step: int = 0
+    steps: int = 1
+    value: Measured | None = None
+    steps_per_s: Measured | None = None
+
+
+class Best(Part):
+    """The best trial so far."""
+
+    nr: int
+    value: Measured
+    values: dict[str, Any]
+
+
+class Study(Part):
+    """How far a search is: `done` of `planned` trials, or runs of its comparison, the time left, and what each worker does."""
+
+    event: Literal["study"]
+    what: Literal["trials", "runs"]
+    done: int
+    planned: int
+    left_s: Measured | None = None
+    metric: str | None = None
+    best: Best | None = None
+    running: list[Running] = Field(default_factory=list)
+
+
 class Size(Part):
     """A batch size was tried: the time of a step, and the peak of memory in MiB."""
 
@@ -90,7 +129,8 @@ class Error(Part):
 @functools.cache
 def adapter() -> TypeAdapter[Any]:
     """Return what validates an event."""
-    return TypeAdapter(Annotated[Note | Start | Progress | Row | Trial | Size | Done | Error, Field(discriminator="event")])
+    kinds = Note | Start | Progress | Row | Trial | Study | Size | Done | Error
+    return TypeAdapter(Annotated[kinds, Field(discriminator="event")])
 
 
 def read(line: bytes) -> dict[str, Any] | None:

@@ -143,7 +143,9 @@ class Searching(Contracted):
     Attributes:
         lag: A trial is chosen by those before it, but for the last so many.
         pruning: How trials that are behind end early; None: none does.
-        minutes: After so many, no trial begins; None: all do.
+        minutes: After so many, no trial begins; None: what the project's budget leaves, where it is known what the baseline took.
+        baseline_s: Wall time of the baseline.
+        run_s: What a trial's run will take.
         workers: Trials at a time; None: as many as there are cores or GPUs.
         silent_minutes: A worker that says nothing for so long is taken for hung.
         storage: The database that several machines share, as the tuning template has it; None: there is one machine.
@@ -156,6 +158,8 @@ class Searching(Contracted):
     lag: int = 1
     pruning: dict[str, Any] | None = None
     minutes: Number | None = None
+    baseline_s: Number | None = None
+    run_s: Number | None = None
     workers: int | None = None
     silent_minutes: Number = 30
     storage: str | None = None

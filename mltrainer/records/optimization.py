@@ -91,7 +91,8 @@ class Searched(Part):
     """A search; `cheaper` is what its trials change against the plan, `config` what finalization trains.
 
     A trial is suggested from the results of those up to `lag` trials before it; `rungs` are the epochs at which trials are
-    stopped, `search_s` is the search's wall time, and `ended` says what ended it: the planned trials, or the time.
+    stopped, `search_s` is the search's wall time, and `ended` says what ended it: the planned trials, or the time, `minutes`,
+    after which none begins.
     """
 
     skipped: Literal[False]
@@ -113,3 +114,4 @@ class Searched(Part):
     rungs: list[int] = Field(default_factory=list)
     search_s: Measured | None = None
     ended: Literal["trials", "time"] = "trials"
+    minutes: Measured | None = None

@@ -114,6 +114,31 @@ def test_a_terminal_with_too_few_columns_keeps_place_and_bar_and_leaves_out_the_
     assert re.fullmatch(rf"  epoch 12/20 [━╸╺]+ *{re.escape(shown)} *", line), line
 
 
+STUDY: dict[str, Any] = {
+    "event": "study", "what": "trials", "done": 12, "planned": 20, "left_s": 80.0, "metric": "accuracy",
+    "best": {"nr": 7, "value": 0.98333, "values": {"optimizer.lr": 0.00213}},
+    "running": [
+        {"nr": 13, "epoch": 3, "epochs": 20, "step": 150, "steps": 1000, "value": 0.91, "steps_per_s": 120.0},
+        {"nr": 14},
+    ],
+}  # fmt: skip
+
+
+def test_a_search_shows_how_far_it_is_and_what_each_worker_trains(terminal: Terminal) -> None:
+    shown = plain(terminal.tell(STUDY, {**STUDY, "running": STUDY["running"][:1]}, close=False))
+    first, last = (shown.split("trials 12/20")[nr] for nr in (1, -1))
+    assert re.match(r" +[━╸╺]+ *80 s left  best accuracy 0.9833 of trial 7  optimizer.lr=0.00213 *\n", first), first
+    assert re.search(r"\n  trial 13 +[━╸╺]+ *epoch 3/20  accuracy 0.91  120 steps/s *\n  trial 14 +[━╸╺]+ *starts", first), first
+    assert "trial 13" in last
+    assert "trial 14" not in last
+
+
+def test_a_log_has_no_passing_state_of_a_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    tell(STUDY).close()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_dumb_terminal_gets_the_lines_of_a_log(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.delenv("CI")

@@ -48,6 +48,7 @@ class _Worker:
     heard: float = field(default_factory=time.monotonic)
     rest: bytes = b""
     said: dict[str, Any] | None = None  # its last error
+    place_in_run: dict[str, Any] = field(default_factory=dict)  # how far its run is
 
     def close(self) -> None:
         """Tell it that no run comes any more."""
@@ -57,7 +58,7 @@ class _Worker:
 
     def send(self, nr: int, job: Path) -> None:
         assert self.process.stdin is not None
-        self.nr, self.heard = nr, time.monotonic()
+        self.nr, self.heard, self.place_in_run = nr, time.monotonic(), {}
         with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the pipe's other end tells
             self.process.stdin.write(json.dumps({"nr": nr, "job": str(job)}).encode() + b"\n")
             self.process.stdin.flush()
@@ -93,6 +94,12 @@ class Pool:
     def busy(self) -> int:
         """How many runs are being trained."""
         return sum(worker.nr is not None for worker in self._workers)
+
+    @property
+    def running(self) -> list[dict[str, Any]]:
+        """What is being trained, each with its `nr` and what its worker last said of it."""
+        found = [{"nr": worker.nr, **worker.place_in_run} for worker in self._workers if worker.nr is not None]
+        return sorted(found, key=lambda one: int(one["nr"]))
 
     def begin(self, nr: int, job: Path) -> None:
         """Give a run to a worker that has none."""
@@ -150,6 +157,8 @@ class Pool:
             if said["event"] == "end":
                 found.append(Ended(said["nr"], said["reason"]))
                 worker.nr = None
+            elif said["event"] == "beat":
+                worker.place_in_run = {key: value for key, value in said.items() if key != "event"}
             elif said["event"] == "error":
                 worker.said = said
         return found

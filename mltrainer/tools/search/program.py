@@ -9,6 +9,7 @@ from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import Searching
 from mltrainer.tools.program import Events, StopSignals
+from mltrainer.tools.search.budget import Budget
 from mltrainer.tools.search.pool import Pool, places
 from mltrainer.tools.search.runs import Runs
 from mltrainer.tools.search.seeded import fresh_seeds, sown
@@ -42,7 +43,9 @@ def work(job: dict[str, Any], events: Events) -> int:
     stop = StopSignals(events)
     job = Searching.model_validate(job).model_dump(by_alias=True)
     config = job["config"]
-    with Pool(job, places(job["workers"], config["device"], job["threads"]), 60 * job["silent_minutes"]) as pool:
+    workers = places(job["workers"], config["device"], job["threads"])
+    job["minutes"] = Budget.of(job, job["trials"], len(workers)).minutes
+    with Pool(job, workers, 60 * job["silent_minutes"]) as pool:
         runs = Runs(job, pool, events, stop)
         machines = Machines(job, runs.folder, events, stop)
         with machines.trials() as sharing:
@@ -58,6 +61,7 @@ def work(job: dict[str, Any], events: Events) -> int:
     told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
     found = {"trials": told, "best": best and best["nr"], "comparison": comparison, **about}
     write_json(runs.folder / "result.json", found)
+    runs.live.close()
     return 0
 
 
@@ -108,6 +112,7 @@ def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig,
     found: dict[int, Row] = {}
     training: set[int] = set()
     while len(found) < len(asked):
+        runs.live.at("runs", len(found), len(asked))
         sharing.look()
         for nr in sorted(set(range(len(asked))) - set(found) - training):
             (config, named), row = asked[nr], sharing.row(nr + 1)

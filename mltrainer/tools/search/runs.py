@@ -12,11 +12,13 @@ from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.tools.search import halving
+from mltrainer.tools.search.live import Live
 from mltrainer.tools.search.pool import Ended, Pool
 from mltrainer.workspace import digest, read_json, write_json
 
 Row = dict[str, Any]
 STATE_FILE = "state.json"
+EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
 DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
 
 
@@ -36,13 +38,14 @@ class Runs:
     def __init__(self, job: dict[str, Any], pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
         self.job, self.pool, self.events, self.root = job, pool, events, Path.cwd()
         self.folder = self.root / job["folder"]
+        self.live = Live(self.folder, events)
         self._stop = stop
         self._begun: dict[int, Row] = {}  # the jobs of those that are being trained
         self._twins: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # those that another number trains
         kept = self._kept()
         self._deaths: dict[str, list[str]] = kept.get("deaths", {})
         self._earlier = float(kept.get("seconds", 0.0))
-        self.furthest = int(kept.get("begun", 0))
+        self.furthest = int(kept.get("begun", EVERY_TRIAL if kept else 0))
         self._started = time.monotonic()
 
     def _kept(self) -> Row:
@@ -112,6 +115,7 @@ class Runs:
             mend = "type the same command again to go on"
             raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
         found = [(ended.nr, self._result(ended)) for ended in self.pool.wait()]
+        self.live.tell(self.pool.running)
         return [(nr, result) for nr, result in found if result is not None] + self._ended_twins()
 
     def _is_training(self, run: str) -> bool:
@@ -144,6 +148,7 @@ class Runs:
         for nr, result in results.items():
             tell(nr, result)
         while len(results) < len(configs):
+            self.live.at("runs", len(results), len(configs))
             while waiting and self.pool.room:
                 nr = waiting.pop(0)
                 self.begin(nr, configs[nr], [])

@@ -16,6 +16,7 @@ from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tools.program import Events
 from mltrainer.tools.search import halving
+from mltrainer.tools.search.budget import Budget
 from mltrainer.tools.search.journal import Journal
 from mltrainer.tools.search.runs import Runs, failed
 from mltrainer.tools.search.sharing import Alone, Sharing
@@ -49,8 +50,9 @@ class Study:
         self._before = runs.furthest
         self._open: set[int] = set()  # begun, and another machine's so far
         self._rows: dict[int, Row] = {}
-        self._learned = 0
+        self._learned = self._found = 0
         self._started = time.monotonic()
+        self._budget = Budget.of(job, self._planned, runs.pool.room)
         self._journal = Journal(runs.folder, job["run"], job["space"], self.metric)
 
     def search(self) -> list[Row]:
@@ -63,6 +65,9 @@ class Study:
         if not self._strategy.learns:
             for nr in range(1, self._planned + 1):
                 trial_config(self.job["config"], self._strategy.values(nr), f"trial {nr}")
+        if (told := self._budget.told()) is not None:
+            self.events.send("note", text=told)
+        self._show()
         number = 1
         while len(self._rows) < self._planned:
             while self._waiting and self.runs.pool.room:
@@ -96,6 +101,7 @@ class Study:
             "lag": self.job["lag"] if self._looks_back else 0,
             "rungs": halving.rungs_of(self.job["pruning"], config.epochs),
             "search_s": self.runs.seconds,
+            "minutes": self._budget.minutes,
         }
 
     @property
@@ -105,7 +111,7 @@ class Study:
 
     def _is_late(self, number: int) -> bool:
         """Return whether the time is over for a trial that was not begun before; the first one always is."""
-        minutes = self.job["minutes"]
+        minutes = self._budget.minutes
         return minutes is not None and number > max(1, self._before) and self.runs.seconds > 60 * minutes
 
     def _is_due(self, number: int) -> bool:
@@ -160,6 +166,7 @@ class Study:
         """Take a run's result where it is there; else have it trained, once there is a worker for it."""
         known = self.runs.known(config, limits)
         if known is not None:
+            self._found += key % len(self._folds) == 0
             self._end(key, known)
         elif self.runs.pool.room:
             self.runs.begin(key, config, limits)
@@ -207,17 +214,35 @@ class Study:
         """Put a trial's row into the table."""
         self._rows[number] = {**self._begun[number], **row}
         self.events.send("note", text=f"  {self._told(number)}")
+        self._show()
         while (ended := self._rows.get(self._journal.added + 1)) is not None:
             self._journal.add(ended)
 
     def _told(self, number: int) -> str:
         """Return a trial's end in a line, with the best so far and the time that is left."""
-        done, row = len(self._rows), self._rows[number]
-        spent = time.monotonic() - self._started
+        done, left = len(self._rows), self._left_s()
         best = best_trial(self._rows.values(), self.metric.mode)
         so_far = f"; best {best['value']:.4g} of trial {best['nr']}" if best else ""
-        left = spent / done * (self._planned - done)
-        return f"trial {number}: {told(row, self.metric)}{so_far}; {done} of {self._planned}, {_duration(left)} left"
+        time_left = f", {_duration(left)} left" if left is not None else ""
+        return f"trial {number}: {told(self._rows[number], self.metric)}{so_far}; {done} of {self._planned}{time_left}"
+
+    def _left_s(self) -> float | None:
+        """Return how long the rest of the trials will take, by those that ended now, or by the baseline.
+
+        Those that are being trained count half.
+        """
+        ended, under_way = len(self._rows) - self._found, (len(self._begun) - len(self._rows)) / 2
+        spent, minutes = time.monotonic() - self._started, self._budget.minutes
+        left = self._planned - len(self._rows) - under_way
+        whole = spent / (ended + under_way) * left if ended else self._budget.search_s
+        return whole if whole is None or minutes is None else min(whole, max(0.0, 60 * minutes - self.runs.seconds))
+
+    def _show(self) -> None:
+        """Tell whoever looks on how far the study is."""
+        best = best_trial(self._rows.values(), self.metric.mode)
+        shown = best and {key: best[key] for key in ("nr", "value", "values")}
+        values = {"metric": self.metric.name, "best": shown}
+        self.runs.live.at("trials", len(self._rows), self._planned, self._left_s(), len(self._folds), **values)
 
 
 # --- what trials gave ---------------------------------------------------------------------------

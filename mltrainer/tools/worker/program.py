@@ -1,7 +1,7 @@
 """A process that trains one run after the other: torch is imported once, and each run has the bits of a fresh process.
 
 It reads a line for each run, `{"nr": ..., "job": PATH}`, and says of each how it ended, `{"nr": ..., "reason": null or why}`;
-`{"beat": nr}` in between tells that it is alive. The result lies in the run's folder.
+`beat` in between tells that it is alive, and how far the run is. The result lies in the run's folder.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from mltrainer.tools.trainer.program import run_job
 from mltrainer.workspace import read_json
 
 BEAT_S = 1.0
+PLACE = ("epoch", "epochs", "step", "steps", "steps_per_s")
 
 
 class Beats(Events):
-    """Says at most once a second that training goes on, in place of each event.
+    """Says at most once a second how far training is, in place of each event.
 
     Args:
         descriptor: The pipe's write end.
@@ -31,12 +33,20 @@ class Beats(Events):
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
         self._at = 0.0
+        self._state: dict[str, Any] = {}
 
     def send(self, event: str, **values: Any) -> None:
         """Say it, whatever the event is."""
+        self._state = {} if event == "start" else {**self._state, **_known(values)}
         if time.monotonic() - self._at >= BEAT_S:
             self._at = time.monotonic()
-            super().send("beat")
+            super().send("beat", **self._state)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an event tells of how far a run is: its place, its rate, and the metric of an evaluation."""
+    found = {key: values[key] for key in PLACE if key in values}
+    return {**found, "value": values["validation"][values["metric"]]} if "validation" in values else found
 
 
 def work(job: dict[str, Any], events: Events) -> None:

@@ -62,6 +62,17 @@ def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> Non
     assert tried(folder, "job1") == tried(folder, "job2") == tried(folder, "job3")
 
 
+def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) -> None:
+    pool.begin(3, job(folder, "one", sleep=0.5, beat={"epoch": 2, "value": 0.5}))
+    assert pool.running == [{"nr": 3}]
+    until = time.monotonic() + 30
+    while pool.running == [{"nr": 3}] and time.monotonic() < until:
+        assert pool.wait() == []
+    assert pool.running == [{"nr": 3, "epoch": 2, "value": 0.5}]
+    assert ended(pool, 1) == [Ended(3)]
+    assert pool.running == []
+
+
 def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool: Pool, folder: Path) -> None:
     assert (pool.room, pool.busy) == (2, 0)
     pool.begin(1, job(folder, "one", sleep=0.2))

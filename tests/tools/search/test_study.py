@@ -12,6 +12,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.records.job import Searching
+from mltrainer.tools.search.live import Live
 from mltrainer.tools.search.program import RECORDED
 from mltrainer.tools.search.runs import failed
 from mltrainer.tools.search.space import draw
@@ -41,6 +42,7 @@ class Imagined:
         self.running: dict[int, dict[str, Any]] = {}
         self.kept: dict[str, dict[str, Any]] = {}
         self.begun: list[int] = []
+        self.live = Live(folder, Silent())  # type: ignore[arg-type]
 
     @property
     def busy(self) -> int:
@@ -192,6 +194,15 @@ def test_what_learns_finds_better_values_than_draws(tmp_path: Path) -> None:
 
     gains = [best("tpe", seed) - best("random", seed) for seed in range(4)]
     assert sum(gains) > 0
+
+
+def test_a_search_that_the_time_ended_gives_the_same_trials_again_which_are_the_first_of_a_longer_one(tmp_path: Path) -> None:
+    whole, _ = search(tmp_path / "whole", 2, 0, strategy="tpe")
+    table, runs = search(tmp_path / "parts", 2, 1, strategy="tpe", trials=9)
+    runs.seconds, runs.furthest = 600.0, 9
+    again, _ = search(tmp_path / "parts", 1, 2, runs, strategy="tpe", minutes=5)
+    assert again == table
+    assert json.loads(again) == json.loads(whole)[:9]
 
 
 def test_no_trial_begins_when_the_time_is_over(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def main() -> None:
         if do == "full":
             say(event="error", exit_code=MachineError.exit_code, message="no space left", where="disk", mend="make room")
             sys.exit(MachineError.exit_code)
+        say(event="beat", **job.get("beat", {}))
         time.sleep(job.get("sleep", 0))
-        say(event="beat")
         say(event="end", nr=asked["nr"], reason=job.get("reason"))
 
 

@@ -1,0 +1,76 @@
+"""How long a search will take, and how much of the project's time is there for its trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+LEAST_SHARE = 0.5  # of the budget, for the trials: chosen by us, so that a dear baseline leaves a search, not two trials
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A search's time, from what the baseline took.
+
+    Attributes:
+        trials: Planned.
+        workers: Trials at a time.
+        trial_s: What one will take, with a run for each fold. None: nobody knows.
+        comparison_s: What the runs of the comparison will take.
+        minutes: After which no trial begins; None: all do.
+    """
+
+    trials: int
+    workers: int
+    trial_s: float | None
+    comparison_s: float
+    minutes: float | None
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any], trials: int, workers: int) -> Self:
+        """Return the time of a study: the template's `minutes`, or what the project's budget leaves.
+
+        The project's `budget.minutes`, less the baseline's wall time and what the comparison will take, is there for the
+        trials; half of it in any case. A job that does not say what the baseline took has no limit but its own.
+
+        Args:
+            job: As `records.job.Searching`.
+            trials: Planned.
+            workers: Trials at a time.
+        """
+        run_s, minutes = job["run_s"], job["minutes"]
+        comparison_s = _wall_s(run_s or 0.0, 2 * job["seeds"], workers)
+        trial_s = None if run_s is None else run_s * (job["config"]["split"].get("folds") or 1)
+        if minutes is None and run_s is not None:
+            budget = job["config"]["budget"]["minutes"]
+            minutes = max(LEAST_SHARE * budget, budget - (job["baseline_s"] + comparison_s) / 60)
+        return cls(trials, workers, trial_s, comparison_s, minutes)
+
+    @property
+    def search_s(self) -> float | None:
+        """What all trials will take."""
+        return None if self.trial_s is None else _wall_s(self.trial_s, self.trials, self.workers)
+
+    def told(self) -> str | None:
+        """Return the estimate in words, and what to do where the search would not fit; None where nobody knows."""
+        if self.trial_s is None or self.search_s is None:
+            return None
+        ways = f"{self.workers} at a time, " if self.workers > 1 else ""
+        words = f"{self.trials} trials of about {_words(self.trial_s)}, {ways}about {_words(self.search_s)}"
+        if self.minutes is None or self.search_s <= 60 * self.minutes:
+            return f"{words}; then about {_words(self.comparison_s)} to compare the best with the baseline"
+        fitting = max(1, min(self.trials, self.workers * math.ceil(60 * self.minutes / self.trial_s)))
+        return (
+            f"{words}; there are {self.minutes:.3g} minutes for them, in which about {fitting} begin: the same as the first "
+            f"{fitting} of a longer search. --set minutes={math.ceil(self.search_s / 60)} lets all of them begin"
+        )
+
+
+def _wall_s(run_s: float, runs: int, workers: int) -> float:
+    return run_s * math.ceil(runs / workers)
+
+
+def _words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
