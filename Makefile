@@ -12,7 +12,7 @@ PEERS  := build/peers
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow bench bench-peers bench-tables bench-traps scorecard scorecard-builtin wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-builtin wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -56,7 +56,7 @@ slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many mome
 	$(BIN)/python -m pytest -n 2 -m slow
 
 bench: $(STAMP)  ## the benchmarks, one program each
-	@set -e; for program in $(filter-out %/bench_tables.py %/bench_traps.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
+	@set -e; for program in $(filter-out %/bench_tables.py %/bench_traps.py %/bench_diagnostics.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
 
 # The other trainers are installed, with this one, into an environment of their own: .venv stays as it is.
 $(PEERS)/.installed: pyproject.toml constraints.txt
@@ -82,6 +82,10 @@ bench-tables: $(STAMP)  ## the default and a tuned model on tables beside scikit
 
 bench-traps: $(STAMP)  ## tables with traps through all phases, or to their one question; about half an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_traps.py --epochs 30
+
+diagnostics-bench: $(STAMP)  ## the diagnostics on runs with labels, faulty and healthy, into docs/DIAGNOSTICS.md; about an hour
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --jobs $(JOBS) --write
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set second --jobs $(JOBS) --write
 
 mutations: $(STAMP)  ## planted faults, which the tests must notice
 	PYTHONPATH=. $(BIN)/python -m tests.mutations

@@ -1,0 +1,152 @@
+"""What the rules said of trained cases, compared with the labels."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mltrainer.diagnostics.rules import diagnose
+from tests.benchmarks.diagnostics.case import Case
+
+NOT_FINITE = "NAN_LOSS"
+LABELS = {  # of each diagnostic; one that is not here counts under its own name
+    "nan_loss": NOT_FINITE,
+    "overfitting": "OVERFIT",
+    "exploding_gradients": "EXPLODING",
+    "vanishing_gradients": "VANISHING",
+    "convergence_stall": "STALL",
+    "input_starvation": "PIPELINE",
+    "resource_inefficiency": "PIPELINE",
+    "underfitting": "UNDERFIT",
+    "undertrained": "UNDERTRAINED",
+    "constant_predictions": "CONST_PRED",
+    "learning_rate_high": "LR_HIGH",
+    "learning_rate_low": "LR_LOW",
+    "loss_oscillation": "OSCILLATING",
+    "loss_spike": "LOSS_SPIKE",
+    "divergence": "DIVERGE",
+    "dead_units": "DYING_RELU",
+    "dead_layers": "DEAD_LAYER",
+    "frozen_layers": "FROZEN",
+    "saturation": "SATURATION",
+    "symmetric_weights": "SYMMETRY",
+    "bad_initialization": "BAD_INIT",
+    "output_activation": "OUT_ACT",
+    "loss_broadcast": "BROADCAST",
+    "negative_loss": "NEG_LOSS",
+    "stale_gradients": "ZERO_GRAD",
+    "input_scale": "INPUT_SCALE",
+    "nonfinite_data": "DATA_NAN",
+    "label_noise": "LABEL_NOISE",
+    "leakage": "LEAKAGE",
+    "class_imbalance": "IMBALANCE",
+    "unshuffled_data": "NO_SHUFFLE",
+    "train_eval_mismatch": "EVAL_MISMATCH",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was said of one run.
+
+    Attributes:
+        said: The labels of the diagnostics that fired.
+        since: The share of the planned steps after which each was first seen, where the finding tells.
+        refused: Why nothing was trained, if so.
+    """
+
+    case: Case
+    seed: int
+    said: frozenset[str]
+    since: Mapping[str, float] = field(default_factory=dict)
+    refused: str | None = None
+    may: frozenset[str] = frozenset()
+
+    @property
+    def found(self) -> frozenset[str]:
+        return self.case.must & self.said
+
+    @property
+    def missed(self) -> frozenset[str]:
+        return self.case.must - self.said
+
+    @property
+    def wrong(self) -> frozenset[str]:
+        return self.said - self.case.must - self.case.may - self.may
+
+
+def judged(case: Case, seed: int, result: Mapping[str, Any]) -> Verdict:
+    """Apply every rule to a case's result; that a loss was not finite is never wrong to say where it was not."""
+    if "refused" in result:
+        return Verdict(case, seed, frozenset(), refused=str(result["refused"]))
+    fired = [row for row in diagnose(result, None) if row["state"] == "fired"]
+    since = {_label(row): float(step) / result["planned_steps"] for row in fired if (step := row["evidence"].get("since_step"))}
+    may = frozenset([NOT_FINITE] if result.get("nonfinite") and case.is_faulty else [])
+    return Verdict(case, seed, frozenset(map(_label, fired)), since, may=may)
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    return LABELS.get(row["id"], row["id"])
+
+
+# --- the outcome ----------------------------------------------------------------------------------
+
+
+def totals(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return how many runs and labels were judged, and how."""
+    run = [one for one in verdicts if one.refused is None]
+    faulty, healthy = ([one for one in run if one.case.is_faulty is kind] for kind in (True, False))
+    since = [share for one in run for label, share in one.since.items() if label in one.found]
+    return {
+        "faulty": len(faulty),
+        "faulty_flagged": sum(bool(one.said) for one in faulty),
+        "must": sum(len(one.case.must) for one in faulty),
+        "must_found": sum(len(one.found) for one in faulty),
+        "wrong": sum(len(one.wrong) for one in run),
+        "wrong_of_faulty": sum(len(one.wrong) for one in faulty),
+        "healthy": len(healthy),
+        "healthy_flagged": sum(bool(one.said) for one in healthy),
+        "refused": len(verdicts) - len(run),
+        "since": statistics.median(since) if since else None,
+    }
+
+
+def by_label(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Return, for each label that must be found or was said, in how many runs it was found, missed, allowed and wrong."""
+    run = [one for one in verdicts if one.refused is None]
+    counts = {
+        "found": _counted(one.found for one in run),
+        "missed": _counted(one.missed for one in run),
+        "allowed": _counted(one.said - one.found - one.wrong for one in run),
+        "wrong": _counted(one.wrong for one in run),
+        "wrong_of_healthy": _counted(one.wrong for one in run if not one.case.is_faulty),
+    }
+    order = list(dict.fromkeys([*LABELS.values(), *sorted(counts["wrong"])]))
+    return [
+        {
+            "label": label,
+            "diagnostics": [name for name, other in LABELS.items() if other == label] or [label],
+            **{name: counted[label] for name, counted in counts.items()},
+        }
+        for label in order
+        if any(counted[label] for counted in counts.values())
+    ]
+
+
+def _counted(sets: Iterable[frozenset[str]]) -> Counter[str]:
+    return Counter(label for labels in sets for label in labels)
+
+
+def by_case(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Return each case where something was missed or wrong, with the number of runs of each label."""
+    rows = []
+    for case in dict.fromkeys(one.case.id for one in verdicts):
+        runs = [one for one in verdicts if one.case.id == case]
+        missed, wrong = (_counted(getattr(one, kind) for one in runs if not one.refused) for kind in ("missed", "wrong"))
+        refused = next((one.refused for one in runs if one.refused), None)
+        row = {"case": case, "what": runs[0].case.what, "runs": len(runs), "missed": dict(missed), "wrong": dict(wrong)}
+        rows += [{**row, "refused": refused}] if missed or wrong or refused else []
+    return rows

@@ -1,0 +1,103 @@
+"""The benchmark of the diagnostics: cases are trained, labels are compared, nothing is counted twice or silently."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mltrainer.diagnostics.rules import RULES
+from tests.benchmarks import bench_diagnostics as bench
+from tests.benchmarks.diagnostics.case import Case, by, faulty, healthy, sgd
+from tests.benchmarks.diagnostics.judging import LABELS, Verdict, by_case, by_label, judged, totals
+from tests.benchmarks.diagnostics.tasks import Classes
+from tests.benchmarks.diagnostics.training import kept, train_and_keep, trained
+
+CASES = [case for cases in bench.SETS.values() for case in cases]
+FAULTY, HEALTHY = (
+    Case("F", "faulty", Classes, {}, frozenset(["LR_LOW"]), frozenset(["STALL"])),
+    Case("H", "healthy", Classes, {}),
+)
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in CASES if case.id == name)
+
+
+def verdict(case: Case, *said: str, since: float | None = None, refused: str | None = None) -> Verdict:
+    shares = {} if since is None else dict.fromkeys(said, since)
+    return Verdict(case, 11, frozenset(said), shares, refused)
+
+
+def test_a_faulty_run_is_found_by_its_label():
+    found = judged(case_of("F10"), 11, trained(case_of("F10"), 11))
+    assert (found.found, found.missed, found.wrong) == ({"NAN_LOSS"}, set(), set())
+
+
+def test_nothing_is_said_of_a_healthy_run():
+    assert judged(case_of("H24"), 11, trained(case_of("H24"), 11)).said == frozenset()
+
+
+def test_a_result_is_kept_for_the_code_that_gave_it(tmp_path: Path):
+    case = case_of("F37")
+    train_and_keep(case, 11, tmp_path)
+    assert kept(case, 11, tmp_path) == kept(case, 11, tmp_path, of_any_code=True)
+    (path,) = tmp_path.iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), "code": "other"}))
+    assert kept(case, 11, tmp_path) is None
+    assert kept(case, 11, tmp_path, of_any_code=True)["nonfinite"]["step"] >= 1
+
+
+def test_labels_of_cases_are_labels_of_diagnostics_or_of_none_that_is_judged():
+    unjudged = {"OVER_REG", "HIGH_DROPOUT", "SHIFT", "LOSS_SCALE"}
+    assert {label for case in CASES for label in case.must} <= set(LABELS.values())
+    assert {label for case in CASES for label in case.may} <= set(LABELS.values()) | unjudged
+    assert not any(case.must & case.may for case in CASES)
+
+
+def test_every_case_and_every_diagnostic_is_named_once():
+    assert len({case.id for case in CASES}) == len(CASES)
+    assert len({case.id for case in bench.SETS["first"] if case.is_faulty}) == 48
+    assert len({case.id for case in bench.SETS["first"] if not case.is_faulty}) == 30
+    twice = {label: names for label in LABELS.values() if len(names := [n for n, other in LABELS.items() if other == label]) > 1}
+    assert twice == {"PIPELINE": ["input_starvation", "resource_inefficiency"]}
+    assert set(RULES) <= {*LABELS, "memory_growth"}
+
+
+def test_what_neither_must_nor_may_be_said_is_wrong():
+    one = verdict(FAULTY, "STALL", "OVERFIT")
+    assert (one.missed, one.wrong) == ({"LR_LOW"}, {"OVERFIT"})
+    assert verdict(HEALTHY, "STALL").wrong == {"STALL"}
+
+
+def test_runs_that_were_not_trained_do_not_count_and_are_told():
+    found = totals([verdict(FAULTY, "LR_LOW", since=0.25), verdict(FAULTY, refused="no loss"), verdict(HEALTHY, "STALL")])
+    assert (found["faulty"], found["must"], found["must_found"], found["refused"], found["since"]) == (1, 1, 1, 1, 0.25)
+    assert (found["healthy_flagged"], found["wrong"], found["wrong_of_faulty"]) == (1, 1, 0)
+    assert by_case([verdict(FAULTY, refused="no loss")])[0]["refused"] == "no loss"
+
+
+def test_a_label_is_counted_by_how_it_was_said():
+    rows = {
+        row["label"]: row for row in by_label([verdict(FAULTY, "STALL"), verdict(FAULTY, "LR_LOW"), verdict(HEALTHY, "STALL")])
+    }
+    assert (rows["LR_LOW"]["found"], rows["LR_LOW"]["missed"]) == (1, 1)
+    assert (rows["STALL"]["allowed"], rows["STALL"]["wrong"], rows["STALL"]["wrong_of_healthy"]) == (1, 1, 1)
+
+
+def test_the_page_says_of_cases_only_where_it_may():
+    verdicts = [verdict(FAULTY, "OVERFIT"), verdict(HEALTHY)]
+    assert "| F | faulty | LR_LOW 1 | OVERFIT 1 |" in bench.block(verdicts)
+    assert "| F |" not in bench.block(verdicts, with_cases=False)
+
+
+@pytest.mark.parametrize("name", list(bench.MARKS))
+def test_the_page_has_a_place_for_each_set(name: str):
+    assert "HERE" in bench.placed(bench.PAGE.read_text("utf-8"), "HERE", bench.MARKS[name])
+
+
+def test_cases_are_written_with_labels_apart():
+    case = faulty("F", "what", "NAN_LOSS DATA_NAN", "", Classes, by(sgd(1.0), 3, batch_size=2))
+    assert (case.must, case.may, case.is_faulty) == ({"NAN_LOSS", "DATA_NAN"}, frozenset(), True)
+    assert not healthy("H", "what", Classes, by(sgd(1.0), 3)).is_faulty
