@@ -27,7 +27,7 @@ _ANSWERS = {  # a connection that is dead is noticed within a minute or two, in 
     "mysqldb": {"connect_timeout": 15},
     "pysqlite": {"timeout": 60},
 }
-_DRIVERS = {"postgresql": "psycopg2-binary", "mysql": "mysqlclient"}
+_DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # what pip calls modules
 
 
 class Database:
@@ -68,6 +68,7 @@ class Database:
                 silent_since = silent_since or now
                 if now - silent_since > PATIENCE_S:
                     raise self._fault(error) from None
+                self.storage.remove_session()
                 self._events.send("note", text=f"  {self.place} does not answer: {self._told(error)}; tried again")
                 self._pause()
 
@@ -84,11 +85,7 @@ class Database:
             try:
                 return self._opened()
             except ImportError as error:
-                kind = self._url.partition("://")[0].partition("+")[0]
-                mend = f"pip install {_DRIVERS.get(kind, kind)}, on every machine before planning: what is installed is recorded"
-                raise InputError(
-                    f"no driver for {kind} is installed: {error.__cause__ or error}", where=self.place, mend=mend
-                ) from None
+                raise self._undriven(error) from None
             except RuntimeError as error:  # Optuna's, of tables of another version
                 raise InputError(str(error), where=self.place, mend="use another database, or upgrade this one") from None
             except _failures() as error:
@@ -96,6 +93,11 @@ class Database:
                     raise self._fault(error) from None
                 time.sleep(random.uniform(0.2, 0.6))
         raise AssertionError("unreachable")
+
+    def _undriven(self, error: ImportError) -> InputError:
+        module = getattr(error.__cause__ or error, "name", None) or "its driver"
+        mend = f"pip install '{_DRIVERS.get(module, module)}' on every machine before planning: what is installed is recorded"
+        return InputError(f"the database's driver, {module}, is not installed", where=self.place, mend=mend)
 
     def _opened(self) -> RDBStorage:
         import optuna

@@ -129,7 +129,7 @@ class Machines:
 
     def _shared(self, database: Database, name: str, space: Mapping[str, spaces.Dimension]) -> Shared:
         metric = Metric.model_validate(self._job["config"]["metric"])
-        return Shared(database, name, space, metric, self._name, self._job["minutes"])
+        return Shared(database, name, space, metric, self._name, self._events, self._job["minutes"])
 
 
 class Shared:
@@ -141,6 +141,7 @@ class Shared:
         space: Dotted key to dimension, for Optuna.
         metric: The objective.
         machine: This one's name, the same when it goes on with the study.
+        events: Where it is told what is taken over.
         minutes: After which no trial begins; None: all do.
     """
 
@@ -151,10 +152,11 @@ class Shared:
         space: Mapping[str, spaces.Dimension],
         metric: Metric,
         machine: str,
+        events: Events,
         minutes: float | None = None,
     ) -> None:
         self._database, self._storage, self._space, self._metric = database, database.storage, space, metric
-        self._machine, self._minutes = machine, minutes
+        self._machine, self._events, self._minutes = machine, events, minutes
         self._study = database.ask(partial(new_study, metric, database.storage, name))
         self._id = database.ask(partial(database.storage.get_study_id_from_name, name))
         self._mine: set[int] = set()
@@ -216,6 +218,7 @@ class Shared:
             self._mine.add(number)
             return True
         if self._is_gone(number, trial):
+            self._events.send("note", text=f"  {_claimed(trial)[0]} is gone: trial {number} is taken over")
             self._set(
                 number, _CLAIM, [self._machine, _claimed(trial)[1]]
             )  # of several that do, the last is found there at the next look

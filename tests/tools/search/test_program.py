@@ -317,6 +317,30 @@ def test_one_table_with_any_number_of_workers_and_after_ten_kills(tmp_path: Path
 
 
 @pytest.mark.slow
+def test_two_machines_of_which_one_is_killed_have_the_table_of_one(tmp_path: Path) -> None:
+    task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.005}}
+    job = {**study(SPACE, 8, epochs=4, task=task), **LEARNING, "seeds": 1, "workers": 1}
+    alone = run(write_rings(tmp_path / "alone").root, job)[2]
+    shared = {**job, "storage": f"sqlite:///{tmp_path / 'shared.db'}"}
+    one, two = (write_rings(tmp_path / name).root for name in ("one", "two"))
+    first, second = start(one, shared), start(two, shared)
+    while not list((one / ".mltrainer/runs").glob("*/checkpoints/step-*")):
+        assert first.poll() is None
+        time.sleep(0.05)
+    for victim in (*children(first.pid), first.pid):
+        os.kill(victim, signal.SIGKILL)
+    first.communicate()
+    code, said, again = run(one, shared)
+    assert code == 0, said
+    second.communicate()
+    other = read_json(two / shared["folder"] / "result.json")
+    assert table(again) == table(other) == table(alone)
+    assert again["comparison"] == other["comparison"] == alone["comparison"]
+    compared = 2 * job["seeds"]
+    assert len(trained(one)) + len(trained(two)) == 8 + compared + 1  # the best one is trained on both
+
+
+@pytest.mark.slow
 def test_a_trial_in_a_used_worker_has_the_bits_of_a_fresh_process(tmp_path: Path) -> None:
     root = write_rings(tmp_path).root
     job = {**study({"optimizer.lr": SPACE["optimizer.lr"]}, 4), "workers": 1}

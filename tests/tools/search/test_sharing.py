@@ -119,8 +119,9 @@ def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> Non
         assert machine(tmp_path, "victim", victim, **LEARNING) == "died"
     finally:
         Shared.__exit__ = kept  # type: ignore[method-assign]
-    survivor = slow(tmp_path, 2)
-    assert machine(tmp_path, "survivor", survivor, **LEARNING) == alone
+    survivor, heard = slow(tmp_path, 2), Heard()
+    assert machine(tmp_path, "survivor", survivor, heard, **LEARNING) == alone
+    assert any("is gone: trial 3 is taken over" in note for note in heard.notes)
     assert set(victim.begun[-2:]) <= set(survivor.begun)
     assert not set(victim.begun) - set(victim.running) & set(survivor.begun)
 
@@ -233,7 +234,7 @@ def test_what_differs_is_named_by_key() -> None:
 def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"sqlite:///.*/no/x\.db: the database does not answer: unable to open database file"):
         Database(f"sqlite:///{tmp_path}/no/x.db", Silent(), lambda: None)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no driver for mysql is installed"):
+    with pytest.raises(InputError, match=r"driver, MySQLdb, is not installed[^$]*pip install 'mysqlclient'"):
         Database("mysql://u@localhost/x", Silent(), lambda: None)  # type: ignore[arg-type]
 
 
