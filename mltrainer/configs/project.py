@@ -526,6 +526,9 @@ class TrainingConfig(ProjectConfig):
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
     checkpoint: Annotated[Checkpoint, Decides.KEPT] = Field(default_factory=lambda: Checkpoint())
     loader: Annotated[Loader, Decides.NOTHING] = Field(default_factory=lambda: Loader())
+    signals: Annotated[bool, Decides.NOTHING, Later("0.2")] = Field(
+        True, description="whether the model is observed beside its training, which the diagnostics read; the bits are the same"
+    )
     callbacks: list[Annotated[Callback, BeforeValidator(_spelled_out, json_schema_input_type=str | Callback)]] = Field(
         [], description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
     )

@@ -41,6 +41,131 @@ class GradientNorms(Part):
     min: Measured | None
 
 
+class OutputSeen(Part):
+    """Shape, range and spread of a batch's outputs, and the share of the most frequent answer."""
+
+    shape: list[int]
+    lowest: Measured
+    largest: Measured
+    spread: Measured
+    sums_to_one: bool
+    zero: Measured
+    top: Measured | None
+
+
+class TargetSeen(Part):
+    """Shape and range of a batch's targets; of classes, how many there are and how even they are."""
+
+    shape: list[int]
+    classes: int | None
+    entropy: Measured | None
+    top: Measured | None
+    lowest: Measured
+    largest: Measured
+    spread: Measured
+
+
+class Seen(Part):
+    """What one batch shows of a model; `modules` has mean, deviation, dead and saturated shares by module."""
+
+    loss: Measured
+    accuracy: Measured | None
+    output: OutputSeen | None
+    target: TargetSeen | None
+    modules: dict[str, Metrics]
+    first: str
+    last: str
+
+
+class SeenAtStart(Seen):
+    """The untrained model.
+
+    Attributes:
+        shuffled_loss: With the targets in another order, which must not be the same.
+        as_probabilities: The cross-entropy of outputs that are taken for probabilities.
+        symmetric: Layers whose units all begin alike.
+        weights: The spread of each layer's.
+    """
+
+    shuffled_loss: Measured | None
+    as_probabilities: Measured | None
+    symmetric: list[str]
+    weights: Metrics
+
+
+class InMode(Part):
+    """Loss and accuracy of the same training samples in one of the two modes."""
+
+    loss: Measured
+    accuracy: Measured | None
+
+
+class RowSignals(Part):
+    """What the model showed at an evaluation."""
+
+    validation: Seen
+    evaluating: InMode
+    training: InMode
+    memory_mb: Measured
+
+
+class DataSeen(Part):
+    """What the training samples in memory show.
+
+    Attributes:
+        not_finite: Numbers of the inputs that are NaN or infinite.
+        largest: Of all absolute values.
+        spread: Standard deviation of all values.
+        constant: The share of features with one value.
+        shared: The share of validation samples that are training samples, too.
+        repeated: The share of training samples that repeat another one.
+        counts: Samples of each class.
+        telling: How often the best single feature of few values names the class.
+        neighbours: How often the nearest samples vote for a sample's own class.
+    """
+
+    not_finite: int
+    largest: Measured | None
+    spread: Measured | None
+    constant: Measured
+    shared: Measured
+    repeated: Measured
+    counts: list[int] | None = None
+    telling: Measured | None = None
+    neighbours: Measured | None = None
+
+
+class Start(Part):
+    """Before the first step."""
+
+    model: SeenAtStart
+    data: DataSeen | None
+
+
+class Early(Part):
+    """The first steps: step and update ratios, median and largest over the layers; the entropy of each batch's classes."""
+
+    updates: list[list[Measured]]
+    labels: list[Measured]
+
+
+class Spike(Part):
+    """A loss that stood out, with the usual one and the largest before it."""
+
+    step: int
+    loss: Measured
+    usual: Measured
+    largest_before: Measured
+
+
+class Signals(Part):
+    """What was observed beside the history."""
+
+    start: Start
+    early: Early
+    spikes: list[Spike]
+
+
 class HistoryRow(Part):
     """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged."""
 
@@ -59,6 +184,7 @@ class HistoryRow(Part):
     clipped: Measured | None
     skipped: Measured = 0
     trained: Metrics | None = None
+    signals: RowSignals | None = None
 
 
 class Evaluated(Part):
@@ -232,6 +358,7 @@ class Run(Part):
     shortest_step_us: Number
     memory: Memory
     gpu: Gpu | None
+    signals: Signals | None = None
 
 
 class RunResult(Run):

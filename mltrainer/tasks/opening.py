@@ -107,6 +107,16 @@ class OpenTask:
             "duplicates_across_splits": sum(repeats.values()),
         }
 
+    def repeated_shares(self) -> dict[str, float]:
+        """Return how much repeats: validation samples among the training samples, and these among themselves.
+
+        Returns:
+            `shared` and `repeated`, shares from 0 to 1; 0 where the samples are not in memory.
+        """
+        training, held_out = (self._holdings.hashes(name) for name in ("train", "validation"))
+        shared = validation.repeated(held_out, training) / max(1, len(held_out))
+        return {"shared": shared, "repeated": 1 - len(np.unique(training)) / max(1, len(training)) if len(training) else 0.0}
+
     def _classes(self) -> dict[str, Any]:
         names, labels = self._holdings.classes, self._holdings.labels
         if names is None or labels is None:

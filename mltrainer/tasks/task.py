@@ -91,6 +91,12 @@ class Task:
         inputs = {name: part for name, part in batch.items() if name != self.target_key}
         return main_output(model(**inputs)), batch[self.target_key]
 
+    def targets_of(self, batch: Any) -> Any:
+        """Return the targets of a batch as `forward` finds them by default; None of a batch of another form."""
+        if isinstance(batch, dict):
+            return batch.get(self.target_key)
+        return batch[-1] if isinstance(batch, (tuple, list)) else None
+
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """Return the mean loss, a scalar: over the samples, or over what `loss_items` counts."""
         raise NotImplementedError("write loss(self, outputs, targets)")

@@ -81,7 +81,7 @@ def evaluate(
     streams = accumulates(task)
     keep = hold or needs_outputs(task)
     state = None
-    with _evaluating(model):
+    with evaluating(model):
         for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
             seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
             with autocast(config):
@@ -160,7 +160,7 @@ def _float(outputs: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode for a block; a buffer that changes even there, such as a counter, is as it was again."""
     with buffers_kept(model):
         model.eval()

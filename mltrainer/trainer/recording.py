@@ -18,6 +18,7 @@ from mltrainer.errors import GateError
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
 from mltrainer.trainer.interval import Interval
+from mltrainer.trainer.signals.losses import Losses
 from mltrainer.workspace import machine_faults
 
 FETCH_STEPS = 64  # numbers are fetched from the device together, every so many steps
@@ -96,14 +97,22 @@ class Recorder:
         device: Where the numbers are collected.
         planned_steps: Steps of the whole run, which bounds the size of the gradients' file.
         clip_norm: The norm above which a step's gradients are clipped, to count those steps.
+        batch_size: Samples of a full step.
     """
 
     def __init__(
-        self, folder: Path, parameters: int, device: torch.device, planned_steps: int, clip_norm: float | None = None
+        self,
+        folder: Path,
+        parameters: int,
+        device: torch.device,
+        planned_steps: int,
+        clip_norm: float | None = None,
+        batch_size: int = 1,
     ) -> None:
-        self.folder = folder
+        self.folder, self._batch_size = folder, batch_size
         self.head = Head()
         self.interval = Interval()
+        self.losses = Losses()
         self.first_loss: float | None = None
         self._clip_norm = clip_norm
         self.timings = Timings()
@@ -164,7 +173,9 @@ class Recorder:
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
         self.first_loss = losses[0] if self.first_loss is None else self.first_loss
         both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
-        self.interval.extend(losses, [len(i) for i in ids], both, self._clip_norm)
+        sizes = [len(i) for i in ids]
+        self.interval.extend(losses, sizes, both, self._clip_norm)
+        self.losses.extend(self._first_step, losses, sizes, self._batch_size)
         return lines
 
     def note_weights(self, step: int, sha256: str) -> list[str]:

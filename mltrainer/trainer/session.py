@@ -37,6 +37,7 @@ from mltrainer.trainer.holding import Held
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.trainer.saving import Checkpoints
+from mltrainer.trainer.signals.observing import at_start, of_data
 from mltrainer.trainer.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainer.tracing import Tracer
 from mltrainer.trainer.updates.gradients import clipped_above
@@ -100,7 +101,8 @@ class Session:
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
-        recorder = Recorder(self.folder, trainable, torch.device(config.device), self.plan.steps, clipped_above(config))
+        device, full = torch.device(config.device), self.plan.batch_size * self.plan.accumulate
+        recorder = Recorder(self.folder, trainable, device, self.plan.steps, clipped_above(config), full)
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         until = Until(self.job.get("max_steps"), self._stops_at_difference(), self.job.get("rungs") or ())
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until)
@@ -110,6 +112,7 @@ class Session:
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
         self._rehearse_evaluation()
+        self.at_start = self._observe_start()
         self._expected = self._expected_chain()
         self._restore()
         self.gpu = GpuWatch(config.device)
@@ -168,6 +171,13 @@ class Session:
         self.rehearsal = {"samples": len(positions), "seconds": seconds, "held_bytes": found.held_bytes}
         _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
+
+    def _observe_start(self) -> dict[str, Any] | None:
+        """Return what model and data show before the first step; of a trial, of which there are many, the model alone."""
+        if not self.config.signals or self.job["purpose"] not in ("train", "explore"):
+            return None
+        data = None if self.job["phase"] == "optimization" else of_data(self.task)
+        return {"model": at_start(self.task, self.model, self.config), "data": data}
 
     def _expected_chain(self) -> list[str]:
         """Return the lines of the run that is reproduced; none for a run of its own."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from mltrainer.checkpointing.weights import weights_sha256
@@ -24,6 +23,9 @@ from mltrainer.trainer.evaluation import measure
 from mltrainer.trainer.holding import Held
 from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
+from mltrainer.trainer.signals.early import BATCHES, Early, EarlySteps, update_ratios
+from mltrainer.trainer.signals.losses import Losses
+from mltrainer.trainer.signals.observing import at_evaluation, is_watched
 from mltrainer.trainer.stepping import Stepper
 from mltrainer.trainer.stopping import best_row, missed_rung, patience_is_over, plateaus
 from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
@@ -123,6 +125,7 @@ class Trainer:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
         self.layers = [named[place][0] for place in self.layer_places]
+        self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if config.signals else [])
         self.history: list[dict[str, Any]] = []
         self.step = 0
         self.until = until
@@ -158,6 +161,7 @@ class Trainer:
             "interval": self.recorder.interval.tree(),
             "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
             "gradients": self.recorder.gradients_sha256,
+            "signals": {"losses": self.recorder.losses.tree(), "early": self.early.early.tree()},
         }
 
     def take_over(self, tree: dict[str, Any]) -> None:
@@ -175,6 +179,9 @@ class Trainer:
         self._load(tree, self.stepper.load_state_dict)
         self.history = list(tree["history"])
         self.recorder.first_loss = tree["first_loss"]
+        if "signals" in tree:  # a checkpoint of version 0.1 has none
+            self.recorder.losses = Losses(**tree["signals"]["losses"])
+            self.early.early = Early(**tree["signals"]["early"])
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
         size = self.step * len(self.parameters) * 4
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
@@ -248,7 +255,10 @@ class Trainer:
         loaded = time.perf_counter()
         self.step += 1
         self.held.enter(self.plan.place(self.step)[0] + 1)
+        if self.step <= BATCHES and self.config.signals:
+            self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self.stepper.take(self.step, self.rate(self.step), step)
+        self.early.after(self.step)
         self.average.update(self.step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
         self._samples_seen += len(step.ids)
@@ -276,6 +286,7 @@ class Trainer:
     def _fetch(self) -> bool:
         """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
         lines = self.recorder.fetch(self.stepper.may_overflow())
+        self.early.fetch()
         if losses := self.recorder.interval.recent["losses"]:
             self.sinks.progress(self.step, losses[-1])
         return self._differs(lines)
@@ -297,13 +308,9 @@ class Trainer:
         self._before = [self.parameters[place].detach().clone() for place in self.layer_places]
 
     def _update_ratios(self) -> list[float]:
-        """Return |update| / |weight| of each layer for the last step (healthy near 1e-3: Karpathy, 2019)."""
+        """Return |update| / |weight| of each layer for the last step."""
         after = [self.parameters[place].detach() for place in self.layer_places]
-        if not after:
-            return []
-        updates = torch.stack(torch._foreach_norm(torch._foreach_sub(after, self._before)))
-        weights = torch.stack(torch._foreach_norm(self._before))
-        return [float(v) for v in (updates / (weights + 1e-12)).tolist()]
+        return [float(value) for value in update_ratios(self._before, after).tolist()] if after else []
 
     def _evaluate(self) -> Stage:
         started = time.perf_counter()
@@ -311,6 +318,7 @@ class Trainer:
         self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.optimizer)
         with holding(self.model, self._delivered):
             row = self._row(started, ratios)
+            row |= self._observed()
         if self._delivered is not None:
             row["trained"] = self._measure("validation")
         self.history.append(row)
@@ -337,6 +345,12 @@ class Trainer:
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
         }
+
+    def _observed(self) -> dict[str, Any]:
+        """Return what the model shows at some of the evaluations, which ones the plan alone decides."""
+        planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
+        watched = self.config.signals and is_watched(len(self.history) + 1, planned, self.plan.steps)
+        return {"signals": at_evaluation(self.task, self.model, self.config)} if watched else {}
 
     def measured_samples(self) -> dict[str, int]:
         """Return on how many samples of each split an evaluation measures."""

@@ -1,0 +1,70 @@
+"""Losses that stand out, step by step: a spike is told with what was usual before it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+WINDOW = 128  # values before one, by which it is judged: as in OLMo's optimizer that skips steps
+SIGMAS = 6.0  # likewise
+TIMES = 3.0  # and so many times the largest of them: heavy tails are usual
+LEAST_SAMPLES = 32  # of one value: the losses of smaller batches are averaged first
+MOST = 20  # spikes that are kept
+
+
+@dataclass
+class Losses:
+    """The last losses, and those that stood out; part of a checkpoint.
+
+    Attributes:
+        window: The last values, in order.
+        held: Samples and summed loss of the batches that do not make a value yet.
+        first: The first value.
+        spikes: Step, loss, the usual one and the largest before.
+    """
+
+    window: list[float] = field(default_factory=list)
+    held: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    first: float | None = None
+    spikes: list[dict[str, float]] = field(default_factory=list)
+
+    def tree(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it."""
+        return {
+            "window": list(self.window),
+            "held": list(self.held),
+            "first": self.first,
+            "spikes": [dict(s) for s in self.spikes],
+        }
+
+    def extend(self, first_step: int, losses: list[float], sizes: list[int], batch_size: int) -> None:
+        """Take in the next steps; batches that are not full say little and are left out.
+
+        Args:
+            first_step: The number of the first.
+            losses: One a step.
+            sizes: Its samples.
+            batch_size: Of a full one.
+        """
+        for place, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
+            if size < batch_size or not math.isfinite(loss):
+                continue
+            self.held = [self.held[0] + size, self.held[1] + size * loss]
+            if self.held[0] >= LEAST_SAMPLES:
+                self._take(first_step + place, self.held[1] / self.held[0])
+                self.held = [0.0, 0.0]
+
+    def _take(self, step: int, loss: float) -> None:
+        self.first = loss if self.first is None else self.first
+        if len(self.spikes) < MOST and self._stands_out(loss):
+            usual, largest = statistics.median(self.window), max(self.window)
+            self.spikes.append({"step": step, "loss": loss, "usual": usual, "largest_before": largest})
+        self.window = [*self.window[-WINDOW + 1 :], loss]
+
+    def _stands_out(self, loss: float) -> bool:
+        """Return whether a value is far above those before it, and not small beside the first."""
+        if len(self.window) < 8 or self.first is None or loss <= TIMES * max(self.window) or loss <= self.first / 2:
+            return False
+        return loss > statistics.fmean(self.window) + SIGMAS * statistics.stdev(self.window)

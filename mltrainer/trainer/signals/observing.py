@@ -1,0 +1,238 @@
+"""What one batch shows of a model: its modules, its outputs beside the targets, its loss; training cannot notice it."""
+
+from __future__ import annotations
+
+import math
+import resource
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.opening import OpenTask, Samples
+from mltrainer.tasks.structures import main_output
+from mltrainer.tasks.task import Task
+from mltrainer.trainer.data.addresses import evaluation_batches
+from mltrainer.trainer.evaluation import evaluating
+from mltrainer.trainer.signals.modules import Modules, spread, symmetric
+from mltrainer.trainer.updates.precision import autocast, full
+
+SAMPLES = 256
+FEWEST, MOST = 4, 12  # evaluations of a run at which its model is observed, evenly spaced, the first and the last among them
+STEPS = 150  # so many of a small model take as long as 30 observations: they cost 3 % then
+
+
+def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any]:
+    """Return what the untrained model shows: on training samples in evaluation mode, and in its weights."""
+    found = observe(task.task, model, config, task.split("train"), "train")
+    tried = _tried(task.task, *_passed(task.task, model, config, task.split("train"), "train")[:2])
+    return {**found, **tried, "symmetric": symmetric(model), "weights": spread(model)}
+
+
+def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any]:
+    """Return what a model shows between two steps: on validation samples, and on training samples in both modes."""
+    found = {}
+    for name, training in (("evaluating", False), ("training", True)):
+        output, target, loss = _passed(task.task, model, config, task.split("train"), "train", training)
+        found[name] = {"loss": loss, "accuracy": accuracy(output, target)}
+    validation = observe(task.task, model, config, task.split("validation"), "validation")
+    return {"validation": validation, **found, "memory_mb": memory_mb()}
+
+
+def is_watched(number: int, planned: int, steps: int) -> bool:
+    """Return whether the model is observed at an evaluation.
+
+    Args:
+        number: From 1.
+        planned: The evaluations of the whole run.
+        steps: Its steps.
+    """
+    wanted = max(FEWEST, min(MOST, steps // STEPS))
+    if planned <= wanted or number in (1, planned):
+        return True
+    return math.floor(number * (wanted - 1) / planned) > math.floor((number - 1) * (wanted - 1) / planned)
+
+
+def observe(task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str) -> dict[str, Any]:
+    """Return what one batch of a split shows of a model in evaluation mode.
+
+    Args:
+        task: Whose forward pass and loss.
+        model: On its device.
+        config: Seed, device and precision.
+        samples: The first of a stream, else evenly spaced ones.
+        split: Its name.
+
+    Returns:
+        `loss`; `accuracy`, None where the targets are no classes; `output`, `target` and `modules`; `first` and `last`, the
+        types of the first and the last module that gave something.
+    """
+    modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
+    with modules:
+        output, target, loss = _passed(task, model, config, samples, split)
+    return {
+        "loss": loss,
+        "accuracy": accuracy(output, target),
+        "output": of_output(output),
+        "target": of_target(target),
+        "modules": modules.found(),
+        "first": modules.first,
+        "last": modules.last,
+    }
+
+
+@torch.no_grad()
+def _passed(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, training: bool = False
+) -> tuple[Any, Any, float]:
+    """Return outputs, targets and loss of one batch; in training mode, too, the model's buffers stay as they are."""
+    with evaluating(model):
+        model.train(training)
+        (batch,) = list(evaluation_batches(samples, samples.spread(SAMPLES), config, split))[:1]
+        seeds.seed_everything(seeds.key(config.seed, "observe"))
+        with autocast(config):
+            output, target = task.forward(model, batch)
+            loss = task.loss(full(output), target)
+    return main_output(full(output)), target, float(loss)
+
+
+@torch.no_grad()
+def _tried(task: Task, output: Any, target: Any) -> dict[str, float | None]:
+    """Return the loss with the targets in another order, and the cross-entropy of outputs that are taken for probabilities."""
+    if not isinstance(target, Tensor) or not isinstance(output, Tensor) or len(target) < 2:
+        return {"shuffled_loss": None, "as_probabilities": None}
+    classes = output.dim() == 2 and is_classes(target) and int(target.max()) < output.shape[1]
+    chosen = output.gather(1, target[:, None]) if classes else None
+    return {
+        "shuffled_loss": float(task.loss(output, target.roll(len(target) // 2, 0))),
+        "as_probabilities": float(-chosen.clamp_min(1e-12).log().mean()) if chosen is not None else None,
+    }
+
+
+# --- outputs and targets --------------------------------------------------------------------------
+
+
+def of_output(output: Any) -> dict[str, Any] | None:
+    """Return shape, range and spread of outputs, and the share of the most frequent answer; None where they are no tensor."""
+    if not isinstance(output, Tensor) or not output.is_floating_point() or not output.numel():
+        return None
+    rows = output.flatten(1) if output.dim() > 1 else output[:, None]
+    answers = answers_of(output)
+    return {
+        "shape": list(output.shape[1:]),
+        "lowest": float(output.min()),
+        "largest": float(output.max()),
+        "spread": float(rows.std(0).mean()) if len(rows) > 1 else 0.0,
+        "sums_to_one": bool(output.dim() == 2 and torch.allclose(rows.sum(1), torch.ones(len(rows)).to(rows), atol=1e-4)),
+        "zero": float((output == 0).float().mean()),
+        "top": None if answers is None else float(answers.bincount().max() / len(answers)),
+    }
+
+
+def of_target(target: Any) -> dict[str, Any] | None:
+    """Return shape and range of targets, how many classes there are and how even they are; None where they are no tensor."""
+    if not isinstance(target, Tensor) or not target.numel():
+        return None
+    is_class = is_classes(target)
+    counts = target.bincount() if is_class else torch.zeros(0)
+    numbers = target.float()
+    return {
+        "shape": list(target.shape[1:]),
+        "classes": int((counts > 0).sum()) if is_class else None,
+        "entropy": entropy(counts) if is_class else None,
+        "top": float(counts.max() / counts.sum()) if is_class else None,
+        "lowest": float(numbers.min()),
+        "largest": float(numbers.max()),
+        "spread": float(numbers.flatten(1).std(0).mean() if target.dim() > 1 else numbers.std()) if len(target) > 1 else 0.0,
+    }
+
+
+def is_classes(target: Tensor) -> bool:
+    """Return whether targets are the numbers of classes."""
+    return target.dim() == 1 and target.dtype == torch.int64 and bool((target >= 0).all())
+
+
+def entropy(counts: Tensor) -> float:
+    """Return the entropy of class counts, in nats."""
+    shares = counts[counts > 0].double() / counts.sum()
+    return float(-(shares * shares.log()).sum())
+
+
+def answers_of(output: Tensor) -> Tensor | None:
+    """Return the class that each output names: the largest of several, or one number on either side of its middle."""
+    if output.dim() == 2 and output.shape[1] > 1:
+        return output.argmax(1)
+    if output.dim() > 2:
+        return None
+    middle = 0.5 if float(output.min()) >= 0 and float(output.max()) <= 1 else 0.0
+    return (output.flatten() > middle).long()
+
+
+def accuracy(output: Any, target: Any) -> float | None:
+    """Return the share of right answers; None where the targets are no classes."""
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not is_classes(target):
+        return None
+    answers = answers_of(output)
+    return None if answers is None or answers.shape != target.shape else float((answers == target).float().mean())
+
+
+def memory_mb() -> float:
+    """Return the memory that the process holds now, in MiB; where the system does not tell, the most that it held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return pages * resource.getpagesize() / 2**20
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+ROWS = 500  # of which neighbours are looked for
+NEIGHBOURS = 5
+FEW_VALUES = 20  # a feature with more is no category
+
+
+def of_data(task: OpenTask) -> dict[str, Any] | None:
+    """Return what the training samples in memory show; None where they are none, or hold no numbers."""
+    samples = task.split("train")
+    if samples.tensors is None or not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
+        return None
+    places = torch.from_numpy(samples.spread(ROWS))
+    inputs, target = samples.tensors[0], samples.tensors[-1]
+    rows, labels = inputs[places].flatten(1).double(), target[places]
+    good = torch.isfinite(rows)
+    kept = rows[good]
+    found: dict[str, Any] = {
+        "not_finite": int((~torch.isfinite(inputs)).sum()),
+        "largest": float(kept.abs().max()) if len(kept) else None,
+        "spread": float(kept.std()) if len(kept) > 1 else None,
+        "constant": float((rows.amax(0) == rows.amin(0)).float().mean()),
+        **task.repeated_shares(),
+    }
+    if not is_classes(target):
+        return found
+    counts = target.bincount()
+    found |= {"counts": [int(n) for n in counts], "telling": telling(rows, labels)}
+    return {**found, "neighbours": neighbours(rows, labels) if bool(good.all()) else None}
+
+
+def telling(rows: Tensor, labels: Tensor) -> float:
+    """Return how often the best single feature of few values names the class."""
+    best = 0.0
+    for column in rows.T[:4096]:
+        values, place = column.unique(return_inverse=True)
+        if 1 < len(values) <= FEW_VALUES:
+            table = torch.zeros(len(values), int(labels.max()) + 1).index_put_((place, labels), torch.ones(len(labels)), True)
+            best = max(best, float(table.amax(1).sum() / len(labels)))
+    return best
+
+
+def neighbours(rows: Tensor, labels: Tensor) -> float:
+    """Return how often the nearest samples, by their standardized features, vote for a sample's own class."""
+    scaled = (rows - rows.mean(0)) / rows.std(0).clamp_min(1e-12)
+    distances = torch.cdist(scaled, scaled).fill_diagonal_(math.inf)
+    near = labels[distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices]
+    return float((near.mode(1).values == labels).double().mean())

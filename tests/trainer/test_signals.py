@@ -1,0 +1,140 @@
+"""What is observed beside the training: the bits are the same with and without it, and it says what is so."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mltrainer
+from mltrainer.tasks.task import Task
+from mltrainer.trainer.signals.losses import Losses
+from mltrainer.trainer.signals.modules import Modules, symmetric
+from mltrainer.trainer.signals.observing import is_watched, neighbours, telling
+
+
+class Lively(Task):
+    """A model with everything that an observation could disturb: dropout, batch norm, a draw in the forward pass."""
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        x = torch.randn(160, 6, generator=torch.Generator().manual_seed(0))
+        return x, (x[:, 0] > 0).long()
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 2))
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        x = batch[0] + 0.01 * torch.randn_like(batch[0]) if model.training else batch[0]
+        return model(x), batch[1]
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+
+
+def fitted(**changes: Any) -> dict[str, Any]:
+    settings = {"epochs": 6, "batch_size": 16, "early_stopping": None, "metric": {"name": "accuracy", "mode": "max"}, **changes}
+    return dict(mltrainer.fit(Lively(), tell=lambda _event: None, **settings).result)
+
+
+def test_the_bits_are_the_same_whether_a_model_is_observed_or_not() -> None:
+    on, off = fitted(signals=True), fitted(signals=False)
+    assert (on["weights_sha256"], on["chain"]) == (off["weights_sha256"], off["chain"])
+    plain = [{key: row[key] for key in ("train_loss", "train", "validation", "grad_norm")} for row in on["history"]]
+    assert plain == [{key: row[key] for key in ("train_loss", "train", "validation", "grad_norm")} for row in off["history"]]
+    assert off["signals"] is None
+    assert all("signals" not in row for row in off["history"])
+
+
+def test_what_is_observed() -> None:
+    found = fitted()
+    start, rows = found["signals"]["start"], [row["signals"] for row in found["history"] if "signals" in row]
+    assert start["data"]["counts"][0] + start["data"]["counts"][1] == 112
+    assert (start["data"]["not_finite"], start["data"]["shared"], start["data"]["repeated"]) == (0, 0.0, 0.0)
+    assert start["model"]["loss"] == pytest.approx(math.log(2), abs=0.4)
+    assert (start["model"]["first"], start["model"]["last"]) == ("Linear", "Linear")
+    assert start["model"]["shuffled_loss"] != start["model"]["loss"]
+    assert [step for step, _, _ in found["signals"]["early"]["updates"]] == [1, 2, 4, 8, 16, 32]
+    assert len(found["signals"]["early"]["labels"]) == 32
+    assert {"0", "2", "4"} <= set(rows[-1]["validation"]["modules"])
+    assert rows[-1]["memory_mb"] > 10
+    assert rows[-1]["training"]["loss"] != rows[-1]["evaluating"]["loss"]
+
+
+@pytest.mark.parametrize("planned", [1, 3, 4, 5, 30, 100, 1000])
+def test_the_first_and_the_last_of_a_few_evaluations_are_watched(planned: int) -> None:
+    watched = [number for number in range(1, planned + 1) if is_watched(number, planned, steps=600)]
+    assert watched[0] == 1
+    assert watched[-1] == planned
+    assert len(watched) <= 5
+    assert len([n for n in range(1, planned + 1) if is_watched(n, planned, steps=10**6)]) <= 13
+
+
+def test_units_that_are_never_above_zero_are_dead_behind_a_module_or_a_function() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(torch.relu(self.a(x)))
+
+    model = Functional()
+    with torch.no_grad():
+        model.a.weight[:6], model.a.bias[:6] = 0.0, -1.0
+        model.a.weight[6:], model.a.bias[6:] = 1.0, 5.0
+    layered = nn.Sequential(model.a, nn.ReLU(), model.b)
+    for one, name in ((model, "b"), (layered, "1")):
+        with Modules(one) as seen:
+            one(torch.randn(32, 4))
+        assert seen.found()[name]["dead"] == 0.75
+    tanh = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    with Modules(tanh) as seen:
+        tanh(torch.randn(32, 4))
+    assert all("dead" not in row for row in seen.found().values())
+
+
+def test_a_channel_is_a_convolutions_unit_and_a_tanh_far_out_is_saturated() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3), nn.Tanh())
+    with torch.no_grad():
+        model[0].weight[0], model[0].bias[0] = 0.0, -1.0
+        model[0].bias[1:] = 9.0
+        model[3].bias.fill_(1000.0)
+    with Modules(model) as seen:
+        model(torch.rand(8, 1, 8, 8))
+    assert seen.found()["1"]["dead"] == 0.25
+    assert seen.found()["4"]["saturated"] == 1.0
+
+
+def test_layers_whose_units_begin_alike() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    nn.init.constant_(model[0].weight, 0.1)
+    assert symmetric(model) == ["0"]
+
+
+def test_a_spike_is_told_and_neither_a_rise_nor_a_ragged_batch_is_one() -> None:
+    losses = Losses()
+    losses.extend(1, [2.0 + 0.01 * (n % 3) for n in range(60)], [64] * 60, 64)
+    losses.extend(61, [2.1, 30.0, 2.0, 50.0], [64, 3, 64, 64], 64)
+    assert [(spike["step"], spike["loss"]) for spike in losses.spikes] == [(64, 50.0)]
+    again = Losses(**losses.tree())
+    assert again == losses
+    small = Losses()
+    small.extend(1, [2.0, 0.1] * 200, [4] * 400, 4)
+    small.extend(401, [9.0, 0.1], [4, 4], 4)
+    assert small.spikes == []  # of eight batches of four one is high
+
+
+def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share() -> None:
+    labels = torch.arange(200) % 4
+    rows = torch.stack([labels.double(), torch.randn(200, dtype=torch.double)], 1)
+    assert telling(rows, labels) == 1.0
+    assert telling(rows[:, 1:], labels) == 0.0
+    near = torch.nn.functional.one_hot(labels).double() + 0.01 * torch.randn(200, 4, dtype=torch.double)
+    assert neighbours(near, labels) == 1.0
+    assert neighbours(near, labels[torch.randperm(200)]) < 0.6
