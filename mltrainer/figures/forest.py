@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mltrainer.figures.axes import Scale, drawable, linear
-from mltrainer.figures.canvas import GREY, INK, LINE, WIDTH, Box, dot_path, empty, label, line, picture, rulers
+from mltrainer.figures.canvas import GREY, INK, WIDTH, Box, dot_path, empty, label, line, picture, rulers
 from mltrainer.reports.values import cut, visible
 
 ROW, LEFT = 34.0, 222.0
@@ -60,7 +60,8 @@ def _row(box: Box, row: Compared, y: float) -> list[str]:
     parts = [label(LEFT - 12, y + 4, cut(visible(row.name), 32), anchor="end", fill=INK)]
     if row.note:
         return [*parts, label(box.left + 8, y + 4, cut(visible(row.note), 60), fill=GREY)]
-    parts.append(dot_path([(box.at(value, 0.0)[0], y + 9) for value in row.points if drawable(value)], LINE, 5))
+    places = [(box.at(value, 0.0)[0], y + 9) for value in row.points if drawable(value)]
+    parts += [dot_path([place], GREY, 5, ' opacity=".35"') for place in places]  # one by one: where some lie, it is darker
     if row.ends is not None:
         left, right = (box.at(end, 0.0)[0] for end in row.ends)
         parts.append(line(left, y, right, y, row.colour, ' stroke-width="2.2"'))

@@ -14,7 +14,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer.configs.components import Swap, swaps_of
-from mltrainer.configs.loading import as_assignments
+from mltrainer.configs.loading import as_assignments, as_typed
 from mltrainer.configs.pages import phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.errors import InputError
@@ -46,6 +46,7 @@ class Ablation:
 
     Attributes:
         config: The whole config.
+        is_final: Whether optimization decided it; else it is the planned one.
         file: Where it stands, relative to the project.
         why: Why it is this one.
         swaps: What is swapped.
@@ -56,6 +57,7 @@ class Ablation:
     """
 
     config: TrainingConfig
+    is_final: bool
     file: str
     why: str
     swaps: list[Swap]
@@ -67,7 +69,7 @@ class Ablation:
     def head(self) -> Found:
         """Return what is known before anything is trained."""
         return {
-            "config": {"file": self.file, "why": self.why},
+            "config": {"file": self.file, "why": self.why, "folds": self.config.split.folds},
             "metric": self.config.metric.model_dump(),
             "level": self.level,
             "swaps": [{"name": swap.name, "keys": changed_keys(self.config, swap)} for swap in self.swaps],
@@ -119,13 +121,13 @@ def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
     (planning,) = gates_before(project, "baseline", "an ablation")
     assert planning.record is not None
     _require_one_trainer(project)
-    config, file, why = _whole(project, planning)
+    config, is_final, file, why = _whole(project, planning)
     swaps = swaps_of(config, asked)
     require_no_secret([swap.changes for swap in swaps])
     level = _level(project)
     count = seeds or fewest_pairs(level, len(swaps))
     typed = tuple(text for one in asked for text in ([one] if isinstance(one, str) else ["+".join(as_assignments(one))]))
-    return Ablation(config, file, why, swaps, count, level, planning.record, typed)
+    return Ablation(config, is_final, file, why, swaps, count, level, planning.record, typed)
 
 
 def _require_one_trainer(project: Project) -> None:
@@ -139,8 +141,8 @@ def _require_one_trainer(project: Project) -> None:
         raise InputError(f"an ablation trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
 
 
-def _whole(project: Project, planning: Gate) -> tuple[TrainingConfig, str, str]:
-    """Return the config that is ablated: what optimization decided where its gate holds, else the planned one."""
+def _whole(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
+    """Return the config that is ablated, whether optimization decided it, where it stands, and why it is this one."""
     assert planning.record is not None
     gate = next(gate for gate in check_gates(project) if gate.phase == "optimization")
     if gate.holds and gate.record is not None:
@@ -150,7 +152,7 @@ def _whole(project: Project, planning: Gate) -> tuple[TrainingConfig, str, str]:
     config = TrainingConfig.model_validate(evidence["config"])
     workers = (planning.record.evidence.get("loader") or {}).get("workers", 0)
     folder = project.phase_dir("optimization" if gate.holds else "planning")
-    return config.with_workers(workers), project.relative(folder / file), why
+    return config.with_workers(workers), gate.holds, project.relative(folder / file), why
 
 
 def _level(project: Project) -> float:
@@ -220,7 +222,8 @@ def _table(project: Project, ablation: Ablation, measured: Found) -> Found:
     sides, seeds = measured["sides"], measured["seeds"]
     judged = contributions(ablation.swaps, sides, seeds, ablation.config.metric.mode, ablation.level)
     rows = [
-        {**row, "keys": changed_keys(ablation.config, swap)} for row, swap in zip(judged["rows"], ablation.swaps, strict=True)
+        {**row, "keys": changed_keys(ablation.config, swap), "command": _command(ablation, swap, row["verdict"])}
+        for row, swap in zip(judged["rows"], ablation.swaps, strict=True)
     ]
     head = ablation.head()
     source = ablation.planning.data["source"]
@@ -239,6 +242,12 @@ def _table(project: Project, ablation: Ablation, measured: Found) -> Found:
         }
     )
     return dict(found)
+
+
+def _command(ablation: Ablation, swap: Swap, verdict: str) -> str | None:
+    """Return what takes a swap over that is shown to be better; None of another one."""
+    phase = "finalization" if ablation.is_final else "planning"
+    return f"mltrainer phase run {phase} {as_typed(swap.changes)}" if verdict in ("hurts", "is better") else None
 
 
 def _written(project: Project, table: Found) -> Found:

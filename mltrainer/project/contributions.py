@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mltrainer.configs.components import Swap
-from mltrainer.gates.statistics import effect_size, fewest_pairs, holm, improvements, interval, seeds_needed, sign_flip_p_value
+from mltrainer.gates.statistics import (
+    MAX_NEEDED,
+    effect_size,
+    fewest_pairs,
+    holm,
+    improvements,
+    interval,
+    seeds_needed,
+    sign_flip_p_value,
+)
 from mltrainer.reports.values import as_float, counted, number
 
 Row = dict[str, Any]
@@ -135,4 +144,4 @@ def _needed(row: Row, comparisons: int, seeds: int, level: float) -> str:
     if seeds < fewest:
         return f"{fewest} seeds are the fewest that could"
     needed = seeds_needed(abs(row["effect_size"]), level / comparisons) if row["effect_size"] else None
-    return "no number of seeds that could be trained would" if needed is None else f"about {number(max(needed, seeds + 1))} would"
+    return f"more than {number(MAX_NEEDED)} would" if needed is None else f"about {number(max(needed, seeds + 1))} would"

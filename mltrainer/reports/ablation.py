@@ -31,6 +31,7 @@ def _words(table: Found) -> dict[str, Any]:
     rows, extra = table["rows"], _has_extra(table)
     return {
         "better": "larger" if table["metric"]["mode"] == "max" else "smaller",
+        "folds": f", each on one of {table['config']['folds']} folds in turn" if table["config"]["folds"] else "",
         "shown": [row for row in rows if row["verdict"] in SURE],
         "failed": [row for row in rows if row["failed"]],
         "confidence": f"{number(100 * (1 - 2 * table['level']), 2)} %",
@@ -78,15 +79,20 @@ def text(table: Found) -> str:
     where = f"{table['config']['file']} ({table['config']['why']})"
     change = f"mean difference to the whole config on the same seeds, and its {words['confidence']} interval"
     lines = [
-        f"{where}: {mean} on validation, mean of {counted(count, 'fresh seed')}; {words['better']} is better",
+        f"{where}: {mean} on validation, mean of {counted(count, 'fresh seed')}{words['folds']}; {words['better']} is better",
         "",
         text_table([_cells(row, words) for row in table["rows"]], _heads(metric, words)).rstrip("\n"),
         "",
         f"change: {change}, not corrected for being several",
         _corrected(table, words),
         f"wrote {table['page']}, with its figure and its numbers",
+        *(f"next, {_with(row)}: {row['command']}" for row in table["rows"] if row["command"]),
     ]
     return "\n".join(lines)
+
+
+def _with(row: Found) -> str:
+    return f"without {row['name']}" if row["takes_out"] else f"with {row['name']}"
 
 
 def _corrected(table: Found, words: Mapping[str, Any]) -> str:

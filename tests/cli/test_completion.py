@@ -13,8 +13,10 @@ import typer
 
 from mltrainer.cli import completion
 from mltrainer.cli.app import cli, command
-from mltrainer.workspace import PHASES, Project, write_json
-from tests.projects import write_rings
+from mltrainer.configs import yaml
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.workspace import PHASES, Project, write_atomic, write_json
+from tests.projects import PROJECT, write_rings
 
 RUN = "0123456789ab"
 
@@ -92,6 +94,13 @@ def test_items_of_a_gate_and_pages_are_completed(project: Project) -> None:
     assert completion.pages("diagnostics/nan") == ["diagnostics/nan_loss"]
 
 
+def test_components_that_can_be_taken_out_are_completed_before_the_keys(project: Project) -> None:
+    assert completion.swaps(context(project), "clip") == ["clip.norm=1.0"]  # nothing is planned yet
+    planned = TrainingConfig.model_validate(PROJECT).model_dump()
+    write_atomic(project.phase_dir("planning") / "training_config.yaml", yaml.dump(planned).encode())
+    assert completion.swaps(context(project), "clip") == ["clip", "clip.norm=1.0", "clip.value=null", "clip.adaptive=null"]
+
+
 def test_outside_a_project_nothing_is_offered(tmp_path: Path) -> None:
     outside = context(Project(tmp_path))
     assert completion.runs(outside, "") == completion.config_keys(outside, "") == []
@@ -104,7 +113,8 @@ def test_completing_imports_nothing_heavy(project: Project) -> None:
         "from mltrainer.cli.app import command\n"
         "ctx = typer.Context(command('runs'))\n"
         "ctx.params = {'phase': 'baseline'}\n"
-        "completion.runs(ctx, ''), completion.config_keys(ctx, ''), completion.gate_items(ctx, ''), completion.pages('')\n"
+        "completion.runs(ctx, ''), completion.config_keys(ctx, ''), completion.swaps(ctx, '')\n"
+        "completion.gate_items(ctx, ''), completion.pages('')\n"
         "assert not {'torch', 'numpy', 'rich'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True)

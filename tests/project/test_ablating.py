@@ -78,11 +78,13 @@ def test_before_planning_it_says_what_to_do(tmp_path: Path, cli: Cli) -> None:
 
 def test_the_config_is_what_optimization_decided_else_the_planned_one(digits: Project) -> None:
     found, job = run(digits, "clip")
-    assert found["config"] == {"file": "phases/04_optimization/final_config.yaml", "why": "the gate of optimization holds"}
+    about = {"why": "the gate of optimization holds", "folds": 0}
+    assert found["config"] == {"file": "phases/04_optimization/final_config.yaml", **about}
     assert job["config"]["epochs"] == 12
     (digits.phase_dir("optimization") / "record.json").unlink()
     found, _ = run(digits, "clip")
-    assert found["config"] == {"file": "phases/01_planning/training_config.yaml", "why": "optimization has not run"}
+    about = {"why": "optimization has not run", "folds": 0}
+    assert found["config"] == {"file": "phases/01_planning/training_config.yaml", **about}
 
 
 def test_all_components_are_compared_on_as_many_seeds_as_can_show_each(digits: Project) -> None:
@@ -149,6 +151,19 @@ def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits: Projec
     assert table == read_json(digits.phase_dir("optimization") / DATA)
     figure = ElementTree.fromstring((digits.phase_dir("optimization") / "ablation.svg").read_text())
     assert {"weight decay", "gradient clipping", "change of accuracy by the swap"} <= {element.text for element in figure}
+
+
+def test_what_is_better_without_comes_with_the_command_that_leaves_it_out(digits: Project) -> None:
+    def better(side: int, seed: int) -> float:
+        return 1.8 - steady(side, seed)
+
+    found, _ = run(digits, "schedule.name", values=better)
+    keys = "--set 'schedule.name=\"constant\"' --set schedule.warmup_epochs=1.0 --set schedule.warmup_steps=0"
+    assert found["rows"][0]["command"].startswith(f"mltrainer phase run finalization {keys}")
+    assert found["rows"][0]["command"] in page(digits)
+    (digits.phase_dir("optimization") / "record.json").unlink()
+    found, _ = run(digits, "schedule.name", values=better)
+    assert found["rows"][0]["command"].startswith(f"mltrainer phase run planning {keys}")
 
 
 def test_the_same_runs_give_the_same_bytes(digits: Project) -> None:

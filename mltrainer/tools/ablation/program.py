@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltrainer.configs.components import Swap
+from mltrainer.configs.components import OPTIONS, Swap
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError
 from mltrainer.records.job import Ablating
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.tools.search.pool import Pool, places
@@ -26,6 +27,7 @@ def work(job: dict[str, Any], events: Events) -> int:
 
     Raises:
         InputError: A variant's config is not valid.
+        GateError: A run has other samples than planning.
         StoppedError: A signal stopped it; finished runs are kept and not trained again.
     """
     stop = StopSignals(events)
@@ -35,9 +37,18 @@ def work(job: dict[str, Any], events: Events) -> int:
     fresh = fresh_seeds(config.seed, "ablation", job["seeds"])
     with Pool(job, places(job["workers"], config.device, config.threads), 60 * job["silent_minutes"]) as pool:
         runs = Runs(job, pool, events, stop)
-        found = on_seeds(runs, sides, fresh, config.metric)
+        try:
+            found = on_seeds(runs, sides, fresh, config.metric)
+        except GateError as error:  # as where the samples are others
+            raise GateError(error.message, where=error.where, mend=_mend(job["variants"], error)) from error
     write_json(runs.folder / "result.json", {"seeds": fresh, "sides": [[_told(row) for row in rows] for rows in found.values()]})
     return 0
+
+
+def _mend(variants: list[Row], error: GateError) -> str | None:
+    """Return what to do where a run does not have planning's data: with other options a task may make other samples."""
+    keys = ", ".join(key for row in variants for key in row["changes"] if key.startswith(OPTIONS))
+    return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.mend
 
 
 def _told(row: Row) -> Row:

@@ -1,0 +1,52 @@
+"""The ablation's tool: the same seeds for all, folds in turn, and what it says where a swap makes other samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError
+from mltrainer.tools.ablation import program
+from mltrainer.tools.program import Events
+from mltrainer.tools.search.seeded import fresh_seeds, sown
+from tests.projects import PROJECT
+
+CONFIG = TrainingConfig.model_validate({**PROJECT, "epochs": 2})
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    common = {"schema": 1, "run": "a", "phase": "ablation", "folder": "a", "threads": 1, "contract": {}}
+    return {**common, "config": CONFIG.model_dump(), "seeds": 2, "variants": [{"name": "a swap", "changes": changes}]}
+
+
+def test_more_seeds_are_those_of_before_and_some_new_ones() -> None:
+    assert fresh_seeds(42, "ablation", 7)[:5] == fresh_seeds(42, "ablation", 5)
+    assert len(set(fresh_seeds(42, "ablation", 20)) | set(fresh_seeds(42, "comparison", 20))) == 40
+
+
+def test_each_seed_draws_anew_on_the_same_samples_and_the_next_fold() -> None:
+    found = sown(TrainingConfig.model_validate({**PROJECT, "split": {"folds": 3, "fold": 1}}), [7, 8, 9, 10])
+    assert [(one.seed, one.data_seed, one.split.fold) for one in found] == [(7, 42, 1), (8, 42, 2), (9, 42, 0), (10, 42, 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "mend"),
+    [
+        ({"task.options.n": 50}, "leave out what makes other samples, which no metric compares: task.options.n"),
+        ({"clip": None}, "bring the data back"),
+    ],
+)
+def test_a_swap_that_makes_other_samples_is_named(
+    changes: dict[str, Any], mend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise GateError("the data is not what planning recorded", mend="bring the data back")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "on_seeds", refuse)
+    with pytest.raises(GateError) as refused:
+        program.work(job(**changes), Events(None))
+    assert refused.value.mend == mend
