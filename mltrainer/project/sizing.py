@@ -23,6 +23,15 @@ EVALUATIONS = 40  # chosen by us: points of the learning curve; twelve of them w
 
 MOST_BATCH, LEAST_BATCH = 64, 8  # of texts and pictures
 MOST_SAMPLE_EPOCHS, LEAST_SAMPLE_EPOCHS = 60, 3  # over texts and pictures, which cost more than a table's rows
+# Beside the planned cosine. Pairs of trials that differ in it alone show no loss; other lengths of warm-up lose a little:
+# tests/benchmarks/bench_space.py, docs/BENCHMARKS.md. Not measured on texts.
+SCHEDULE: dict[str, Any] = {"schedule.name": {"choice": ["cosine", "constant"]}}
+# Where the project's own config augments: which alterations keep a class, only its author knows.
+AUGMENT: dict[str, Any] = {
+    "augment.mixup": {"choice": [None, 0.2]},
+    "augment.affine.rotate": {"uniform": [0.0, 30.0]},
+    "augment.randaugment.magnitude": {"integer": [3, 15]},
+}
 TEXT_SPACE: dict[str, Any] = {
     "optimizer.lr": {"log_uniform": [3.0e-4, 5.0e-3]},
     "model.width": {"choice": [32, 64, 128]},
@@ -34,6 +43,8 @@ PICTURE_SPACE: dict[str, Any] = {
     "model.dropout": {"uniform": [0.0, 0.5]},
     "label_smoothing": {"choice": [0.0, 0.1]},
     "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
+    **SCHEDULE,
+    **AUGMENT,
 }
 MODEL: dict[str, Any] = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
 EMBEDDING, WIDEST = 8, 1024  # a column's vector, and all of them together, which each member reads
@@ -43,6 +54,7 @@ SPACE: dict[str, Any] = {
     "model.dropout": {"uniform": [0.0, 0.4]},
     "model.numbers": {"choice": ["piecewise", "periodic", "plain"]},
     "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
+    **SCHEDULE,
 }
 
 

@@ -55,19 +55,36 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
     loaded = sys.modules if modules is None else modules
     bases = (os.path.abspath(root), os.path.realpath(root))
     resolved = functools.cache(os.path.realpath)  # of a few hundred folders, which hold thousands of modules
-    files = {file for module in list(loaded.values()) if (file := _file_of(module))}
-    found = {inside for file in files if (inside := _inside(bases, file, resolved))}
+    elsewhere = _elsewhere(*bases)
+    names = {name for module in list(loaded.values()) if (name := _name_of(module))} - elsewhere
+    found = set()
+    for name in names:
+        file = _file_of(name)
+        places = _places(file, resolved) if file else ()
+        if inside := _inside(bases, places):
+            found.add(inside)
+        elif file and os.path.isabs(name) and not _is_below(bases, places):
+            elsewhere.add(name)
     return [_row(root, path) for path in sorted(found)]
 
 
-def _file_of(module: Any) -> str | None:
-    """Return the file that a module came from; looks at its plain attributes only, because asking may import."""
+@functools.lru_cache(maxsize=8)
+def _elsewhere(*_bases: str) -> set[str]:
+    """Return the names of modules' files that lie outside a project; kept, as a process that trains often asks for each run."""
+    return set()
+
+
+def _name_of(module: Any) -> str | None:
+    """Return the file that a module names; looks at its plain attributes only, because asking may import."""
     try:
         name = vars(module).get("__file__")
     except TypeError:  # anything may stand in sys.modules
         return None
-    if not isinstance(name, str):
-        return None
+    return name if isinstance(name, str) else None
+
+
+def _file_of(name: str) -> str | None:
+    """Return the file that is there for a name, or the archive that it is in."""
     path = os.path.abspath(name)  # not resolved: a link in the project is the project's
     while not os.path.isfile(path):  # a module in a zip file
         if path == (path := os.path.dirname(path)):
@@ -75,10 +92,18 @@ def _file_of(module: Any) -> str | None:
     return path
 
 
-def _inside(bases: Sequence[str], file: str, resolved: Callable[[str], str]) -> str | None:
-    """Return a file's path in the project, or None where it is not the project's code."""
+def _places(file: str, resolved: Callable[[str], str]) -> tuple[str, str]:
+    """Return where a file lies, by its name and with links followed."""
     folder, name = os.path.split(file)
-    places = (file, os.path.realpath(file) if os.path.islink(file) else os.path.join(resolved(folder), name))
+    return file, os.path.realpath(file) if os.path.islink(file) else os.path.join(resolved(folder), name)
+
+
+def _is_below(bases: Sequence[str], places: Sequence[str]) -> bool:
+    return any(place.startswith(f"{base.rstrip(os.sep)}{os.sep}") for base in bases for place in places)
+
+
+def _inside(bases: Sequence[str], places: Sequence[str]) -> str | None:
+    """Return a file's path in the project, or None where it is not the project's code."""
     if any(place.startswith(_ENGINE) for place in places):
         return None
     for base in bases:

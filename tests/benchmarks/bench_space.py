@@ -3,8 +3,8 @@
     PYTHONPATH=. python tests/benchmarks/bench_space.py [--tables moons ...] [--pictures] [--seeds 0 1] [--trials 8] [--kept FILE]
 
 Each data set is begun as `mltrainer init` does, with the tables' split. A trial draws every other dimension alike with and
-without those that are examined, so the difference of two trials is theirs. Prints for each of them, and each data set, the mean
-difference of the test metric over all pairs, by value, and that of the best of each search's trials by the validation metric.
+without those that are examined, so the difference of two trials is theirs. Prints for each value the mean difference of both
+metrics over all pairs, of tables and of pictures, and that of the best of each search's trials by the validation metric.
 """
 
 from __future__ import annotations
@@ -86,35 +86,40 @@ def _pairs(config: Row, space: Row, examined: dict[str, Row], nr: int, root: Pat
 
 
 def summary(rows: list[Row]) -> None:
-    """Print what each group brings: by data set, by value, and for the best of each search."""
-    for group in dict.fromkeys(row["group"] for row in rows):
-        mine = [row for row in rows if row["group"] == group]
-        for name in dict.fromkeys(row["data"] for row in mine):
-            some = [row for row in mine if row["data"] == name]
-            ends = [_of_best([r for r in some if r["seed"] == seed]) for seed in dict.fromkeys(r["seed"] for r in some)]
-            told = {"group": group, "data": name, "searches": len(ends), "best_on_validation_then_test": _mean(ends)}
-            values = dict.fromkeys(map(_value, some))
-            by = {value: _mean([_gain(row) for row in some if _value(row) == value]) for value in values}
-            print(json.dumps({**told, "by_value_test": by}), flush=True)
+    """Print what each value brings, of tables and of pictures, and what the groups bring to the best of each search."""
+    for kind in ("tables", "pictures"):
+        mine = [row for row in rows if (row["data"] == PICTURES) == (kind == "pictures")]
+        for group in dict.fromkeys(row["group"] for row in mine):
+            some = [row for row in mine if row["group"] == group]
+            searches = [
+                [row for row in some if (row["data"], row["seed"]) == one] for one in {(r["data"], r["seed"]) for r in some}
+            ]
+            for value in dict.fromkeys(map(_value, some)):
+                pairs = [(row["without"], row["with"]) for row in some if _value(row) == value]
+                print(json.dumps({"kind": kind, "group": group, "value": value, "pairs": len(pairs), **_gains(pairs)}))
+            told = {"kind": kind, "group": group, "best of each search": len(searches)}
+            print(json.dumps({**told, **_gains([_best(search) for search in searches])}), flush=True)
 
 
 def _value(row: Row) -> str:
-    return " ".join(str(value) for value in row["drawn"].values() if not isinstance(value, float) or value in (0.2, 0.25))
+    if row["group"] == "warmup":
+        return "as planned" if row["with"] == row["without"] else "none" if 0 in row["drawn"].values() else "four times"
+    return row["group"] if len(row["drawn"]) > 1 else str(*row["drawn"].values())
 
 
-def _gain(row: Row) -> float:
-    return float(row["with"]["test"] - row["without"]["test"])
+def _best(rows: list[Row]) -> tuple[Row, Row]:
+    """Return the winner by validation without the dimensions, and with them."""
+    first, second = (max((row[key] for row in rows), key=lambda one: float(one["validation"])) for key in ("without", "with"))
+    return first, second
 
 
-def _of_best(rows: list[Row]) -> float:
-    """Return how much better on the test rows the winner by validation is with the dimensions than without."""
-    best = {key: max((row[key] for row in rows), key=lambda one: float(one["validation"])) for key in ("with", "without")}
-    return float(best["with"]["test"] - best["without"]["test"])
+def _gains(pairs: list[tuple[Row, Row]]) -> dict[str, str]:
+    return {key: _mean([after[key] - before[key] for before, after in pairs]) for key in ("validation", "test")}
 
 
 def _mean(values: list[float]) -> str:
     error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return f"{statistics.fmean(values):+.4f} ± {error:.4f} ({len(values)})"
+    return f"{statistics.fmean(values):+.4f} +- {error:.4f}"
 
 
 def main() -> None:

@@ -4,9 +4,10 @@ import math
 
 import pytest
 
+from mltrainer.configs.augmenting import Affine, Augment, RandAugment
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import applicable_space, baseline_template, misfits, production_template, tuning_template
-from mltrainer.project.sizing import Size, model_for, templates_for, templates_for_pictures, templates_for_texts
+from mltrainer.project.sizing import AUGMENT, Size, model_for, templates_for, templates_for_pictures, templates_for_texts
 from mltrainer.project.start import make_project
 
 ROWS = (20, 150, 1000, 20_000, 100_000, 1_000_000)
@@ -58,6 +59,9 @@ def test_every_value_of_a_sized_search_space_is_valid(sized, task, model, tmp_pa
     given = {"name": "x", "seed": 1, "task": {"kind": task}, "data": {"source": "x", "target": "y"}, "model": model}
     config = TrainingConfig.model_validate({**given, "metric": {"name": "loss", "mode": "min"}}).model_dump()
     space = tuning_template(tmp_path)["space"]
+    assert {key for key in space if key not in applicable_space(space, config)} <= {*AUGMENT}
+    if task == "image_classification":
+        config = {**config, "augment": Augment(affine=Affine(), randaugment=RandAugment()).model_dump()}
     assert applicable_space(space, config) == space
     ends = {key: {"choice": next(iter(dimension.values()))} for key, dimension in space.items()}
     assert misfits(ends, config) == {}

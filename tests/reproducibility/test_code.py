@@ -351,3 +351,22 @@ def test_a_snapshot_that_lost_an_object_is_not_reported_as_taken(repository, mon
     (repository / "model.py").write_text("x = 2\n")
     monkeypatch.setattr(os.path, "lexists", lambda path: "README" in str(path) or "model" not in str(path))
     assert take_snapshot(repository).note.endswith("the snapshot does not hold model.py")
+
+
+def test_what_was_found_before_is_found_again_with_what_came_since(tmp_path):
+    (tmp_path / "first.py").write_text("x = 1\n")
+    (tmp_path / "second.py").write_text("x = 2\n")
+    assert imported(tmp_path) == imported_files(tmp_path, {"os": os}) == []
+    assert [row["path"] for row in imported(tmp_path, "first.py")] == ["first.py"]
+    (tmp_path / "first.py").write_text("x = 3\n")
+    found = imported(tmp_path, "first.py", "second.py")
+    assert [row["path"] for row in found] == ["first.py", "second.py"]
+    assert found[0]["sha256"] == sha256_file(tmp_path / "first.py")
+
+
+def test_what_is_outside_one_project_may_be_of_another(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "third.py").write_text("")
+    found = {"third": module("third", str(tmp_path / "inner" / "third.py"))}
+    assert imported_files(tmp_path / "other", found) == []
+    assert [row["path"] for row in imported_files(tmp_path / "inner", found)] == ["third.py"]

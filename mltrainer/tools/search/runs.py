@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ class Runs:
         self._earlier = float(kept.get("seconds", 0.0))
         self.furthest = int(kept.get("begun", EVERY_TRIAL if kept else 0))
         self._started = time.monotonic()
+        self._noted_at = -math.inf
+        self._contracts: dict[int, tuple[TrainingConfig, dict[str, str]]] = {}  # with the config, so that no other has its id
 
     def _kept(self) -> Row:
         try:
@@ -59,8 +62,11 @@ class Runs:
         """How long this process and those before it have worked on the study."""
         return self._earlier + time.monotonic() - self._started
 
-    def keep(self) -> None:
-        """Note what a process that goes on with the study must know beside the runs."""
+    def keep(self, every_s: float = 0.0) -> None:
+        """Note what a process that goes on with the study must know beside the runs, unless it was noted just now."""
+        if time.monotonic() - self._noted_at < every_s:
+            return
+        self._noted_at = time.monotonic()
         write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds, "begun": self.furthest})
 
     def begins(self, trial: int) -> None:
@@ -71,7 +77,7 @@ class Runs:
 
     def known(self, config: TrainingConfig, limits: halving.Rungs) -> Row | None:
         """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
-        contract = self._contract(config)
+        contract = self.contract(config)
         result = sound_result(self.root / _folder(contract), contract)
         if result is None:
             return None
@@ -80,7 +86,7 @@ class Runs:
 
     def begin(self, nr: int, config: TrainingConfig, limits: halving.Rungs) -> None:
         """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
-        contract = self._contract(config)
+        contract = self.contract(config)
         folder = self.root / _folder(contract)
         if self._is_training(folder.name):
             self._twins.append((nr, config, limits))
@@ -125,7 +131,7 @@ class Runs:
         """Return the results of runs that another number has trained meanwhile, and begin those that must go on."""
         twins, self._twins, found = self._twins, [], []
         for nr, config, limits in twins:
-            result = None if self._is_training(_run(self._contract(config))) else self.known(config, limits)
+            result = None if self._is_training(_run(self.contract(config))) else self.known(config, limits)
             if result is not None:
                 found.append((nr, result))
             else:
@@ -161,7 +167,14 @@ class Runs:
         """Return how many processes have tried a run that was trained here."""
         return 1 + len(self._deaths.get(run, []))
 
-    def _contract(self, config: TrainingConfig) -> dict[str, str]:
+    def contract(self, config: TrainingConfig) -> dict[str, str]:
+        """Return the contract that names a config's run; of the same config it is worked out once."""
+        known = self._contracts.get(id(config))
+        if known is None:
+            known = self._contracts[id(config)] = config, self._named(config)
+        return known[1]
+
+    def _named(self, config: TrainingConfig) -> dict[str, str]:
         contract = {**self.job["contract"], "config_sha256": config_digest(config)}
         if _weights(config.model_dump()) == _weights(self.job["config"]):
             return contract

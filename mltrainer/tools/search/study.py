@@ -44,6 +44,7 @@ class Study:
         self._planned = self._strategy.trials
         self._begun: dict[int, Row] = {}
         self._folds = TrainingConfig.model_validate(job["config"]).folds
+        self._chosen: dict[int, tuple[Row, str | None]] = {}
         self._configs: dict[int, TrainingConfig] = {}
         self._results: dict[int, dict[int, Row]] = {}  # of a trial by fold
         self._waiting: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # folds for which there is no worker yet
@@ -81,10 +82,12 @@ class Study:
                 else:
                     self._begin(number)
                     number += 1
+            if number <= self._planned and self._is_decided(number):
+                self._choose(number)  # while the workers train: the next one that is idle then waits for nothing
             if self.runs.pool.busy or self._open:
                 for nr, result in self.runs.wait():
                     self._end(nr, result)
-                    self.runs.keep()
+                self.runs.keep(every_s=1.0)
         self._sharing.end()
         trials = [self._rows[nr] for nr in range(1, self._planned + 1)]
         if not any(trial["steps"] for trial in trials):
@@ -116,30 +119,43 @@ class Study:
 
     def _is_due(self, number: int) -> bool:
         """Return whether a trial can begin: there is room, and the trials that decide it have ended."""
-        if not self.runs.pool.room:
-            return False
+        return self.runs.pool.room > 0 and self._is_decided(number)
+
+    def _is_decided(self, number: int) -> bool:
         return not self._looks_back or all(nr in self._rows for nr in range(1, number - self.job["lag"] + 1))
 
     def _begin(self, number: int) -> None:
-        """Choose a trial's values, and run it unless its result is there."""
+        """Run a trial unless its result is there."""
+        trial, fault = self._choose(number)
+        self.events.send("trial", nr=number, trials=self._planned, values=trial["values"])
+        self._begun[number] = trial
+        self.runs.begins(number)
+        if fault is not None:
+            self._close(number, [failed("", fault)])
+            return
+        self._open.add(number)
+        self._take_up(number)
+
+    def _choose(self, number: int) -> tuple[Row, str | None]:
+        """Return a trial's values and rungs, and why it cannot be trained; each trial is chosen once, in turn."""
+        if number in self._chosen:
+            return self._chosen[number]
         older = [self._rows[nr] for nr in range(1, number - self.job["lag"] + 1)] if self._looks_back else []
         for row in older[self._learned :]:
             self._strategy.learn(row)
         self._learned = len(older)
         values = self._strategy.values(number)
-        self.events.send("trial", nr=number, trials=self._planned, values=values)
         trial: Row = {"nr": number, "values": values, "seed": self.job["config"]["seed"], "own": [], "limits": []}
-        self._begun[number] = trial
-        self.runs.begins(number)
+        fault = None
         try:
             self._configs[number] = config = trial_config(self.job["config"], values, f"trial {number}")
+            trial["own"] = halving.own_rungs(self.job["pruning"], config.epochs, trial["seed"], number)
+            trial["limits"] = halving.limits(self.job["pruning"], trial["own"], older, self.metric)
+            self.runs.contract(config)
         except InputError as error:
-            self._close(number, [failed("", str(error))])
-            return
-        trial["own"] = halving.own_rungs(self.job["pruning"], config.epochs, trial["seed"], number)
-        trial["limits"] = halving.limits(self.job["pruning"], trial["own"], older, self.metric)
-        self._open.add(number)
-        self._take_up(number)
+            fault = str(error)
+        self._chosen[number] = trial, fault
+        return trial, fault
 
     def _take_up(self, number: int) -> None:
         """Take what a trial gave, on another machine or here before; else train it, unless another machine does."""

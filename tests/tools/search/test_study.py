@@ -73,7 +73,10 @@ class Imagined:
     def begins(self, trial: int) -> None:
         """Note nothing."""
 
-    def keep(self) -> None:
+    def contract(self, config: Any) -> None:
+        """Name nothing."""
+
+    def keep(self, every_s: float = 0.0) -> None:
         """Keep nothing."""
 
 
