@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli import completion
 from mltrainer.cli.common import AsJson, Folder, group
 from mltrainer.cli.output import emit, printable
-from mltrainer.project.ablating import MOST_SEEDS
+from mltrainer.project.ablating import FEWEST_SEEDS, MOST_SEEDS
 from mltrainer.project.front import Project
 from mltrainer.reports.ablation import listed_text, text
 
@@ -30,7 +30,10 @@ def ablate(
     seeds: Annotated[
         int | None,
         typer.Option(
-            min=2, max=MOST_SEEDS, metavar="N", help="Fresh seeds; default: as few as can show a difference of each swap, 5 to 9."
+            min=FEWEST_SEEDS,
+            max=MOST_SEEDS,
+            metavar="N",
+            help="Default: as few as can show a difference of each swap, 5 to 9.",
         ),
     ] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Show what would be swapped and about how long it takes.")] = False,

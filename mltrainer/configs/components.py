@@ -207,12 +207,13 @@ def _asked(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     by_name = {name: swap for swap in found for name in (swap.name, next(iter(swap.changes)))}
     if asked in by_name:
         return by_name[asked]
-    _require_key(asked)
+    close = difflib.get_close_matches(asked, by_name, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
     listed = ", ".join(next(iter(swap.changes)) for swap in found) or "none"
     raise InputError(
-        f"{asked!r} is no component that is switched on in the config; those that are: {listed}",
+        f"{asked!r} is no component that is switched on in the config; {hint}those that are: {listed}",
         where=f"{COMMAND} {asked}",
-        mend=f"say what it is swapped for: {COMMAND} {asked}=VALUE",
+        mend=f"or say what a key is swapped for: {COMMAND} KEY=VALUE",
     )
 
 

@@ -34,7 +34,7 @@ TOOL = "ablation_study"
 PHASE = "ablation"  # what its runs are told to be of
 FOLDER = "optimization"  # of the phase beside whose reports its page lies
 PAGE, DATA = "ablation.md", "ablation.json"
-MOST_SEEDS = 20  # the exact test goes through 2**n sums
+FEWEST_SEEDS, MOST_SEEDS = 2, 20  # the exact test goes through 2**n sums
 
 Found = dict[str, Any]
 Asked = Sequence[str | Mapping[str, Any]]
@@ -125,9 +125,20 @@ def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
     swaps = swaps_of(config, asked)
     require_no_secret([swap.changes for swap in swaps])
     level = _level(project)
-    count = seeds or fewest_pairs(level, len(swaps))
+    count = fewest_pairs(level, len(swaps)) if seeds is None else _counted(seeds)
     typed = tuple(text for one in asked for text in ([one] if isinstance(one, str) else ["+".join(as_assignments(one))]))
     return Ablation(config, is_final, file, why, swaps, count, level, planning.record, typed)
+
+
+def _counted(seeds: int) -> int:
+    """Return how many seeds were asked for.
+
+    Raises:
+        InputError: There is nothing to compare, or more than the exact test takes.
+    """
+    if not FEWEST_SEEDS <= seeds <= MOST_SEEDS:
+        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
+    return seeds
 
 
 def _require_one_trainer(project: Project) -> None:

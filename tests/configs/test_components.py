@@ -163,7 +163,8 @@ def test_swaps_that_are_the_same_are_one() -> None:
 
 REFUSED = {
     "optimizer.lrr=1": "'optimizer.lrr' is no key of a training config; did you mean 'optimizer.lr'?",
-    "dropuot": "'dropuot' is no key of a training config",
+    "dropuot": "'dropuot' is no component that is switched on in the config; did you mean 'dropout'? those that are: model.",
+    "weight_decay": "did you mean 'weight decay'?",
     "seed=3": "seed is the same for all that are compared",
     "data.source=other.csv": "data is the same for all that are compared",
     "metric.name=loss": "metric is the same for all that are compared",
@@ -173,7 +174,7 @@ REFUSED = {
     "model.members=4": "unknown key 'members'",
     "model.dropout=0.2": "the swap changes nothing of a training: model.dropout is 0.2 in the config",
     "loader.workers=2": "the swap changes nothing of a training",
-    "optimizer.lookahead": "'optimizer.lookahead' is no component that is switched on in the config; those that are: model.",
+    "optimizer.lookahead": "'optimizer.lookahead' is no component that is switched on in the config; ",
     "precision=fp16": "precision: fp16 does not go with sam",
     "=3": "KEY=VALUE was expected",
 }

@@ -112,6 +112,12 @@ def test_a_swap_that_cannot_be_is_refused_before_anything_is_written(digits: Pro
     assert not (digits.phase_dir("optimization") / PAGE).exists()
 
 
+@pytest.mark.parametrize("seeds", [0, 1, 21])
+def test_seeds_that_the_test_cannot_take_are_refused(digits: Project, seeds: int) -> None:
+    with pytest.raises(InputError, match=f"2 to 20 seeds were expected; found {seeds}"):
+        run(digits, "clip", seeds=seeds)
+
+
 def test_a_secret_is_neither_written_nor_run(digits: Project) -> None:
     with pytest.raises(InputError, match="a secret stands in the config"):
         run(digits, {"gradient_checkpointing": ["AKIA" + "IOSFODNN7QXAMPLE"]})
