@@ -6,6 +6,7 @@ baseline over fresh seeds, and `final_config.yaml`.
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -86,6 +87,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "config": trial_config,
         **_looking_back(template),
     }
+    _require_measurable(ctx, study.get("pruning"), trial_config)
     contract = contract_of(ctx.earlier["planning"], config)
     study_id = digest({**study, **contract, "config": bits_config(TrainingConfig.model_validate(trial_config))})[:12]
     job = {
@@ -123,6 +125,27 @@ def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
     if found or template["strategy"] in LEARNING:
         found["lag"] = template.get("lag", TuningTemplate.model_fields["lag"].default)
     return found
+
+
+def _require_measurable(ctx: Context, pruning: dict[str, Any] | None, config: dict[str, Any]) -> None:
+    """Refuse a rung within an epoch where nothing is measured there, and tell where evaluations lie further apart than it.
+
+    Raises:
+        InputError: The trials are measured at the ends of epochs alone.
+    """
+    if pruning is None or pruning["first"] >= 1:
+        return
+    samples = ctx.earlier["baseline"]["evidence"]["run"]["train_samples"]
+    steps = math.ceil(samples / (config["batch_size"] * config["accumulate"]))
+    wanted, every = max(1, round(pruning["first"] * steps)), config["evaluate"]["every_n_steps"]
+    if every is None:
+        raise InputError(
+            f"the first rung is at {pruning['first']} of an epoch, and trials are measured at the ends of epochs alone",
+            where=f"{TUNING}, key pruning.first",
+            mend=f"write `evaluate: {{every_n_steps: {wanted}}}` under `trial` there, or take a `first` of 1 or more",
+        )
+    if every > wanted:
+        ctx.note(f"the first rung, at {pruning['first']} of an epoch, is measured after {every} of its {steps} steps")
 
 
 def _require_one_trainer(ctx: Context) -> None:

@@ -58,7 +58,7 @@ class Training(Contracted):
     Attributes:
         purpose: A probe ends after `max_steps`; a reproduction begins like a run and is compared with it.
         max_steps: Where it ends; None: at the config's own end.
-        rungs: Epochs, each with the metric that the best so far must have reached there, or it ends.
+        rungs: Epochs or fractions of one, each with the metric that the best so far must have reached there, or it ends.
         data_limits: By what the data is judged.
         measure_loader: How long, and how few loader processes are enough.
         resumable: Whether its state is saved though it is no run.
@@ -72,7 +72,7 @@ class Training(Contracted):
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
     max_steps: int | None = None
-    rungs: list[Annotated[tuple[int, Number], Field(strict=False)]] | None = None  # JSON has lists alone
+    rungs: list[Annotated[tuple[Number, Number], Field(strict=False)]] | None = None  # JSON has lists alone
     data_limits: dict[str, Number] | None = None
     measure_loader: dict[str, Number] | None = None
     resumable: bool = False

@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Part
+from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Number, Part
 
-Evaluated = Annotated[tuple[int, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
+Evaluated = Annotated[tuple[Number, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
 
 
 class FoldValue(Part):
@@ -30,8 +30,8 @@ class Trial(Part):
         reason: Why it failed.
         steps: Optimizer steps that it trained.
         wall_s: How long it took.
-        curve: The metric after each evaluation, with the evaluation's epoch, from 1.
-        pruned_at: The epoch at which it was stopped.
+        curve: The metric after each evaluation, with how many epochs had been trained.
+        pruned_at: The rung at which it was stopped, in epochs.
         attempts: How many processes it took.
         folds: What each fold gave, of which the value is the mean; none without folds, and of a trial that was stopped.
     """
@@ -46,7 +46,7 @@ class Trial(Part):
     steps: int
     wall_s: Measured | None
     curve: list[Evaluated] = Field(default_factory=list)
-    pruned_at: int | None = None
+    pruned_at: Number | None = None
     attempts: int = 1
     folds: list[FoldValue] = Field(default_factory=list)
 
@@ -111,7 +111,7 @@ class Searched(Part):
     acceptance: list[Acceptance]
     config: dict[str, Any]
     lag: int = 0
-    rungs: list[int] = Field(default_factory=list)
+    rungs: list[Number] = Field(default_factory=list)
     search_s: Measured | None = None
     ended: Literal["trials", "time"] = "trials"
     minutes: Measured | None = None

@@ -253,7 +253,7 @@ def _still_learning(search: Search) -> Iterator[Advice]:
         f"{number(sum(last))} of the best {number(len(last))} trials were at their best in their last evaluation "
         f"(epoch {number(epochs)}): train them longer."
     )
-    yield Advice(None, text, "trial", f"epochs: {2 * epochs}")
+    yield Advice(None, text, "trial", f"epochs: {math.ceil(2 * epochs)}")
 
 
 def _progress(search: Search) -> Iterator[Advice]:

@@ -95,10 +95,10 @@ def rungs(evidence: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def _epochs(trial: Mapping[str, Any]) -> int:
+def _epochs(trial: Mapping[str, Any]) -> float:
     """Return for how many epochs a trial was trained, as far as its evaluations tell."""
     curve = trial.get("curve") or []
-    return int(trial.get("pruned_at") or (curve[-1][0] if curve else 0))
+    return trial.get("pruned_at") or (curve[-1][0] if curve else 0)
 
 
 def saved(evidence: Mapping[str, Any]) -> Row | None:
@@ -108,7 +108,7 @@ def saved(evidence: Mapping[str, Any]) -> Row | None:
         return None
     planned = next((row["after"] for row in evidence["cheaper"] if row["key"] == "epochs"), at(evidence, "config.epochs"))
     whole = sum(trial["values"].get("epochs", planned) for trial in evidence["trials"])
-    left_out = sum(trial["values"].get("epochs", planned) - _epochs(trial) for trial in stopped)
+    left_out = round(sum(trial["values"].get("epochs", planned) - _epochs(trial) for trial in stopped), 1)
     return {"epochs": left_out, "of": whole, "share": left_out / whole if whole else 0.0}
 
 

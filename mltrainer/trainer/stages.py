@@ -27,7 +27,7 @@ from mltrainer.trainer.signals.early import BATCHES, Early, EarlySteps, update_r
 from mltrainer.trainer.signals.losses import Losses
 from mltrainer.trainer.signals.observing import at_evaluation, is_watched
 from mltrainer.trainer.stepping import Stepper
-from mltrainer.trainer.stopping import best_row, missed_rung, patience_is_over, plateaus
+from mltrainer.trainer.stopping import best_row, by_epochs_seen, missed_rung, patience_is_over, plateaus
 from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
 from mltrainer.trainer.updates.gradients import counts_clipped
 
@@ -80,12 +80,12 @@ class Until:
     Attributes:
         max_steps: After this step, for a probe or a short reproduction.
         difference: At the first difference from another run.
-        rungs: At one of these epochs, where the best so far is worse than the value beside it.
+        rungs: At one of these epochs or fractions of one, where the best so far is worse than the value beside it.
     """
 
     max_steps: int | None = None
     difference: bool = True
-    rungs: Sequence[tuple[int, float]] = ()
+    rungs: Sequence[tuple[float, float]] = ()
 
 
 class Trainer:
@@ -226,7 +226,10 @@ class Trainer:
         return self.step < self.last_step
 
     def _is_pruned(self) -> bool:
-        return missed_rung(self.history, self.until.rungs, self.config.metric) is not None
+        if not self.until.rungs:
+            return False
+        seen = by_epochs_seen(self.history, self.plan.steps_per_epoch)
+        return missed_rung(seen, self.until.rungs, self.config.metric) is not None
 
     def _train(self) -> Stage:
         """Train up to the next step at which something else is due."""

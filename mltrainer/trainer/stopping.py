@@ -44,12 +44,21 @@ def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
     return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}
 
 
-def missed_rung(history: list[dict[str, Any]], rungs: Iterable[tuple[int, float]], metric: Metric) -> int | None:
-    """Return the first epoch at which the best so far is worse than it must be to go on, or None.
+def by_epochs_seen(history: Iterable[dict[str, Any]], steps_per_epoch: int) -> list[dict[str, Any]]:
+    """Return evaluations with how many epochs had been trained as their `epoch`: whole at an epoch's end, else a fraction."""
+    return [{**row, "epoch": _whole(round(row["step"] / steps_per_epoch, 9))} for row in history]
+
+
+def _whole(epochs: float) -> int | float:
+    return int(epochs) if epochs == int(epochs) else epochs
+
+
+def missed_rung(history: list[dict[str, Any]], rungs: Iterable[tuple[float, float]], metric: Metric) -> float | None:
+    """Return the first rung at which the best so far is worse than it must be to go on, or None.
 
     Args:
-        history: Rows of evaluations; where none was made at an epoch's end, the next one is judged.
-        rungs: Epochs, from 1, each with the value that is good enough.
+        history: Rows of evaluations, by epochs seen; where none was made at a rung, the next one is judged.
+        rungs: Epochs, or fractions of one, each with the value that is good enough.
         metric: Which of two values is better.
     """
     for epoch, least in sorted(rungs):
@@ -59,8 +68,8 @@ def missed_rung(history: list[dict[str, Any]], rungs: Iterable[tuple[int, float]
     return None
 
 
-def best_at(history: list[dict[str, Any]], epoch: int, metric: Metric) -> float | None:
-    """Return the best validation metric up to an epoch's end, larger being better; None where it was not reached."""
+def best_at(history: list[dict[str, Any]], epoch: float, metric: Metric) -> float | None:
+    """Return the best validation metric up to a rung, larger being better; None where it was not reached."""
     rows = next((history[: nr + 1] for nr, row in enumerate(history) if row["epoch"] >= epoch), None)
     return None if rows is None else max(rank_of(row, metric)[0] for row in rows)
 

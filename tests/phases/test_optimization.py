@@ -228,6 +228,8 @@ MISTAKES = {
     "space.optimizer.lr={uniform: [2.0, 1.0]}": "the low end 2.0 must be below the high end 1.0",
     "space={optimizer.momentum: {uniform: [0.1, 0.9]}}": "nothing to search: the config has none of optimizer.momentum",
     "trial.epoch=3": "did you mean 'epochs'",
+    "pruning={first: 0.5}": "the first rung is at 0.5 of an epoch, and trials are measured at the ends of epochs alone",
+    "storage=postgresql://me:hunter22@host/x": "key storage: a password stands in it",
     "trial.clip={norm: -1.0}": "key trial.clip.norm: Input should be greater than 0",
 }
 
@@ -237,6 +239,7 @@ def test_a_mistake_in_the_search_is_named_before_anything_runs(missed: Project, 
     said = cli("phase", "run", "optimization", "--set", assignment, "--project", missed.root)
     assert said.code == 1
     assert MISTAKES[assignment] in said.err
+    assert "hunter22" not in said.out + said.err
     assert not (missed.state_dir / "studies").exists()
 
 

@@ -20,6 +20,6 @@ def test_the_rungs_of_a_trial_that_is_trained_again_are_read_from_its_file() -> 
     assert about_rungs(json.loads(json.dumps(rungs))) == []
 
 
-@pytest.mark.parametrize("wrong", [[[1]], [["1", 0.5]], [[1.5, 0.5]], [[1, "nan"]], [[1, 0.5, 2]]])
+@pytest.mark.parametrize("wrong", [[[1]], [["1", 0.5]], [[None, 0.5]], [[1, "nan"]], [[1, 0.5, 2]]])
 def test_rungs_of_another_form_are_refused(wrong: Any) -> None:
     assert about_rungs(wrong)

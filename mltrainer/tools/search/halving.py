@@ -1,4 +1,6 @@
-"""Which trials end early: at rungs, epochs at which a trial must be among the best of those that were measured there before.
+"""Which trials end early: at rungs, at which a trial must be among the best of those that were measured there before.
+
+A rung is a number of epochs, or a fraction of one; it is measured at the first evaluation at which so much has been trained.
 
 What a trial must reach is a function of the trials that are at least `lag` older, all of which have ended when it begins:
 neither the number of workers nor their pace decides anything, and the trial itself needs to ask nobody.
@@ -14,20 +16,20 @@ from mltrainer.reproducibility import seeds
 from mltrainer.trainer.stopping import best_at, best_row, missed_rung, rank_of
 
 Row = dict[str, Any]
-Rungs = list[tuple[int, float]]
+Rungs = list[tuple[float, float]]
 
 
-def rungs_of(pruning: Mapping[str, Any] | None, epochs: int) -> list[int]:
+def rungs_of(pruning: Mapping[str, Any] | None, epochs: int) -> list[float]:
     """Return the epochs of the rungs, each `eta` times the one before and before the end."""
     if pruning is None:
         return []
     found = [pruning["first"]]
     while found[-1] * pruning["eta"] < epochs:
-        found.append(found[-1] * pruning["eta"])
+        found.append(round(found[-1] * pruning["eta"], 9))  # 0.3, not 0.30000000000000004, which no evaluation is at
     return [epoch for epoch in found if epoch < epochs]
 
 
-def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: int) -> list[int]:
+def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: int) -> list[float]:
     """Return the rungs of a trial: all, or in Hyperband those of the bracket that it is dealt to.
 
     A bracket without the first s rungs is as likely as gives each bracket the same number of epochs in all.
@@ -41,7 +43,7 @@ def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: 
     return rungs[skipped:]
 
 
-def limits(pruning: Mapping[str, Any] | None, own: Sequence[int], older: Sequence[Row], metric: Metric) -> Rungs:
+def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Sequence[Row], metric: Metric) -> Rungs:
     """Return what a trial must have reached at each of its rungs: a place in the best `1 / eta` of those that were there.
 
     Args:
@@ -61,7 +63,7 @@ def limits(pruning: Mapping[str, Any] | None, own: Sequence[int], older: Sequenc
     return found
 
 
-def _reached(row: Row, epoch: int, metric: Metric) -> float | None:
+def _reached(row: Row, epoch: float, metric: Metric) -> float | None:
     """Return a trial's best value at a rung, larger being better; that of its end where it ended by itself before."""
     if epoch not in row["own"]:
         return None
@@ -70,7 +72,7 @@ def _reached(row: Row, epoch: int, metric: Metric) -> float | None:
     return max(rank_of(each, metric)[0] for each in row["history"]) if value is None and ended else value
 
 
-def cut(history: list[Row], limits: Rungs, metric: Metric) -> tuple[list[Row], int | None]:
+def cut(history: list[Row], limits: Rungs, metric: Metric) -> tuple[list[Row], float | None]:
     """Return a run's evaluations up to the rung that ends the trial, and that rung; all of them and None where none does.
 
     The run may have gone on for another study: what this one sees of it is the same.

@@ -47,7 +47,7 @@ class Journal:
         from optuna.trial import create_trial
 
         values, kinds = in_optuna(self._space, row["values"])
-        curve = {int(epoch): float(value) for epoch, value in row["curve"]}
+        curve = dict(points(row))
         told = {"run": row["run"], "reason": row["reason"]}
         state = state_of(row["state"])
         value = float(row["value"]) if row["state"] == "finished" else None
@@ -55,6 +55,13 @@ class Journal:
         self._study.add_trial(
             create_trial(state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told)
         )
+
+
+def points(row: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """Return a trial's curve as Optuna holds it: by epochs, or by steps where evaluations lie within epochs too."""
+    whole = all(epoch == int(epoch) for epoch, _ in row["curve"])
+    places = [epoch for epoch, _ in row["curve"]] if whole else [each["step"] for each in row["history"]]
+    return [(int(place), float(value)) for place, (_, value) in zip(places, row["curve"], strict=True)]
 
 
 def in_optuna(

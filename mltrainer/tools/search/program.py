@@ -130,4 +130,10 @@ def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig,
 
 
 def _row(result: Row, metric: Metric) -> Row:
-    return {**outcome(result, metric), "run": result["id"], "history": [], **{key: result[key] for key in ("steps", "wall_s")}}
+    return {
+        **outcome(result, metric),
+        "run": result["id"],
+        "history": [],
+        "curve": [],
+        **{key: result[key] for key in ("steps", "wall_s")},
+    }

@@ -15,6 +15,7 @@ from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.tools.search import halving
 from mltrainer.tools.search.live import Live
 from mltrainer.tools.search.pool import Ended, Pool
+from mltrainer.trainer.stopping import by_epochs_seen
 from mltrainer.workspace import digest, read_json, write_json
 
 Row = dict[str, Any]
@@ -81,6 +82,7 @@ class Runs:
         result = sound_result(self.root / _folder(contract), contract)
         if result is None:
             return None
+        result = _by_epochs_seen(result, config.batch_size * config.accumulate)
         is_cut = halving.cut(result["history"], limits, config.metric)[1] is not None
         return result if is_cut or result["state"] in ("finished", "failed") else None
 
@@ -190,7 +192,7 @@ class Runs:
         result = sound_result(self.root / job["folder"], job["contract"])
         if result is None:
             raise MachineError("the result is not what its worker wrote", where=job["folder"], mend="type the same command again")
-        return result
+        return _by_epochs_seen(result, job["config"]["batch_size"] * job["config"]["accumulate"])
 
     def _again(self, nr: int, job: Row, death: str) -> Row | None:
         """Begin a run again whose worker died, unless workers die of it."""
@@ -208,6 +210,12 @@ class Runs:
 
 def _run(contract: dict[str, str]) -> str:
     return digest(contract)[:12]
+
+
+def _by_epochs_seen(result: Row, step_samples: int) -> Row:
+    """Return a result whose evaluations tell how many epochs had been trained, as rungs count."""
+    steps = math.ceil(result["train_samples"] / step_samples)
+    return {**result, "history": by_epochs_seen(result["history"], steps)}
 
 
 def _folder(contract: dict[str, str]) -> str:

@@ -24,7 +24,7 @@ from mltrainer.errors import DifferenceError, InputError
 from mltrainer.tools.program import Events
 from mltrainer.tools.search import space as spaces
 from mltrainer.tools.search.database import Database
-from mltrainer.tools.search.journal import in_optuna
+from mltrainer.tools.search.journal import in_optuna, points
 from mltrainer.tools.search.suggest import new_study, state_of
 from mltrainer.workspace import digest, plain
 
@@ -277,8 +277,8 @@ class Shared:
         trial, key = self._made(number), self._key(number)
         if trial.state == _states().WAITING:
             self._take(number, values)
-        for step, value in _thinned(row.get("curve", [])):
-            self._update(partial(self._storage.set_trial_intermediate_value, key, int(step), float(value)))
+        for step, value in _thinned(points(row)):
+            self._update(partial(self._storage.set_trial_intermediate_value, key, step, value))
         self._set(number, _ROW, encoded(row, self._metric))
         state = state_of(row["state"])
         given = [float(row["value"])] if row["state"] == "finished" else None
@@ -379,7 +379,7 @@ def decoded(text: str) -> Row:
     return {**row, "history": history, "value": float(row["value"])}
 
 
-def _thinned(curve: Sequence[Any]) -> Sequence[Any]:
+def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
     """Return a curve's points, or of many as many as a dashboard shows well; each is written on its own, which takes a while."""
     step = max(1, math.ceil(len(curve) / CURVE_POINTS))
     return curve[::-step][::-1]  # the last one always

@@ -112,7 +112,7 @@ class Learning(Strategy):
         """Tell the study; a trial that failed tells nothing, one that ended early what it had reached by then."""
         asked, state = self._open.pop(row["nr"]), state_of(row["state"])
         if state.name == "PRUNED":
-            asked.report(float(row["value"]), row["pruned_at"])
+            asked.report(float(row["value"]), round(1e6 * row["pruned_at"]))  # samplers look at the order alone
         self._study.tell(asked, float(row["value"]) if state.name == "COMPLETE" else None, state)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from mltrainer.configs.project import Metric
 from mltrainer.tools.search.halving import best_of, cut, limits, own_rungs, rungs_of
+from mltrainer.trainer.stopping import by_epochs_seen
 
 ACCURACY, LOSS = Metric(name="accuracy", mode="max"), Metric(name="loss", mode="min")
 HALVING = {"name": "successive_halving", "eta": 3, "first": 1}
@@ -27,6 +28,19 @@ def older(*curves: tuple[float, ...], name: str = "accuracy", own: tuple[int, ..
 )
 def test_rungs_lie_each_eta_times_the_one_before(first: int, eta: int, epochs: int, rungs: list[int]) -> None:
     assert rungs_of({"name": "successive_halving", "eta": eta, "first": first}, epochs) == rungs
+
+
+def test_rungs_may_lie_within_epochs() -> None:
+    assert rungs_of({**HALVING, "first": 0.1}, 9) == [0.1, 0.3, 0.9, 2.7, 8.1]
+
+
+def test_a_rung_within_an_epoch_is_measured_at_the_first_evaluation_from_there_on() -> None:
+    rows = [{"epoch": 1, "step": step, "validation": {"loss": 1.0, "accuracy": step / 100}} for step in (2, 4, 6, 10)]
+    seen = by_epochs_seen(rows, 10)
+    assert [(row["epoch"], type(row["epoch"])) for row in seen] == [(0.2, float), (0.4, float), (0.6, float), (1, int)]
+    assert cut(seen, [(0.3, 0.05)], ACCURACY) == (seen[:2], 0.3)
+    assert cut(seen, [(0.3, 0.04), (1, 0.2)], ACCURACY) == (seen, 1)
+    assert cut(seen, [(2, 0.9)], ACCURACY)[1] is None
 
 
 def test_without_pruning_there_is_no_rung() -> None:

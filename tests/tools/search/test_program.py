@@ -175,6 +175,7 @@ def study(space: dict[str, Any], count: int, **changes: Any) -> dict[str, Any]:
     return {
         "schema": 1,
         "run": "study",
+        "phase": "optimization",
         "folder": ".mltrainer/studies/study",
         "space": space,
         "trials": count,

@@ -86,7 +86,12 @@ def trained(config: Any) -> dict[str, Any]:
     if lr > 0.09:
         return failed("bad", "no such model")
     end = 1 / (1 + abs(math.log10(lr) + 2)) - config.batch_size / 1000 + config.split.fold * lr
-    rows = [{"epoch": e, "step": e, "validation": {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}} for e in range(1, EPOCHS + 1)]
+    places = (
+        [nr / 4 if nr % 4 else nr // 4 for nr in range(1, 4 * EPOCHS + 1)]
+        if config.evaluate.every_n_steps
+        else range(1, EPOCHS + 1)
+    )
+    rows = [{"epoch": e, "step": round(4 * e), "validation": {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}} for e in places]
     return {
         "id": f"{lr:.6f} {config.split.fold}",
         "state": "finished",
@@ -108,10 +113,17 @@ def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, 
 
 
 PRUNING = {"name": "successive_halving", "eta": 3, "first": 1}
+WITHIN = {**study(SPACE, 1, epochs=EPOCHS)["config"], "evaluate": {"every_n_steps": 1, "every_n_epochs": None}}
 STUDIES: dict[str, dict[str, Any]] = {
     "random": {},
     "random, pruned": {"pruning": PRUNING},
     "quasi-random, hyperband": {"strategy": "quasi_random", "pruning": {**PRUNING, "name": "hyperband"}},
+    "random, pruned within epochs": {"pruning": {**PRUNING, "first": 0.25}, "config": WITHIN},
+    "tpe, hyperband within epochs": {
+        "strategy": "tpe",
+        "pruning": {**PRUNING, "first": 0.1, "name": "hyperband"},
+        "config": WITHIN,
+    },
     "grid": {"strategy": "grid"},
     "tpe": {"strategy": "tpe"},
     "tpe, pruned": {"strategy": "tpe", "pruning": PRUNING},
@@ -131,7 +143,8 @@ def test_the_table_does_not_depend_on_workers_or_their_pace(name: str, tmp_path:
     assert len({json.dumps(row["values"]) for row in rows}) == len(rows)
     pruned = [row for row in rows if row["state"] == "pruned"]
     assert bool(pruned) == ("pruned" in name or "hyperband" in name)
-    assert all(row["curve"][-1] == [row["pruned_at"], row["value"]] for row in pruned)
+    assert all(row["curve"][-1][0] == math.ceil(4 * row["pruned_at"]) / 4 for row in pruned)
+    assert all(row["curve"][-1][1] == row["value"] for row in pruned)
 
 
 def folded(count: int) -> dict[str, Any]:
