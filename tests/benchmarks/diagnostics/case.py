@@ -37,8 +37,9 @@ class Case:
 
 
 def faulty(id: str, what: str, must: str, may: str, task: Callable[[], Given], config: Mapping[str, Any]) -> Case:
-    """Return a case with something wrong; labels are separated by spaces."""
-    return Case(id, what, task, config, frozenset(must.split()), frozenset(may.split()))
+    """Return a case with something wrong; labels are separated by spaces; what must be found may stand among the others."""
+    needed = frozenset(must.split())
+    return Case(id, what, task, config, needed, frozenset(may.split()) - needed)
 
 
 def healthy(id: str, what: str, task: Callable[[], Given], config: Mapping[str, Any]) -> Case:

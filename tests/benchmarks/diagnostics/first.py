@@ -405,7 +405,7 @@ HEALTHY = [
     ),
     healthy(
         *("H28", "all rows in one batch", lambda: of_digits(lambda: perceptron([64, 64, 10]))),
-        by(adam(1e-2), 60, batch_size=2000),
+        by(adam(1e-2), 60, batch_size=1347),
     ),
     healthy(
         *("H29", "AdamW", of_digits),
