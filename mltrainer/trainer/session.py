@@ -46,6 +46,7 @@ from mltrainer.workspace import Project, machine_faults, plain, read_json, write
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
+OF_MANY = ("optimization", "ablation")  # what trains many runs on the same data
 REHEARSAL_SAMPLES = 512
 
 
@@ -173,10 +174,10 @@ class Session:
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
 
     def _observe_start(self) -> dict[str, Any] | None:
-        """Return what model and data show before the first step; of a trial, of which there are many, the model alone."""
+        """Return what model and data show before the first step; of one of many runs on the same data, the model alone."""
         if not self.config.signals or self.job["purpose"] not in ("train", "explore"):
             return None
-        data = None if self.job["phase"] == "optimization" else of_data(self.task)
+        data = None if self.job.get("phase") in OF_MANY else of_data(self.task)
         return {"model": at_start(self.task, self.model, self.config), "data": data}
 
     def _expected_chain(self) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.starting import Start
 from mltrainer.errors import MachineError
 from mltrainer.tools.search import pool as pools
 from mltrainer.tools.search import runs as of_runs
@@ -182,3 +183,12 @@ def test_a_signal_stops_the_study_and_its_workers(pool: Pool, folder: Path) -> N
         runs.wait()
     assert getattr(stopped.value, "exit_code", None) == 128 + signal.SIGINT
     assert pool.busy == 0
+
+
+def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool: Pool, folder: Path) -> None:
+    runs = runs_of(pool)
+    runs.job["contract"]["data_sha256"] = "of samples, splits and weights"
+    config = TrainingConfig.model_validate(runs.job["config"])
+    pretrained = config.model_copy(update={"start": Start(weights="w.safetensors")})
+    assert "data_sha256" in runs.contract(config)
+    assert "data_sha256" not in runs.contract(pretrained)
