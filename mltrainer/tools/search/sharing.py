@@ -142,7 +142,7 @@ class Shared:
         metric: The objective.
         machine: This one's name, the same when it goes on with the study.
         events: Where it is told what is taken over.
-        minutes: After which no trial begins; None: all do.
+        minutes: After which no trial begins, as the template has it; None: what the project's budget leaves, which is less.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Shared:
         minutes: float | None = None,
     ) -> None:
         self._database, self._storage, self._space, self._metric = database, database.storage, space, metric
-        self._machine, self._events, self._minutes = machine, events, minutes
+        self._machine, self._events, self._minutes = machine, events, minutes or 0.0
         self._study = database.ask(partial(new_study, metric, database.storage, name))
         self._id = database.ask(partial(database.storage.get_study_id_from_name, name))
         self._mine: set[int] = set()
@@ -303,7 +303,7 @@ class Shared:
         if trial.state != _states().WAITING or _CLAIM in trial.user_attrs:
             return False
         closed = trial.user_attrs.get(_CLOSED)
-        if closed is not None and self._minutes is not None and closed >= self._minutes:
+        if closed is not None and closed >= self._minutes:
             return True
         key = self._key(number)
         if not is_late or not self._update(partial(self._storage.set_trial_state_values, key, _states().RUNNING)):

@@ -154,6 +154,15 @@ def test_when_the_time_of_one_is_over_no_machine_begins_a_trial(tmp_path: Path) 
     assert len(json.loads(longer)) == 6
 
 
+def test_when_the_budget_of_one_is_spent_no_machine_begins_a_trial(tmp_path: Path) -> None:
+    one, two = shared(tmp_path, "one"), shared(tmp_path, "two")
+    assert one.claim(1, VALUES)
+    assert not two.is_over(1, True)
+    assert one.is_over(2, True)
+    two.look()
+    assert two.is_over(2, False)
+
+
 def test_another_study_of_the_project_is_told_with_what_differs(tmp_path: Path) -> None:
     runs, heard = slow(tmp_path, 1), Heard()
     runs.dies_at = 2
