@@ -15,11 +15,27 @@ from mltrainer.configs.loading import EXCLUSIVE
 from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
 from mltrainer.configs.project import meets
 from mltrainer.diagnostics import (
+    bad_initialization,
+    class_imbalance,
     convergence_stall,
+    dead_layers,
+    dead_units,
     exploding_gradients,
+    frozen_layers,
+    input_scale,
+    label_noise,
+    leakage,
+    loss_broadcast,
     nan_loss,
+    negative_loss,
+    nonfinite_data,
+    output_activation,
     overfitting,
     resource_inefficiency,
+    saturation,
+    symmetric_weights,
+    train_eval_mismatch,
+    unshuffled_data,
     vanishing_gradients,
 )
 from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
@@ -33,6 +49,22 @@ RULES: dict[str, Rule] = {
     vanishing_gradients.ID: vanishing_gradients.find,
     resource_inefficiency.ID: resource_inefficiency.find,
     convergence_stall.ID: convergence_stall.find,
+    symmetric_weights.ID: symmetric_weights.find,
+    dead_layers.ID: dead_layers.find,
+    frozen_layers.ID: frozen_layers.find,
+    dead_units.ID: dead_units.find,
+    saturation.ID: saturation.find,
+    output_activation.ID: output_activation.find,
+    loss_broadcast.ID: loss_broadcast.find,
+    negative_loss.ID: negative_loss.find,
+    nonfinite_data.ID: nonfinite_data.find,
+    input_scale.ID: input_scale.find,
+    bad_initialization.ID: bad_initialization.find,
+    unshuffled_data.ID: unshuffled_data.find,
+    train_eval_mismatch.ID: train_eval_mismatch.find,
+    leakage.ID: leakage.find,
+    class_imbalance.ID: class_imbalance.find,
+    label_noise.ID: label_noise.find,
 }
 
 DiagnosticRow = dict[str, Any]

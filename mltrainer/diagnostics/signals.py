@@ -262,6 +262,39 @@ class Run:
         """Return whether the model learned, be it by heart, or as much as plain models; unknown skill counts as not learned."""
         return self.reached_skill >= at_least or self.keeps_up
 
+    # --- what was observed beside the history; earlier versions observed nothing ---
+
+    @functools.cached_property
+    def start(self) -> Row | None:
+        """What the untrained model showed."""
+        return _mapping(_at(self.record, ("signals", "start", "model")))
+
+    @functools.cached_property
+    def start_data(self) -> Row | None:
+        """What the training samples in memory showed."""
+        return _mapping(_at(self.record, ("signals", "start", "data")))
+
+    @functools.cached_property
+    def seen(self) -> list[tuple[Row, Row]]:
+        """The evaluations at which the model was observed, each with what it showed."""
+        found = ((row, _mapping(row.get("signals"))) for row in self.history)
+        return [(row, signals) for row, signals in found if signals is not None]
+
+    def largest_share(self, what: str) -> tuple[str, float]:
+        """Return the module with the largest share of units in a state at the last observation, and that share.
+
+        Args:
+            what: `dead` or `saturated`.
+
+        Returns:
+            An empty name and NaN where no module tells.
+        """
+        stop = _at(self.record, ("signals", "stop", "validation"))
+        last = stop or (self.seen[-1][1].get("validation") if self.seen else self.start)
+        modules = _mapping(_at(last or {}, ("modules",))) or {}
+        shares = {str(name): number(row.get(what)) for name, row in modules.items() if isinstance(row, Mapping) and what in row}
+        return max(shares.items(), key=lambda one: one[1], default=("", NAN))
+
     # --- gradients ---
 
     def norms(self, which: Literal["median", "max", "min"]) -> list[float]:
@@ -273,6 +306,10 @@ class Run:
         """Median gradient norm of each layer, for every evaluation that recorded them."""
         rows = (row.get("layer_norms") for row in self.history)
         return [[number(norm) for norm in norms] for norms in rows if isinstance(norms, list) and norms]
+
+
+def _mapping(value: Any) -> Row | None:
+    return value if isinstance(value, Mapping) else None
 
 
 def _at(row: Mapping[str, Any], path: Iterable[str]) -> Any:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mltrainer.diagnostics.signals import Finding, Run, finite, median, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, finite, median, number, ratio, text
 
 ID = "vanishing_gradients"
+TINY_INPUTS = 0.01  # as the page of input_scale has it
 FIGURES = ("gradient_layers.svg", "gradients.svg")
 
 
@@ -25,6 +26,10 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return Finding(ID, "clear", reason, evidence)
     if not _vanishes(evidence, thresholds):
         return Finding(ID, "clear", sentence[0].upper() + sentence[1:], evidence)
+    if _hint(evidence, thresholds) and number((run.start_data or {}).get("spread")) < TINY_INPUTS:
+        tiny = f"The inputs' deviation is below {TINY_INPUTS:g}, which scales the first layer's gradient (see input_scale)"
+        reason = f"{tiny}; {sentence}"
+        return Finding(ID, "clear", reason, evidence)
     return Finding(ID, "fired", f"The model has not learned (skill {skill}, below {least}), and {sentence}", evidence, FIGURES)
 
 

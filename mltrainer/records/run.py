@@ -83,12 +83,14 @@ class SeenAtStart(Seen):
     Attributes:
         shuffled_loss: With the targets in another order, which must not be the same.
         as_probabilities: The cross-entropy of outputs that are taken for probabilities.
+        as_logits: The same where they are taken for logits.
         symmetric: Layers whose units all begin alike.
         weights: The spread of each layer's.
     """
 
     shuffled_loss: Measured | None
     as_probabilities: Measured | None
+    as_logits: Measured | None
     symmetric: list[str]
     weights: Metrics
 
@@ -116,6 +118,7 @@ class DataSeen(Part):
         not_finite: Numbers of the inputs that are NaN or infinite.
         largest: Of all absolute values.
         spread: Standard deviation of all values.
+        features: Of one sample.
         constant: The share of features with one value.
         shared: The share of validation samples that are training samples, too.
         repeated: The share of training samples that repeat another one.
@@ -127,6 +130,7 @@ class DataSeen(Part):
     not_finite: int
     largest: Measured | None
     spread: Measured | None
+    features: int
     constant: Measured
     shared: Measured
     repeated: Measured
@@ -159,11 +163,12 @@ class Spike(Part):
 
 
 class Signals(Part):
-    """What was observed beside the history."""
+    """What was observed beside the history; `stop`: where a number that was not finite ended the run."""
 
     start: Start
     early: Early
     spikes: list[Spike]
+    stop: RowSignals | None = None
 
 
 class HistoryRow(Part):

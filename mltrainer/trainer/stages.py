@@ -67,6 +67,7 @@ class Outcome:
     reason: str = "epochs"
     divergence: dict[str, Any] | None = None
     nonfinite: dict[str, Any] | None = None
+    seen: dict[str, Any] | None = None  # of the model, where that ended the run
     evaluate_s: float = 0.0
     checkpoint_s: float = 0.0
     train_s: float = 0.0
@@ -213,6 +214,7 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = found
+            self.outcome.seen = at_evaluation(self.task, self.model, self.config) if self.config.signals else None
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
 

@@ -43,7 +43,7 @@ def met(value):
 def test_every_rule_gives_a_row_with_its_page(healthy):
     rows = diagnose(healthy, None)
     assert [row["id"] for row in rows] == list(RULES)
-    assert {row["state"] for row in rows} == {"clear"}
+    assert {row["state"] for row in rows} == {"clear", "not_applicable"}  # not all that the rules read was observed
     assert all(row["reason"] and row["causes"] and row["suggestions"] and row["title"] for row in rows)
 
 

@@ -101,14 +101,17 @@ def _passed(
 
 @torch.no_grad()
 def _tried(task: Task, output: Any, target: Any) -> dict[str, float | None]:
-    """Return the loss with the targets in another order, and the cross-entropy of outputs that are taken for probabilities."""
+    """Return the loss with the targets in another order, and the cross-entropy of outputs taken for probabilities and logits."""
     if not isinstance(target, Tensor) or not isinstance(output, Tensor) or len(target) < 2:
-        return {"shuffled_loss": None, "as_probabilities": None}
-    classes = output.dim() == 2 and is_classes(target) and int(target.max()) < output.shape[1]
-    chosen = output.gather(1, target[:, None]) if classes else None
+        return {"shuffled_loss": None, "as_probabilities": None, "as_logits": None}
+    found = {"shuffled_loss": float(task.loss(output, target.roll(len(target) // 2, 0)))}
+    if output.dim() != 2 or not is_classes(target) or int(target.max()) >= output.shape[1]:
+        return {**found, "as_probabilities": None, "as_logits": None}
+    chosen = output.gather(1, target[:, None]).double().clamp_min(1e-12)
     return {
-        "shuffled_loss": float(task.loss(output, target.roll(len(target) // 2, 0))),
-        "as_probabilities": float(-chosen.clamp_min(1e-12).log().mean()) if chosen is not None else None,
+        **found,
+        "as_probabilities": float(-chosen.log().mean()),
+        "as_logits": float(nn.functional.cross_entropy(output.double(), target)),
     }
 
 
@@ -209,6 +212,7 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
         "not_finite": int((~torch.isfinite(inputs)).sum()),
         "largest": float(kept.abs().max()) if len(kept) else None,
         "spread": float(kept.std()) if len(kept) > 1 else None,
+        "features": rows.shape[1],
         "constant": float((rows.amax(0) == rows.amin(0)).float().mean()),
         **task.repeated_shares(),
     }

@@ -1,0 +1,26 @@
+"""Bad initialization: an untrained classifier that is sure and wrong (page: `diagnostics/bad_initialization.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
+
+ID = "bad_initialization"
+FIGURES = ("learning_curves.svg",)
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where the loss of the untrained classifier is far above that of knowing nothing, ln K for K classes."""
+    start = run.start or {}
+    seen, outputs = (start.get("target") or {}).get("classes"), (start.get("output") or {}).get("shape")
+    classes, loss = max([seen or 0, *(outputs or [])[:1]]), number(start.get("loss"))
+    if not seen or classes < 2 or math.isnan(loss):
+        return Finding(ID, "not_applicable", "The loss of the untrained model over classes was not observed.")
+    knowing_nothing = math.log(classes)
+    excess = loss / knowing_nothing
+    reason = f"The untrained model's loss is {text(loss)}, {text(excess)} times that of knowing nothing, ln {classes}"
+    limit = thresholds["times"]
+    evidence = {"loss": loss, "expected": knowing_nothing, "times": excess, "since_step": 0}
+    return judged(ID, excess > limit, f"{reason} (at most {limit:g} expected).", evidence, FIGURES)

@@ -1,0 +1,29 @@
+"""Class imbalance: classes so rare that the loss hardly counts them (page: `diagnostics/class_imbalance.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, ratio, text
+
+ID = "class_imbalance"
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where one class has far more samples than another, unless every class is found nevertheless."""
+    counts = [count for count in (run.start_data or {}).get("counts") or [] if count]
+    if len(counts) < 2:
+        return Finding(ID, "not_applicable", "The training samples' classes were not counted.")
+    times, worst = ratio(max(counts), min(counts)), _worst_recall(run)
+    evidence = {"times": times, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
+    found = worst >= thresholds["recall"]
+    reason = f"The largest class has {text(times)} times the samples of the smallest (at most {thresholds['times']:g} expected)"
+    reason += f"; of the class that is found least, {percent(worst)} are" if worst == worst else ""
+    return judged(ID, times > thresholds["times"] and not found, reason + ".", evidence, ())
+
+
+def _worst_recall(run: Run) -> float:
+    """Return the recall of the class that is found least, NaN without a confusion matrix."""
+    matrix = (run.record.get("evaluation") or {}).get("confusion") or []
+    recalls = [ratio(number(row[place]), sum(map(number, row))) for place, row in enumerate(matrix) if sum(map(number, row))]
+    return min(recalls, default=float("nan"))

@@ -1,0 +1,24 @@
+"""Dead layers: weights that the loss never reaches (page: `diagnostics/dead_layers.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged
+
+ID = "dead_layers"
+FIGURES = ("gradient_layers.svg",)
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where a layer's gradient was exactly zero at every evaluation of a run that has enough of them."""
+    rows = run.layer_norms
+    if len(rows) < thresholds["evaluations"]:
+        reason = f"{len(rows)} evaluations recorded the layers' gradients; the rule needs {thresholds['evaluations']:g}."
+        return Finding(ID, "not_applicable", reason)
+    dead = [place for place in range(min(map(len, rows))) if all(row[place] == 0 for row in rows)]
+    names = [run.layers[place] if place < len(run.layers) else str(place) for place in dead]
+    if not names:
+        return Finding(ID, "clear", f"Each of {len(rows[0])} layers received a gradient.", {"layers": []})
+    reason = f"{', '.join(names)} never received a gradient: exactly zero at all {len(rows)} evaluations."
+    return judged(ID, True, reason, {"layers": names, "since_step": 1}, FIGURES)

@@ -1,0 +1,30 @@
+"""Dead units: rectifiers that are zero for every sample (page: `diagnostics/dead_units.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, text
+
+ID = "dead_units"
+FIGURES = ("gradient_layers.svg",)
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where most units of a layer are zero for every observed sample; a model that has learned may spare more of them."""
+    module, share = run.largest_share("dead")
+    if math.isnan(share):
+        return Finding(ID, "not_applicable", "No rectified units were observed.")
+    spread = number((run.start_data or {}).get("spread"))
+    if spread < thresholds["input_spread"]:
+        reason = f"The inputs hardly differ (standard deviation {text(spread)}), and so no unit can: see input_scale."
+        return Finding(ID, "not_applicable", reason, {"input_spread": spread})
+    has_learned = run.learned(thresholds["learned_skill"])
+    limit = thresholds["share_learned"] if has_learned else thresholds["share"]
+    state = "has learned" if has_learned else "has not learned"
+    reason = (
+        f"{percent(share)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "
+        f"that {state}; skill {text(run.reached_skill)})."
+    )
+    return judged(ID, share >= limit, reason, {"module": module, "share": share, "skill": run.reached_skill}, FIGURES)

@@ -1,0 +1,32 @@
+"""Label noise: classes that are learned by heart because nothing tells them apart (page: `diagnostics/label_noise.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, settled
+
+ID = "label_noise"
+FIGURES = ("gap.svg",)
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where the model learns the training labels by heart that neither neighbours nor validation samples bear out."""
+    data = run.start_data or {}
+    agreeing = number(data.get("neighbours"))
+    if agreeing != agreeing or not run.has_metric("accuracy"):
+        return Finding(ID, "not_applicable", "Whether near samples share their class was not observed.")
+    train, validation = (settled(run.series(split, "accuracy")) for split in ("train", "validation"))
+    evidence = {"neighbours": agreeing, "train": train, "validation": validation}
+    reason = (
+        f"The nearest samples vote for {percent(agreeing)} of the training labels (at least {percent(thresholds['neighbours'])} "
+        f"expected); the accuracy is {percent(train)} on training, {percent(validation)} on validation."
+    )
+    few = number(run.record.get("train_samples")) < thresholds["samples"] * number(data.get("features"))
+    if few:
+        return Finding(
+            ID, "not_applicable", "Too few samples for so many features: near ones are hardly nearer than others.", evidence
+        )
+    gap, margin = thresholds["gap"], thresholds["margin"]
+    by_heart = train - validation > gap and validation < agreeing + margin
+    return judged(ID, agreeing < thresholds["neighbours"] and by_heart, reason, evidence, FIGURES)

@@ -1,0 +1,35 @@
+"""Saturation: sigmoid or tanh units so far out that hardly a gradient passes (page: `diagnostics/saturation.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from mltrainer.diagnostics.signals import Finding, Row, Run, judged, number, percent
+
+ID = "saturation"
+FIGURES = ("gradient_layers.svg",)
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where most inputs of an activation lie far out from the beginning: later on, a model that is sure lies there too."""
+    shares = dict(_shares(run))
+    if not shares:
+        return Finding(ID, "not_applicable", "The model has no sigmoid or tanh module, or none was observed.")
+    module, share = max(shares.items(), key=lambda one: one[1])
+    reason = (
+        f"{percent(share)} of the inputs of {module} lay beyond 5 in the first half of the run, where less than 0.7 % of a "
+        f"gradient passes (at most {percent(thresholds['share'])} allowed)."
+    )
+    return judged(ID, share > thresholds["share"], reason, {"module": module, "share": share}, FIGURES)
+
+
+def _shares(run: Run) -> Iterator[tuple[str, float]]:
+    """Yield the largest saturated share of each module, at the start and in the first half of the run's observations."""
+    early = [signals.get("validation") or {} for _, signals in run.seen[: math.ceil(len(run.seen) / 2)]]
+    observed: list[Row] = [run.start or {}, *early]
+    rows = [row.get("modules") or {} for row in observed]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        found = [number(row[name].get("saturated")) for row in rows if name in row and "saturated" in row[name]]
+        if found:
+            yield str(name), max(found)

@@ -1,0 +1,25 @@
+"""Symmetric weights: units of a layer that all begin alike and stay so (page: `diagnostics/symmetric_weights.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, text
+
+ID = "symmetric_weights"
+FIGURES = ("update_layers.svg",)
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where every unit of a layer has the same initial weights, and the model has not learned."""
+    if run.start is None:
+        return Finding(ID, "not_applicable", "The run did not observe its initial weights.")
+    layers = [str(name) for name in run.start.get("symmetric") or []]
+    evidence = {"layers": layers, "skill": run.reached_skill}
+    if not layers:
+        return Finding(ID, "clear", "In every layer the units begin with weights of their own.", evidence)
+    alike = f"All units of {', '.join(layers)} begin with the same weights, so that they learn the same"
+    if run.learned(thresholds["learned_skill"]):
+        return Finding(ID, "clear", f"{alike}; other layers told them apart: the skill is {text(run.reached_skill)}.", evidence)
+    reason = f"{alike}, and the model has not learned (skill {text(run.reached_skill)})."
+    return judged(ID, True, reason, {**evidence, "since_step": 0}, FIGURES)

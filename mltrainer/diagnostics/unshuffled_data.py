@@ -1,0 +1,24 @@
+"""Unshuffled data: batches of hardly more than one class (page: `diagnostics/unshuffled_data.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, median, number, percent
+
+ID = "unshuffled_data"
+FIGURES = ("learning_curves.svg",)
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where the first batches' classes are far less mixed than the training set's, in batches that have room for all."""
+    target = (run.start or {}).get("target") or {}
+    early = (run.record.get("signals") or {}).get("early") or {}
+    mixed, whole = median(number(value) for value in early.get("labels") or []), number(target.get("entropy"))
+    classes, size = target.get("classes") or 0, number(run.record.get("batch_size"))
+    if not whole > 0 or mixed != mixed or size < thresholds["batches"] * classes:
+        return Finding(ID, "not_applicable", "No batches of classes, or none large enough to hold all of them, were observed.")
+    share = mixed / whole
+    whole_set = f"of the training set's entropy (at least {percent(thresholds['share'])} expected)"
+    reason = f"The first batches' classes have {percent(share)} {whole_set}."
+    return judged(ID, share < thresholds["share"], reason, {"share": share, "since_step": 1}, FIGURES)

@@ -1,0 +1,166 @@
+"""Rules over what is observed beside a training: each finds its fault by name, and is silent on a sound run and its traps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.pages import diagnostic_page
+from mltrainer.diagnostics.rules import RULES, diagnose
+from mltrainer.diagnostics.signals import Finding, Run
+from tests.diagnostics.observed import DATA, SEEN, observed, of_numbers
+
+START, LAST = "signals__start__model__", "history__9__signals__"
+DATA_AT = "signals__start__data__"
+OVERLAPPING = {f"{DATA_AT}neighbours": 0.7}
+
+
+def say(name: str, run: dict[str, Any]) -> Finding:
+    return RULES[name](Run(run), diagnostic_page(name, None).thresholds)
+
+
+def epochs(**values: Any) -> dict[str, Any]:
+    """Return changes of every evaluation."""
+    return {f"history__{nr}__{key}": value for nr in range(10) for key, value in values.items()}
+
+
+FAULTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("symmetric_weights", "0.weight", observed(unlearned=True, **{f"{START}symmetric": ["0.weight"]})),
+    ("dead_layers", "0.weight never received", observed(**epochs(layer_norms=[0.0, 0.3]))),
+    ("frozen_layers", "0.weight received gradients and never moved", observed(**epochs(update_ratios=[0.0, 1e-3]))),
+    ("dead_units", "60 %", observed(unlearned=True, **{f"{LAST}validation__modules__1__dead": 0.6})),
+    ("dead_units", "90 %", observed(**{f"{LAST}validation__modules__1__dead": 0.9})),
+    ("saturation", "80 % of the inputs of 2", observed(**{f"{START}modules__2__saturated": 0.8})),
+    ("output_activation", "normalizes them once more", observed(**{f"{START}output__sums_to_one": True})),
+    ("output_activation", "rectifier", observed(**{f"{START}output__lowest": 0.0, f"{START}output__zero": 0.5})),
+    ("loss_broadcast", "every output is compared", {**of_numbers()}),
+    ("negative_loss", "-3", observed(history__4__train_loss=-3.0)),
+    (
+        "nonfinite_data",
+        "7 numbers",
+        observed(**{f"{DATA_AT}not_finite": 7, "nonfinite": {"step": 3, "epoch": 1, "what": "loss", "samples": [1]}}),
+    ),
+    ("input_scale", "reach 3e+03", observed(**{f"{DATA_AT}largest": 3000.0})),
+    ("input_scale", "deviation is 0.0001", observed(**{f"{DATA_AT}spread": 1e-4})),
+    ("bad_initialization", "loss is 40", observed(**{f"{START}loss": 40.0})),
+    ("unshuffled_data", "0 %", observed(signals__early__labels=[0.0] * 32)),
+    (
+        "train_eval_mismatch",
+        "in evaluation mode",
+        observed(**{f"{LAST}evaluating": {"loss": 5.0, "accuracy": 0.2}, f"{LAST}training": {"loss": 0.1, "accuracy": 0.98}}),
+    ),
+    ("leakage", "60 % of the validation samples", observed(**{f"{DATA_AT}shared": 0.6})),
+    ("leakage", "one feature alone", observed(**{f"{DATA_AT}telling": 1.0})),
+    ("class_imbalance", "50 times", observed(**{f"{DATA_AT}counts": [500, 10], "evaluation": None})),
+    (
+        "label_noise",
+        "nearest samples vote for 60 %",
+        observed(
+            **{f"{DATA_AT}neighbours": 0.6},
+            **epochs(train={"loss": 0.1, "accuracy": 0.99}, validation={"loss": 2.0, "accuracy": 0.5}),
+        ),
+    ),
+]
+
+TRAPS: list[tuple[str, str, dict[str, Any]]] = [
+    ("symmetric_weights", "a head of zeros in a model that learns", observed(**{f"{START}symmetric": ["3.weight"]})),
+    ("dead_layers", "one evaluation without a gradient", observed(history__9__layer_norms=[0.0, 0.0])),
+    ("frozen_layers", "a rate so low that nothing moves", observed(**epochs(update_ratios=[0.0, 0.0]))),
+    ("dead_units", "a wide layer that spares units", observed(**{f"{LAST}validation__modules__1__dead": 0.6})),
+    (
+        "frozen_layers",
+        "updates of gradients so small that they round to zero",
+        observed(**epochs(update_ratios=[0.0, 1e-3], layer_norms=[1e-9, 0.3])),
+    ),
+    (
+        "dead_units",
+        "inputs that hardly differ",
+        observed(unlearned=True, **{f"{LAST}validation__modules__1__dead": 0.9, f"{DATA_AT}spread": 1e-4}),
+    ),
+    (
+        "output_activation",
+        "a layer that is zero for every sample",
+        observed(**{f"{START}output__lowest": 0.0, f"{START}output__zero": 1.0}),
+    ),
+    ("bad_initialization", "samples sorted by class", observed(**{f"{START}target__classes": 2})),
+    ("saturation", "a model that is sure at its end", observed(**{f"{LAST}validation__modules__2__saturated": 0.9})),
+    (
+        "output_activation",
+        "probabilities in their own loss",
+        observed(**{f"{START}output__sums_to_one": True, f"{START}loss": 2.3, f"{START}as_probabilities": 2.3}),  # not as_logits
+    ),
+    (
+        "loss_broadcast",
+        "other shapes in a loss that takes care",
+        {
+            **of_numbers(),
+        },
+    ),
+    ("nonfinite_data", "masked values", observed(**{f"{DATA_AT}not_finite": 7})),
+    ("input_scale", "a normalization first", observed(**{f"{DATA_AT}largest": 3000.0, f"{START}first": "BatchNorm1d"})),
+    ("unshuffled_data", "batches of four among ten classes", observed(signals__early__labels=[1.0] * 32, batch_size=4)),
+    (
+        "train_eval_mismatch",
+        "dropout, which makes training the worse one",
+        observed(**{f"{LAST}training": {"loss": 5.0, "accuracy": 0.2}}),
+    ),
+    (
+        "leakage",
+        "few possible rows, which repeat in training too",
+        observed(**{f"{DATA_AT}shared": 0.4, f"{DATA_AT}repeated": 0.35}),
+    ),
+    ("class_imbalance", "a rare class that is found", observed(**{f"{DATA_AT}counts": [500, 10]})),
+    ("label_noise", "classes that overlap, and no gap", observed(**OVERLAPPING)),
+    (
+        "label_noise",
+        "few samples among many features",
+        observed(
+            **{f"{DATA_AT}neighbours": 0.3, f"{DATA_AT}features": 264, "train_samples": 120},
+            **epochs(train={"loss": 0.1, "accuracy": 0.99}, validation={"loss": 2.0, "accuracy": 0.3}),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "told", "run"), FAULTS, ids=[f"{name}: {told}" for name, told, _ in FAULTS])
+def test_a_fault_is_found_by_name_with_its_numbers(name: str, told: str, run: dict[str, Any]) -> None:
+    if name == "loss_broadcast":
+        run["signals"]["start"]["model"] |= {"loss": 1.5, "shuffled_loss": 1.5}
+    found = say(name, run)
+    assert found.state == "fired"
+    assert told in found.reason
+
+
+@pytest.mark.parametrize(("name", "trap", "run"), TRAPS, ids=[f"{name}: {trap}" for name, trap, _ in TRAPS])
+def test_a_sound_run_that_looks_like_a_fault_is_none(name: str, trap: str, run: dict[str, Any]) -> None:
+    assert say(name, run).state != "fired"
+
+
+def test_of_a_healthy_run_nothing_fires_and_of_an_empty_record_nothing_is_said() -> None:
+    assert [row["id"] for row in diagnose(observed(), None) if row["state"] == "fired"] == []
+    for name in {name for name, _, _ in FAULTS}:
+        assert say(name, {}).state == "not_applicable"
+
+
+def test_a_regression_whose_last_module_cannot_reach_the_targets() -> None:
+    run = of_numbers()
+    run["signals"]["start"]["model"]["last"] = "Sigmoid"
+    assert "Sigmoid, the last module, gives 0 to 1" in say("output_activation", run).reason
+    run["signals"]["start"]["model"]["last"] = "Linear"
+    assert say("output_activation", run).state == "clear"
+
+
+def test_constant_outputs_are_no_broadcast() -> None:
+    run = of_numbers()
+    output = {**SEEN["output"], "shape": [1], "spread": 0.0}
+    run["signals"]["start"]["model"] |= {"loss": 1.5, "shuffled_loss": 1.5, "output": output}
+    assert say("loss_broadcast", run).state == "clear"
+
+
+def test_classes_that_were_not_counted_are_not_judged() -> None:
+    run = observed(**{f"{DATA_AT}counts": None, f"{DATA_AT}neighbours": None})
+    assert DATA["counts"] is not None
+    assert say("class_imbalance", run).state == say("label_noise", run).state == "not_applicable"
+    assert math.isnan(Run(run).largest_share("nothing")[1])
