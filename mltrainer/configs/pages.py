@@ -64,7 +64,7 @@ class Suggestion(Strict):
     """One way to mend a finding."""
 
     why: str
-    set: dict[str, Any] = Field({}, description='config changes by dotted key; "x0.1" scales')
+    set: dict[str, Any] = Field({}, description='config changes by dotted key; "x0.1" scales, "{lr}" is taken from the evidence')
 
 
 class DiagnosticPage(Strict):

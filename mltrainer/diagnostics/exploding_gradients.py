@@ -13,8 +13,8 @@ FIGURES = ("gradients.svg", "learning_curves.svg")
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
-    """Fire on a gradient that is not finite, on a loss that grew until it was not, and on a norm far above the earlier ones."""
-    broken = _non_finite(run, thresholds)
+    """Fire on a gradient that is not finite, a loss that grew until it was not, a norm far above the earlier ones or the loss."""
+    broken = _non_finite(run, thresholds) or _beyond_the_loss(run, thresholds)
     if broken is not None:
         return broken
     norms = finite(run.norms("max"))
@@ -26,6 +26,8 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     times = f"{text(evidence['times'])} times the {evidence['against']}, {text(evidence['reference'])}"
     limits = f"above {text(thresholds['norm'])} and above {text(thresholds['times_median'])} times"
     reason = f"The largest gradient norm was {largest}, {times}; an explosion is {limits}."
+    if fired:
+        evidence["since_step"] = run.step_at(run.epochs.index(evidence["epoch"]))
     return judged(ID, fired, reason, evidence, FIGURES)
 
 
@@ -38,7 +40,8 @@ def _non_finite(run: Run, thresholds: Mapping[str, float]) -> Finding | None:
         places = [epoch for epoch, norm in zip(run.epochs, run.norms("max"), strict=True) if math.isinf(norm)]
         return _overflow({"epoch": places[0], "what": "gradient"}) if places else None
     if found.get("what") == "gradient":
-        return _overflow({"step": found.get("step"), "epoch": found.get("epoch"), "what": "gradient"})
+        step = found.get("step")
+        return _overflow({"step": step, "epoch": found.get("epoch"), "what": "gradient", "since_step": step})
     return _grown(run, found, thresholds)
 
 
@@ -61,7 +64,8 @@ def _grown(run: Run, found: Mapping[str, Any], thresholds: Mapping[str, float]) 
         f"The {what} grew {text(times)} times within the steps before the loss was not finite at step {found.get('step')} "
         f"(at most {text(thresholds['times_median'])} times allowed)."
     )
-    evidence = {"step": found.get("step"), "epoch": found.get("epoch"), "what": what, "times": times}
+    step = found.get("step")
+    evidence = {"step": step, "epoch": found.get("epoch"), "what": what, "times": times, "since_step": step}
     return Finding(ID, "fired", reason, evidence, FIGURES)
 
 
@@ -72,6 +76,28 @@ def _growth(values: list[float]) -> float:
 
 
 # --- finite norms ---
+
+
+def _beyond_the_loss(run: Run, thresholds: Mapping[str, float]) -> Finding | None:
+    """Return a finding where nothing was learned at norms far above the first loss: all may have exploded, the median, too."""
+    losses, norms = _recent(run, "losses"), [*run.norms("max"), *_recent(run, "norms")]
+    first = run.first_loss if math.isfinite(run.first_loss) else next(iter(losses), 1.0)
+    norm, limit = max(finite(norms), default=0.0), thresholds["times_median"] * max(1.0, abs(first))
+    if run.learned(thresholds["learned_skill"]) or norm <= max(thresholds["norm"], limit):
+        return None
+    reason = (
+        f"The model has not learned, and its largest gradient norm was {text(norm)} with a first loss of {text(first)}; "
+        f"an explosion is above {text(thresholds['norm'])} and {text(thresholds['times_median'])} times that loss."
+    )
+    place = next((n for n, one in enumerate(run.norms("max")) if one > max(thresholds["norm"], limit)), None)
+    since = run.step_at(place) if place is not None else (run.nonfinite or {}).get("step")
+    return Finding(ID, "fired", reason, {"norm": norm, "first_loss": first, "since_step": since}, FIGURES)
+
+
+def _recent(run: Run, name: str) -> list[float]:
+    """Return the finite numbers of the last steps before one was not."""
+    recent = (run.nonfinite or {}).get("recent")
+    return finite(number(value) for value in recent.get(name) or []) if isinstance(recent, Mapping) else []
 
 
 def _steepest(run: Run, limit: float, learned_skill: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Resource inefficiency: an idle GPU, or a loop that waits for data (page: `diagnostics/resource_inefficiency.md`)."""
+"""Resource inefficiency: an idle GPU (page: `diagnostics/resource_inefficiency.md`)."""
 
 from __future__ import annotations
 
@@ -6,73 +6,38 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, median, number, percent, text
+from mltrainer.diagnostics import input_starvation
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, text
 
 ID = "resource_inefficiency"
 FIGURES = ("throughput.svg", "data_wait.svg")
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
-    """Judge the GPU's utilization where it was measured, else - as a stand-in - the share of time spent waiting for data."""
+    """Judge the GPU's utilization, beside the share of time that the loop waited for data: it tells the two causes apart."""
     gpu = run.record.get("gpu")
-    wait = _wait(run)
+    starved = run.data_wait > thresholds["data_wait"] and not run.waited_s < thresholds["wait_s"]
     if isinstance(gpu, Mapping) and math.isfinite(number(gpu.get("utilization_p95"))):
-        return _by_utilization(gpu, wait, thresholds)
-    why = "There is no GPU, so its utilization is not applicable"
-    if isinstance(gpu, Mapping):
-        why = "The GPU's utilization was not measured"
-    if math.isnan(wait):
-        reason = f"{why}, and the run recorded no time of waiting for data."
-        return Finding(ID, "not_applicable", reason, {"rule": None, "utilization_p95": None, "data_wait": None})
-    return _by_wait(run, why, wait, thresholds)
+        return _by_utilization(gpu, run.data_wait, starved, thresholds["gpu_percent"])
+    why = "The GPU's utilization was not measured" if isinstance(gpu, Mapping) else "There is no GPU"
+    reason = f"{why}, so its utilization is not applicable; waiting for data is judged by {input_starvation.ID}."
+    return Finding(ID, "not_applicable", reason, {"utilization_p95": None, "data_wait": run.data_wait})
 
 
-def starvation(run: Run, thresholds: Mapping[str, float]) -> dict[str, Any]:
-    """Return how long a run's loop waited for data.
-
-    Returns:
-        `share` of the time, NaN where it was not recorded; `limit`, the largest that is allowed; and `starved`, whether it was
-        more, and in all long enough to be worth mending.
-    """
-    share, limit = _wait(run), thresholds["data_wait"]
-    return {"share": share, "limit": limit, "starved": share > limit and not _waited_s(run) < thresholds["wait_s"]}
-
-
-def _wait(run: Run) -> float:
-    """Return the usual share of time spent waiting for data; the first interval starts workers and does not count."""
-    shares = run.series("data_wait")
-    return median(shares[1:] or shares)
-
-
-def _by_utilization(gpu: Mapping[str, Any], wait: float, thresholds: Mapping[str, float]) -> Finding:
-    busy, least = number(gpu.get("utilization_p95")), thresholds["gpu_percent"]
+def _by_utilization(gpu: Mapping[str, Any], wait: float, starved: bool, least: float) -> Finding:
+    busy = number(gpu.get("utilization_p95"))
     fired = busy < least
-    advice = _advice(wait, thresholds["data_wait"]) if fired else ""
+    advice = _advice(wait, starved) if fired else ""
     reason = (
         f"The GPU ({gpu.get('name')}) was busy for {text(busy)} % (95th percentile; at least {text(least)} % expected){advice}."
     )
-    evidence = {"rule": "gpu_percent", "utilization_p95": busy, "samples": gpu.get("samples"), "data_wait": wait}
+    evidence = {"utilization_p95": busy, "samples": gpu.get("samples"), "data_wait": wait}
     return judged(ID, fired, reason, evidence, FIGURES)
 
 
-def _advice(wait: float, limit: float) -> str:
+def _advice(wait: float, starved: bool) -> str:
     """Tell a slow input from steps that are too small."""
     if math.isnan(wait):
         return ""
     waited = f"and the loop waited for data for {percent(wait)} of the time"
-    return f", {waited}: the input is the bottleneck" if wait > limit else f", {waited}: the steps are too small"
-
-
-def _by_wait(run: Run, why: str, wait: float, thresholds: Mapping[str, float]) -> Finding:
-    limit, least_s, waited_s = thresholds["data_wait"], thresholds["wait_s"], _waited_s(run)
-    fired = starvation(run, thresholds)["starved"]
-    reason = f"{why}; as a stand-in: the loop waited for data for {percent(wait)} of the time (at most {percent(limit)} allowed)"
-    if wait > limit and not fired:
-        reason += f"; in all only {text(waited_s)} s (less than {text(least_s)} s is not judged)"
-    evidence = {"rule": "data_wait", "data_wait": wait, "waited_s": waited_s, "utilization_p95": None}
-    return judged(ID, fired, reason + ".", evidence, FIGURES)
-
-
-def _waited_s(run: Run) -> float:
-    """Return the seconds spent waiting in the whole run, NaN if durations were not recorded."""
-    return sum(share * seconds for share, seconds in zip(run.series("data_wait"), run.series("seconds"), strict=True))
+    return f", {waited}: the input is the bottleneck" if starved else f", {waited}: the steps are too small"

@@ -12,20 +12,28 @@ from typing import Any
 
 from mltrainer import handbook
 from mltrainer.configs.loading import EXCLUSIVE
-from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
+from mltrainer.configs.pages import DiagnosticPage, Suggestion, diagnostic_page
 from mltrainer.configs.project import meets
 from mltrainer.diagnostics import (
     bad_initialization,
     class_imbalance,
+    constant_predictions,
     convergence_stall,
     dead_layers,
     dead_units,
+    divergence,
     exploding_gradients,
     frozen_layers,
     input_scale,
+    input_starvation,
     label_noise,
     leakage,
+    learning_rate_high,
+    learning_rate_low,
     loss_broadcast,
+    loss_oscillation,
+    loss_spike,
+    memory_growth,
     nan_loss,
     negative_loss,
     nonfinite_data,
@@ -35,6 +43,8 @@ from mltrainer.diagnostics import (
     saturation,
     symmetric_weights,
     train_eval_mismatch,
+    underfitting,
+    undertrained,
     unshuffled_data,
     vanishing_gradients,
 )
@@ -65,6 +75,16 @@ RULES: dict[str, Rule] = {
     leakage.ID: leakage.find,
     class_imbalance.ID: class_imbalance.find,
     label_noise.ID: label_noise.find,
+    divergence.ID: divergence.find,
+    constant_predictions.ID: constant_predictions.find,
+    learning_rate_high.ID: learning_rate_high.find,
+    learning_rate_low.ID: learning_rate_low.find,
+    loss_oscillation.ID: loss_oscillation.find,
+    loss_spike.ID: loss_spike.find,
+    underfitting.ID: underfitting.find,
+    undertrained.ID: undertrained.find,
+    input_starvation.ID: input_starvation.find,
+    memory_growth.ID: memory_growth.find,
 }
 
 DiagnosticRow = dict[str, Any]
@@ -121,10 +141,18 @@ def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | 
         "thresholds": thresholds,
         "severity": page.severity,
         "causes": page.causes,
-        "suggestions": [one.model_dump() for one in page.suggestions],
+        "suggestions": [filled for one in page.suggestions if (filled := _filled(one, finding.evidence)) is not None],
         "figures": list(finding.figures),
     }
     return dict(plain(row))
+
+
+def _filled(suggestion: Suggestion, evidence: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a suggestion whose values of the form `{name}` are the evidence's; None where the evidence has no such value."""
+    names = {key: value[1:-1] for key, value in suggestion.set.items() if isinstance(value, str) and value[:1] == "{"}
+    if not set(names.values()) <= set(evidence):
+        return None
+    return {"why": suggestion.why, "set": {**suggestion.set, **{key: evidence[name] for key, name in names.items()}}}
 
 
 def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[str, float]:

@@ -295,6 +295,42 @@ class Run:
         shares = {str(name): number(row.get(what)) for name, row in modules.items() if isinstance(row, Mapping) and what in row}
         return max(shares.items(), key=lambda one: one[1], default=("", NAN))
 
+    # --- steps, time, memory ---
+
+    @functools.cached_property
+    def first_updates(self) -> list[float]:
+        """|update| / |weight| of the middle layer at the first steps 1, 2, 4, ... 32; empty where it was not recorded."""
+        rows = _at(self.record, ("signals", "early", "updates"))
+        return finite(number(row[1]) for row in rows if len(row) > 1) if isinstance(rows, list) else []
+
+    @functools.cached_property
+    def updates(self) -> list[float]:
+        """|update| / |weight| of the middle layer at each evaluation's last step, NaN where it was not recorded."""
+        rows = (row.get("update_ratios") for row in self.history)
+        return [median(map(number, ratios)) if isinstance(ratios, list) else NAN for ratios in rows]
+
+    @property
+    def spikes(self) -> list[Row] | None:
+        """The losses that stood out, None where no step was looked at."""
+        rows = _at(self.record, ("signals", "spikes"))
+        return rows if isinstance(rows, list) else None
+
+    @functools.cached_property
+    def data_wait(self) -> float:
+        """The usual share of time spent waiting for data; the first interval starts workers and does not count."""
+        shares = self.series("data_wait")
+        return median(shares[1:] or shares)
+
+    @functools.cached_property
+    def waited_s(self) -> float:
+        """The seconds spent waiting in the whole run, NaN if durations were not recorded."""
+        return sum(share * seconds for share, seconds in zip(self.series("data_wait"), self.series("seconds"), strict=True))
+
+    def step_at(self, place: int) -> int | None:
+        """Return the step of an evaluation, None if it was not recorded."""
+        step = self.history[place].get("step")
+        return step if isinstance(step, int) else None
+
     # --- gradients ---
 
     def norms(self, which: Literal["median", "max", "min"]) -> list[float]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.diagnostics import resource_inefficiency
+from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, diagnose, fitting
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
@@ -23,13 +23,13 @@ def run(ctx: Context) -> Result:
     result = train(ctx, config)
     folds = cross_validated(ctx, config, result)
     acceptance = acceptance_rows(config.acceptance, metrics_of({"run": result, "folds": folds}), mean_of(folds))
-    thresholds = diagnostic_page(resource_inefficiency.ID, ctx.project.root).thresholds
+    thresholds = diagnostic_page(input_starvation.ID, ctx.project.root).thresholds
     evidence = {
         "run": result,
         "budget_minutes": config.budget.minutes,
         "folds": folds,
         "acceptance": acceptance,
-        "waiting": plain(resource_inefficiency.starvation(Run(result), thresholds)),
+        "waiting": plain(input_starvation.starvation(Run(result), thresholds)),
         **failure(ctx, config, result),
         "references": measure_references(ctx.tools, result, ctx.with_workers(config)),
     }

@@ -31,6 +31,7 @@ FIGURES_OF = {
     "exploding_gradients": ["gradients.svg"],
     "vanishing_gradients": ["gradient_layers.svg"],
     "resource_inefficiency": ["throughput.svg", "data_wait.svg"],
+    "input_starvation": ["data_wait.svg", "throughput.svg"],
     "convergence_stall": ["metric.svg"],
 }
 

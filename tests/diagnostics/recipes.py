@@ -18,7 +18,7 @@ LABELS = {
     "OVERFIT": "overfitting",
     "EXPLODING": "exploding_gradients",
     "VANISHING": "vanishing_gradients",
-    "PIPELINE": "resource_inefficiency",
+    "PIPELINE": "input_starvation",
     "STALL": "convergence_stall",
 }
 

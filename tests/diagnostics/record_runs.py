@@ -250,9 +250,9 @@ RUNS: dict[str, tuple[str | None, Callable[[], dict[str, Any]]]] = {
     ),
     "thirty plain ReLU layers": ("vanishing_gradients", lambda: train(wine, lambda: mlp(13, *[16] * 30, 3), 1e-3, 25)),
     "cut off by detach": ("vanishing_gradients", lambda: train(lambda: friedman(400, 1.0), Detached, 1e-3, 20, mse)),
-    "slow source": ("resource_inefficiency", lambda: train(wine, lambda: mlp(13, 32, 3), 5e-3, 8, sleep_s=0.02)),
+    "slow source": ("input_starvation", lambda: train(wine, lambda: mlp(13, 32, 3), 5e-3, 8, sleep_s=0.02)),
     "slow source, large batch": (
-        "resource_inefficiency",
+        "input_starvation",
         lambda: train(cancer, lambda: mlp(30, 32, 2), 5e-3, 8, sleep_s=0.02, batch=128),
     ),
     "rate far too low": ("convergence_stall", lambda: train(cancer, lambda: mlp(30, 32, 2), 1e-7, 25)),

@@ -34,10 +34,24 @@ def test_norms_that_fall_without_learning_fire(unlearned):
 
 
 def test_an_explosion_within_the_first_interval_fires(unlearned):
-    unlearned["history"][0]["grad_norm"] = {"median": 9000, "max": 90000, "min": 0.5}
+    unlearned["first_loss"] = 5000
+    for one in unlearned["history"]:
+        one["train"]["loss"] = 6000
     assert find(with_norms(unlearned, (9000, 90000), *[(9000, 90000)] * 19), LIMITS).state == "clear"
     unlearned["history"][0]["grad_norm"]["min"] = 0.5
     assert find(Run(unlearned), LIMITS).state == "fired"
+
+
+def test_norms_far_above_the_loss_fire_where_nothing_was_learned(unlearned, healthy):
+    finding = find(with_norms(unlearned, *[(9000, 12000)] * 20), LIMITS)
+    assert (finding.state, finding.evidence["since_step"]) == ("fired", 10)
+    assert find(with_norms(healthy, *[(9000, 12000)] * 20), LIMITS).state == "clear"
+
+
+def test_one_norm_before_a_loss_that_is_not_finite_is_enough(broken):
+    alone = {**broken, "history": [], "first_loss": None}
+    alone["nonfinite"]["recent"] = {"losses": [6.0, "inf"], "norms": [900.0, "nan"]}
+    assert find(Run(alone), LIMITS).state == "fired"
 
 
 @pytest.mark.parametrize("largest", [99, 30])

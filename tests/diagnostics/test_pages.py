@@ -15,6 +15,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_pages, suggested_changes
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
+from tests.diagnostics.firing import FIRING
 from tests.diagnostics.observed import OBSERVED, of_numbers, unlearned
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Mend, in this order", "It worked when", "When the rule is wrong"]
@@ -58,7 +59,8 @@ def test_every_threshold_is_read_by_the_rule(name):
     thresholds = Watched(dict(diagnostic_page(name, None).thresholds))
     by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
     gpu = {"gpu": {"utilization_p95": 20}}
-    for run in [*(entry["run"] for entry in RECORDED.values()), by_loss, gpu, OBSERVED, unlearned(), of_numbers()]:
+    recorded = [entry["run"] for entry in RECORDED.values()]
+    for run in [*recorded, by_loss, gpu, OBSERVED, unlearned(), of_numbers(), *FIRING.values()]:
         RULES[name](Run(run), thresholds)
     assert thresholds.read == set(thresholds)
 

@@ -15,7 +15,7 @@ from tests.diagnostics.recipes import load, measure
 FAULTY = sorted(name for name, entry in RECORDED.items() if entry["must"])
 HEALTHY = sorted(name for name, entry in RECORDED.items() if not entry["must"])
 ON_CURVES = (  # the rules that need no more than curves and norms; of the others the labelled benchmark tells
-    *("nan_loss", "overfitting", "exploding_gradients", "vanishing_gradients", "resource_inefficiency", "convergence_stall"),
+    *("nan_loss", "overfitting", "exploding_gradients", "vanishing_gradients", "input_starvation", "convergence_stall"),
 )
 LABELLED = os.environ.get("MLTRAINER_LABELLED_RUNS", "")  # JSON lines of more labelled runs, see recipes.py
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.diagnostics.resource_inefficiency import starvation
+from mltrainer.diagnostics.input_starvation import starvation
 from mltrainer.diagnostics.signals import Run
 from mltrainer.figures.content import throughput
 from mltrainer.reports import values

@@ -1,0 +1,78 @@
+"""Constant predictions: one answer for every sample (page: `diagnostics/constant_predictions.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.diagnostics.signals import Finding, Row, Run, finite, judged, number, percent, ratio, text
+
+ID = "constant_predictions"
+FIGURES = ("metric.svg", "learning_curves.svg")
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where a model that has not learned answered alike at the end, though its targets differ."""
+    answer = _observed(run) or _confused(run)
+    if answer is None:
+        return Finding(ID, "not_applicable", "The run recorded neither outputs nor a confusion matrix.")
+    evidence: dict[str, Any] = {**answer, "skill": run.reached_skill}
+    alike = _is_alike(evidence, thresholds)
+    fired = alike and not run.learned(thresholds["learned_skill"])
+    skill = f"the skill is {text(run.reached_skill)}"
+    if fired:
+        evidence["since_step"] = _since(run, thresholds)
+    return judged(ID, fired, f"{_sentence(evidence)}; {skill}.", evidence, FIGURES)
+
+
+def _is_alike(answer: Mapping[str, float], thresholds: Mapping[str, float]) -> bool:
+    """Return whether answers hardly differ; where nearly all targets are alike, that is the targets' fault."""
+    same, rare, spread = thresholds["same_answer"], thresholds["same_target"], thresholds["spread"]
+    return (answer["same_answer"] >= same and answer["same_target"] < rare) or answer["spread"] < spread
+
+
+def _observed(run: Run) -> dict[str, float] | None:
+    return _answer(run.seen[-1][1]) if run.seen else None
+
+
+def _answer(signals: Row) -> dict[str, float] | None:
+    """Return how alike the answers and the targets of an observation are, None where neither can be told."""
+    seen = signals.get("validation") or {}
+    output, target = seen.get("output") or {}, seen.get("target") or {}
+    is_class = target.get("classes") is not None
+    answer = _alike(number(output.get("top")), number(target.get("top"))) if is_class else _alike()
+    if not is_class:
+        answer["spread"] = ratio(number(output.get("spread")), number(target.get("spread")))
+    return answer if finite(answer.values()) else None
+
+
+def _confused(run: Run) -> dict[str, float] | None:
+    """Return the same from the confusion matrix of the best evaluation, which records of earlier versions have."""
+    counts = run.class_counts
+    if not sum(counts):
+        return None
+    answered = [sum(number(n) for n in column) for column in zip(*run.record["evaluation"]["confusion"], strict=True)]
+    return _alike(max(answered) / sum(counts), run.chance)
+
+
+def _alike(same_answer: float = math.nan, same_target: float = math.nan) -> dict[str, float]:
+    return {"same_answer": same_answer, "same_target": same_target, "spread": math.nan}
+
+
+def _since(run: Run, thresholds: Mapping[str, float]) -> int | None:
+    """Return the step of the first of the observations since which answers are alike."""
+    since = None
+    for row, signals in reversed(run.seen):
+        answer = _answer(signals)
+        if answer is None or not _is_alike(answer, thresholds):
+            break
+        since = row.get("step")
+    return since
+
+
+def _sentence(answer: Mapping[str, Any]) -> str:
+    if math.isnan(answer["spread"]):
+        whole = f"The most frequent answer was given to {percent(answer['same_answer'])} of the validation samples"
+        return f"{whole}, of which the most frequent class has {percent(answer['same_target'])}"
+    return f"The outputs spread over {percent(answer['spread'])} of the spread of the targets"

@@ -1,0 +1,35 @@
+"""Learning rate too high: the first steps throw the weights about (page: `diagnostics/learning_rate_high.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, judged, median, number, text
+
+ID = "learning_rate_high"
+FIGURES = ("update_layers.svg", "learning_curves.svg")
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where the first updates were large beside the weights, and the model did not learn."""
+    update = median(run.first_updates or run.updates[:1])
+    if math.isnan(update):
+        return Finding(ID, "not_applicable", "The run recorded no size of its updates.")
+    evidence = {"update_ratio": update, "spread": _spread(run), "skill": run.reached_skill}
+    sentence = (
+        f"The first updates changed the weights by {text(update)} of their size (at most {text(thresholds['update'])} expected)"
+    )
+    if evidence["spread"] < thresholds["weights"]:
+        reason = f"{sentence}, but the weights began at {text(evidence['spread'])} of their usual size: nothing to measure by."
+        return Finding(ID, "clear", reason, evidence)
+    fired = update > thresholds["update"] and not run.learned(thresholds["learned_skill"])
+    if fired:
+        evidence["since_step"] = 1
+    return judged(ID, fired, f"{sentence}; the skill is {text(run.reached_skill)}.", evidence, FIGURES)
+
+
+def _spread(run: Run) -> float:
+    """Return the usual spread of the untrained weights times the root of their inputs, NaN where it was not recorded."""
+    weights = (run.start or {}).get("weights")
+    return median(map(number, weights.values())) if isinstance(weights, Mapping) else math.nan

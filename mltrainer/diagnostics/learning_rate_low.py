@@ -1,0 +1,43 @@
+"""Learning rate too low: steps that hardly move the weights (page: `diagnostics/learning_rate_low.md`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, ratio, text
+
+ID = "learning_rate_low"
+FIGURES = ("update_layers.svg", "learning_curves.svg")
+USUAL_UPDATE = 1e-3  # |update| / |weight| of a healthy step (Karpathy, 2019)
+FALLBACK = 1e-3  # the rate of the shipped template, where updates too short for the arithmetic tell no factor
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where no step moved the weights, though gradients arrived, and the model did not learn."""
+    updates = finite([*run.first_updates, *run.updates])
+    if not updates:
+        return Finding(ID, "not_applicable", "The run recorded no size of its updates.")
+    usual, largest = median(updates), max(updates)
+    layer = _layer_norm(run)
+    evidence = {"update_ratio": usual, "largest": largest, "layer_norm": layer, "skill": run.reached_skill}
+    sentence = f"An update changed the weights by {text(usual)} of their size, {text(largest)} at most"
+    limit = f"at least {text(thresholds['update'])} expected"
+    if layer < thresholds["gradient"]:
+        reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: not the rate is too small."
+        return Finding(ID, "clear", reason, evidence)
+    fired = largest < thresholds["update"] and not run.learned(thresholds["learned_skill"])
+    if fired:
+        evidence |= {"since_step": 1, "lr": _proposed(max(finite(run.series("lr")), default=math.nan), largest)}
+    return judged(ID, fired, f"{sentence} ({limit}); the skill is {text(run.reached_skill)}.", evidence, FIGURES)
+
+
+def _layer_norm(run: Run) -> float:
+    """Return the usual gradient norm of a layer, relative to the first loss."""
+    return ratio(median(norm for norms in run.layer_norms for norm in norms), abs(run.first_loss))
+
+
+def _proposed(lr: float, update: float) -> float:
+    """Return the learning rate at which an update would have its usual size, in one significant digit."""
+    proposed = lr * USUAL_UPDATE / update if update > 0 else math.nan
+    return float(f"{proposed:.0e}") if math.isfinite(proposed) else FALLBACK

@@ -1,0 +1,47 @@
+"""Loss oscillation: a curve that swings instead of settling (page: `diagnostics/loss_oscillation.md`)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mltrainer.diagnostics.signals import R2, Finding, Run, judged, percent, text
+
+ID = "loss_oscillation"
+FIGURES = ("learning_curves.svg", "metric.svg")
+LEAST_ROWS = 8  # evaluations; fewer have no rhythm
+
+
+def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+    """Fire where the training metric, or where there is none the loss, fell back again and again by more than its noise."""
+    what, values = _curve(run)
+    if len(values) < LEAST_ROWS or not all(map(math.isfinite, values)):
+        return Finding(ID, "not_applicable", f"{len(values)} evaluations of the training set show no swings.")
+    swings = _swings(values, thresholds["swing"])
+    share, most = len(swings) / len(values), thresholds["share"]
+    evidence: dict[str, Any] = {"curve": what, "swings": len(swings), "share": share}
+    reason = (
+        f"The training {what} fell back by at least {text(thresholds['swing'])} {len(swings)} times in {len(values)} "
+        f"evaluations ({percent(share)}; less than {percent(most)} expected)."
+    )
+    fired = share >= most
+    if fired:
+        evidence["since_step"] = run.step_at(swings[0])
+    return judged(ID, fired, reason, evidence, FIGURES)
+
+
+def _curve(run: Run) -> tuple[str, list[float]]:
+    """Return the training curve that is judged: a metric that ends at 1, else the loss relative to the first one."""
+    if run.score and run.score != R2:
+        return run.score, run.series("train", run.score)
+    first = abs(run.first_loss)
+    return "loss (relative to the first)", [loss / first for loss in run.series("train", "loss")] if first > 0 else []
+
+
+def _swings(values: Sequence[float], least: float) -> list[int]:
+    """Return the places of the low points that follow a high point of the curve at a distance (AutoTrainer, 2021)."""
+    turns = [n for n in range(1, len(values) - 1) if (values[n] - values[n - 1]) * (values[n + 1] - values[n]) < 0]
+    pairs = itertools.pairwise(turns)
+    return [after for before, after in pairs if values[before] - values[after] >= least]

@@ -1,0 +1,144 @@
+"""The rules on curves, steps and memory: each on the run that it is for, and on what only looks like it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.pages import diagnostic_page
+from mltrainer.diagnostics.rules import RULES, beside, diagnose, suggested_changes
+from mltrainer.diagnostics.signals import Finding, Run
+from tests.diagnostics.firing import CLASSES, FIRING, FLAT, UNLEARNED, answering, curve, spiking, stepping, waiting
+
+LEARNED = [0.7 + 0.02 * n for n in range(12)]
+SPIKE = {"step": 33, "loss": 40.0, "usual": 0.5, "largest_before": 0.8}
+NUMBERS = {"classes": None, "top": None, "spread": 2.0}
+
+
+def judge(name: str, run: dict[str, Any]) -> Finding:
+    return RULES[name](Run(run), diagnostic_page(name, None).thresholds)
+
+
+@pytest.mark.parametrize("name", FIRING)
+def test_a_rule_fires_on_its_fault_and_says_since_which_step(name):
+    finding = judge(name, copy.deepcopy(FIRING[name]))
+    assert finding.state == "fired"
+    assert isinstance(finding.evidence["since_step"], int)
+
+
+@pytest.mark.parametrize("name", FIRING)
+def test_a_rule_is_silent_on_a_run_that_learns(name, healthy):
+    assert judge(name, stepping(answering(healthy, {"top": 0.5}, CLASSES), *[1e-3] * 6)).state == "clear"
+
+
+@pytest.mark.parametrize("name", FIRING)
+def test_a_rule_does_not_judge_what_was_not_recorded(name):
+    assert judge(name, {"state": "finished"}).state == "not_applicable"
+
+
+def test_a_critical_finding_asks_for_debugging():
+    found = {row["id"]: row["severity"] for row in diagnose(FIRING["divergence"], None) if row["state"] == "fired"}
+    assert found["divergence"] == "critical"
+
+
+# --- what only looks like a fault ---
+
+
+NEARLY = {
+    "one class for nearly all targets": ("constant_predictions", answering(FLAT, {"top": 1.0}, {**CLASSES, "top": 0.98})),
+    "outputs that spread as the targets": ("constant_predictions", answering(FLAT, {"spread": 1.5}, NUMBERS)),
+    "a noisy loss at its first value": ("divergence", curve([0.71, 0.69] * 6, UNLEARNED)),
+    "a high loss of a model that learned": ("divergence", curve([2.0] * 12, LEARNED)),
+    "large updates of a model that learned": ("learning_rate_high", stepping(curve([0.3] * 12, LEARNED), *[0.5] * 6)),
+    "updates of weights near zero": ("learning_rate_high", stepping(FLAT, *[50.0] * 6, weights=0.001)),
+    "small updates of a model that learned": ("learning_rate_low", stepping(curve([0.3] * 12, LEARNED), *[1e-6] * 6)),
+    "small updates at the end of a schedule": ("learning_rate_low", stepping(FLAT, 1e-3, 1e-4, 1e-6)),
+    "a single fall back": ("loss_oscillation", curve([0.4] * 12, [*LEARNED[:6], 0.6, *LEARNED[7:]])),
+    "a loss that stands out and is small": ("loss_spike", spiking(FLAT, {**SPIKE, "loss": 0.6, "largest_before": 0.1})),
+    "memory that settles": (
+        "memory_growth",
+        answering(FLAT, {}, CLASSES, [100, 150, 180, 181, 182, 183, 184, 185, 186, 187, 188, 189]),
+    ),
+    "memory that grows by little": ("memory_growth", answering(FLAT, {}, CLASSES, [100.0 + n for n in range(12)])),
+    "a curve with its bend": ("undertrained", curve([0.7 / n for n in range(1, 13)], UNLEARNED)),
+    "a loss that recovers late": ("undertrained", curve([0.5, 0.6, 0.9, 1.2] * 2 + [1.2, 0.9, 0.6, 0.4], UNLEARNED)),
+    "a loss without a lower end": ("undertrained", curve([0.7 - n for n in range(12)], UNLEARNED)),
+}
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_what_only_looks_like_a_fault_is_not_told(name):
+    rule, run = NEARLY[name]
+    assert judge(rule, run).state != "fired"
+
+
+def test_a_run_behind_no_plain_model_does_not_underfit():
+    rows = [{"name": "constant", "title": "", "verdict": "ahead"}, {"name": "linear", "title": "", "verdict": "level"}]
+    assert judge("underfitting", beside(FLAT, {"rows": rows})).state == "clear"
+
+
+def test_a_run_that_was_stopped_is_not_called_underfitting():
+    assert judge("underfitting", {**FLAT, "state": "interrupted"}).state == "not_applicable"
+
+
+# --- constant answers ---
+
+
+def test_outputs_that_do_not_spread_are_constant_in_a_regression():
+    assert judge("constant_predictions", answering(FLAT, {"top": 1.0, "spread": 0.001}, NUMBERS)).state == "fired"
+
+
+def test_constant_answers_are_dated_by_the_first_observation_since_which_they_are():
+    run = copy.deepcopy(FIRING["constant_predictions"])
+    run["history"][4]["signals"]["validation"]["output"] = {"top": 0.6, "spread": 1.0}
+    assert judge("constant_predictions", run).evidence["since_step"] == 60
+
+
+def test_a_record_without_observations_is_judged_by_its_confusion_matrix():
+    run = {**FLAT, "evaluation": {"confusion": [[100, 0], [100, 0]]}}
+    assert judge("constant_predictions", run).state == "fired"
+
+
+# --- steps ---
+
+
+def test_the_rate_is_scaled_to_the_usual_update():
+    assert proposed(stepping(FLAT, *[1e-6] * 6)) == {"optimizer.lr": 1.0}
+
+
+def test_updates_lost_in_rounding_propose_the_templates_rate():
+    assert proposed(stepping(FLAT, *[0.0] * 6)) == {"optimizer.lr": 1e-3}
+
+
+def proposed(run: dict[str, Any]) -> dict[str, Any]:
+    rows = [row for row in diagnose(run, None) if row["id"] == "learning_rate_low"]
+    (change,) = suggested_changes(rows, {"optimizer": {"name": "sgd", "lr": 1e-9}})
+    return change["set"]
+
+
+def test_what_a_finding_would_have_to_measure_is_no_suggestion_before():
+    rows = {row["id"]: row["suggestions"] for row in diagnose(FIRING["divergence"], None)}
+    assert all("{" not in str(one["set"].values()) for one in rows["learning_rate_low"])
+
+
+def test_gradients_that_vanish_are_not_the_rates_fault():
+    run = stepping(FLAT, *[1e-6] * 6)
+    for one in run["history"]:
+        one["layer_norms"] = [1e-9, 1e-9, 1e-2]
+    assert judge("learning_rate_low", run).state == "clear"
+
+
+# --- waiting ---
+
+
+def test_a_wait_of_a_moment_in_all_is_not_judged():
+    run = waiting(FLAT, 0.9)
+    run["history"] = [{**one, "seconds": 0.01} for one in run["history"]]
+    assert "in all only 0.108 s" in judge("input_starvation", run).reason
+
+
+def test_starting_the_loader_processes_does_not_count():
+    run = {**FLAT, "history": [{**FLAT["history"][0], "data_wait": 1.0}, FLAT["history"][1]]}
+    assert judge("input_starvation", run).state == "clear"
