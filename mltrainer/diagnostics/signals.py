@@ -201,8 +201,11 @@ class Run:
 
     @property
     def chance(self) -> float:
-        """The accuracy of always naming the most frequent class; NaN if the classes are not known."""
-        counts = self.class_counts
+        """The accuracy of always naming the most frequent class; NaN if the classes are not known.
+
+        Without a confusion matrix, as in a task of one's own or a run that goes on, the training samples tell.
+        """
+        counts = self.class_counts or (self.start_data or {}).get("counts") or []
         return max(counts) / sum(counts) if sum(counts) else NAN
 
     def skill_of(self, split: Literal["train", "validation"], place: int) -> float:

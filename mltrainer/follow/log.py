@@ -53,6 +53,17 @@ def read_log(folder: Path) -> Log:
     return Log(_steps(folder), list(rows.values()), interruptions(folder))
 
 
+def read_signals(folder: Path) -> dict[str, Any]:
+    """Return what a run observed beside its history up to its last evaluation, under the keys of its result."""
+    found: dict[str, Any] = {}
+    for event in read_events(folder):
+        if event.get("event") in ("observed", "signals"):
+            found |= event
+    signals = {key: found[key] for key in ("start", "early", "spikes") if found.get(key) is not None}
+    facts: dict[str, Any] = {key: found[key] for key in ("layers", "train_samples", "first_loss") if key in found}
+    return {**facts, "signals": signals or None}
+
+
 def interruptions(folder: Path) -> list[dict[str, Any]]:
     """Return `step` and `cause` of each earlier end of a run; a process that was killed wrote nothing, the next one did."""
     steps: dict[int, dict[str, Any]] = {}

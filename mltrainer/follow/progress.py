@@ -45,6 +45,7 @@ class Progress:
             "row": lambda e: self._status({**e, "loss": e["train_loss"]}, row_text),
             "trial": lambda e: self._line(f"  {trial_text(e)}"),
             "study": self._study,
+            "alert": lambda e: self._line(f"  {alert_text(e)}"),
         }
 
     def __call__(self, event: Event) -> None:
@@ -144,6 +145,12 @@ def trial_text(event: Event) -> str:
     """Return which trial of a search begins, and what it tries."""
     values = ", ".join(f"{key}={short(value)}" for key, value in event["values"].items())
     return f"trial {event['nr']} of {event['trials']}: {values}"
+
+
+def alert_text(event: Event) -> str:
+    """Return what a diagnostic says while the run goes on, and where to read on."""
+    page = event["page"].removesuffix(".md")
+    return f"{event['severity']}: {event['title']}, epoch {event['epoch']}: {event['reason']} (mltrainer guide {page})"
 
 
 def study_lines(event: Event) -> list[Drawn]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.witnesses import has_ended, set_aside
 from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
+from mltrainer.runs.tool import tool_for
 
 
 def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
@@ -33,6 +36,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         return _evidence(known, ctx.page.phase)
     if has_ended(folder):
         ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
+    alerts = Alerts(folder, ctx.project.root, config.model_dump(), ctx.tell)
     job = {
         "schema": 1,
         "run": run,
@@ -46,7 +50,8 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         "parent": parent,
         "threads": config.threads,
     }
-    return _evidence(tool.run(job), ctx.page.phase)
+    heard = tool_for(replace(ctx.tools, tell=alerts), ctx.page.tool, ctx.page.phase)
+    return _evidence(heard.run(job), ctx.page.phase)
 
 
 def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         **identity,
         **_progress(session, outcome),
         **_quality(session, outcome),
-        "signals": _signals(session, outcome),
+        "signals": session.signals(outcome.seen),
         "checkpoints": checkpoints,
         "evaluation": evaluation,
         "time_s": _times(outcome, now - started, now - checked_at),
@@ -129,14 +129,6 @@ def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
         "first_loss": trainer.recorder.first_loss,
         "parameters": sum(p.numel() for p in session.model.parameters()),
     }
-
-
-def _signals(session: Session, outcome: Outcome) -> dict[str, Any] | None:
-    """What was observed beside the history; None where nothing was."""
-    if session.at_start is None:
-        return None
-    early, losses = session.trainer.early.early, session.trainer.recorder.losses
-    return {"start": session.at_start, "early": early.tree(), "spikes": losses.spikes, "stop": outcome.seen}
 
 
 def _summary(row: dict[str, Any] | None) -> dict[str, Any] | None:

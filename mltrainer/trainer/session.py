@@ -277,6 +277,7 @@ class Session:
 
     def _row(self, row: dict[str, Any]) -> None:
         self._log("row", **row)
+        self._log_signals()
         self._log_time()
         self.callbacks.evaluation(row)
         self.events.send(
@@ -289,6 +290,22 @@ class Session:
             metric=self.config.metric.name,
             validation=row["validation"],
         )
+
+    def signals(self, stop: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """Return what was observed beside the history; None where nothing was.
+
+        Args:
+            stop: What the model showed where a number that was not finite ended the run.
+        """
+        if self.at_start is None:
+            return None
+        early, losses = self.trainer.early.early, self.trainer.recorder.losses
+        return {"start": self.at_start, "early": early.tree(), "spikes": losses.spikes, "stop": stop}
+
+    def _log_signals(self) -> None:
+        """Note what rules read beside the history while the run goes on, under the keys of its result."""
+        seen = self.signals() or {}
+        self._log("signals", first_loss=self.trainer.recorder.first_loss, **{key: seen[key] for key in seen if key != "start"})
 
     def _progress(self, step: int, loss: float) -> None:
         self.callbacks.steps(self.trainer.recorder.fetched)
@@ -335,6 +352,7 @@ class Session:
             "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
         )
         self._log("began", step=self.trainer.step)
+        self._log("observed", layers=self.trainer.layers, train_samples=self.plan.samples, start=self.at_start)
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()

@@ -1,0 +1,86 @@
+"""Diagnostics while a run trains: at each evaluation, outside the training's process, over what the run has written so far.
+
+A rule that asks whether the model has learned waits until half of the run: until then nothing has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mltrainer.diagnostics.rules import diagnose
+from mltrainer.follow.log import read_log, read_signals
+from mltrainer.follow.sending import send
+
+Event = dict[str, Any]
+AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn
+    (
+        *("bad_initialization", "dead_layers", "divergence", "exploding_gradients", "frozen_layers", "input_scale"),
+        *("input_starvation", "leakage", "loss_broadcast", "loss_spike", "memory_growth", "negative_loss", "nan_loss"),
+        *("nonfinite_data", "output_activation", "overfitting", "saturation", "train_eval_mismatch", "unshuffled_data"),
+    )
+)
+AT_THE_END = frozenset(("underfitting", "undertrained", "resource_inefficiency"))
+HALF = 0.5
+
+
+class Alerts:
+    """Passes a training's events on, and adds an alert for each diagnostic that fires, once.
+
+    Args:
+        folder: The run's folder.
+        project: The project's, whose own pages hold the thresholds.
+        config: The run's config, as plain values.
+        tell: Takes the events.
+        pause: After a look at the run none follows for so many times as long as it took.
+    """
+
+    def __init__(
+        self, folder: Path, project: Path | None, config: Mapping[str, Any], tell: Callable[[Event], None], pause: float = 20.0
+    ) -> None:
+        self._folder, self._project, self._config, self._tell, self._pause = folder, project, config, tell, pause
+        self._told: set[str] = set()
+        self._due = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        self._tell(event)
+        if event["event"] == "row" and event["step"] < event["steps"]:  # at the end the phase's own report tells
+            for row in self._fired(event["step"] / event["steps"]):
+                self._told.add(row["id"])
+                shown = {key: row[key] for key in ("title", "severity", "reason", "page")}
+                alert = {"event": "alert", "run": self._folder.name, "diagnostic": row["id"], "epoch": event["epoch"], **shown}
+                self._tell(alert)
+                send(alert, lambda text: self._tell({"event": "note", "text": text}))
+
+    def _fired(self, share: float) -> list[dict[str, Any]]:
+        begun = time.monotonic()
+        if begun < self._due:
+            return []
+        rows = diagnose(so_far(self._folder, self._config), self._project)
+        now = time.monotonic()
+        self._due = now + self._pause * (now - begun)
+        return [row for row in rows if row["state"] == "fired" and row["id"] not in self._told and may_speak(row["id"], share)]
+
+
+def may_speak(diagnostic: str, share: float) -> bool:
+    """Return whether a diagnostic may speak of a run of which a share is done."""
+    return diagnostic in AT_ONCE or (share >= HALF and diagnostic not in AT_THE_END)
+
+
+def so_far(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run that trains would record if it ended now, as far as rules read it.
+
+    Args:
+        folder: The run's folder.
+        config: Its config.
+    """
+    return {
+        "state": "running",
+        "metric": config["metric"],
+        "batch_size": config["batch_size"],
+        "history": read_log(folder).history,
+        **read_signals(folder),
+    }

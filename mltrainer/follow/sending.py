@@ -1,0 +1,58 @@
+"""Alerts sent on: to a command or a webhook that the environment names, without keeping anybody waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+COMMAND = "MLTRAINER_ALERT_COMMAND"  # gets the alert as JSON on its standard input
+WEBHOOK = "MLTRAINER_ALERT_WEBHOOK"  # gets it as the body of a POST
+SECONDS = 10.0
+
+
+def send(alert: Mapping[str, Any], complain: Callable[[str], None]) -> list[threading.Thread]:
+    """Send an alert on in the background, wherever the environment says.
+
+    Args:
+        alert: What is sent, as JSON.
+        complain: Takes a sentence where it could not be sent; the address, which may hold a key, is not in it.
+
+    Returns:
+        The threads that send, one for each place.
+    """
+    body = json.dumps(dict(alert)).encode()
+    places = {COMMAND: _run, WEBHOOK: _post}
+    threads = [
+        threading.Thread(target=_try, args=(name, post, os.environ[name], body, complain), daemon=True)
+        for name, post in places.items()
+        if os.environ.get(name)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _try(name: str, post: Callable[[str, bytes], None], where: str, body: bytes, complain: Callable[[str], None]) -> None:
+    try:
+        post(where, body)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        complain(f"an alert could not be sent by {name}: {type(error).__name__}")
+
+
+def _run(command: str, body: bytes) -> None:
+    words = shlex.split(command)
+    subprocess.run(words, input=body, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _post(url: str, body: bytes) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("no address of the web")
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - of the web
+    with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310
+        pass
