@@ -11,7 +11,7 @@ from mltrainer.diagnostics.signals import Finding, Run, judged, percent, ratio, 
 
 ID = "undertrained"
 FIGURES = ("learning_curves.svg", "metric.svg")
-LEAST_ROWS = 4  # evaluations; the last third of fewer is one of them
+LEAST_ROWS = 2  # evaluations; with the first loss, a fall before and a fall after
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
@@ -20,9 +20,10 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     if len(losses) <= LEAST_ROWS or not all(math.isfinite(loss) and loss > 0 for loss in losses):
         return Finding(ID, "not_applicable", "No trend: few evaluations, or losses that are not finite or not above 0.")
     evidence: dict[str, Any] = {**_trend(losses), "skill": run.skill}
+    late = f"{percent(evidence['late_share'])} of that in the last {percent(evidence['late'])} of the run"
     reason = (
-        f"The validation loss fell by {percent(evidence['fall'])} of the first loss, {percent(evidence['late_share'])} of that "
-        f"in the last third of the run, and in {percent(evidence['steady'])} of the intervals; the skill is {text(run.skill)}."
+        f"The validation loss fell by {percent(evidence['fall'])} of the first loss, {late}, "
+        f"and in {percent(evidence['steady'])} of the intervals; the skill is {text(run.skill)}."
     )
     fired = _still_falls(evidence, thresholds)
     if fired:
@@ -32,16 +33,18 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 def _still_falls(trend: Mapping[str, float], thresholds: Mapping[str, float]) -> bool:
     falling = trend["fall"] >= thresholds["fall"] and trend["steady"] >= thresholds["steady"]
-    return bool(falling and trend["late_share"] >= thresholds["late_share"] and not trend["skill"] >= thresholds["full_skill"])
+    pace = trend["late_share"] / trend["late"]
+    return bool(falling and pace >= thresholds["pace"] and not trend["skill"] >= thresholds["full_skill"])
 
 
 def _trend(losses: Sequence[float]) -> dict[str, float]:
-    """Return the whole fall of a loss as a share of the first, the last third's share of it, and how often it fell."""
+    """Return the whole fall of a loss as a share of the first, about the last third's share of it, and how often it fell."""
     fall = losses[0] - losses[-1]
-    late = max(1, (len(losses) - 1) // 3)
+    late = max(1, (len(losses) - 1) // 3)  # evaluations
     pairs = list(itertools.pairwise(losses[1:]))
     return {
         "fall": ratio(fall, abs(losses[0])),
+        "late": late / (len(losses) - 1),
         "late_share": ratio(losses[-1 - late] - losses[-1], fall),
         "steady": sum(after < before for before, after in pairs) / len(pairs),
     }

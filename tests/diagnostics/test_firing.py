@@ -104,6 +104,17 @@ def test_a_record_without_observations_is_judged_by_its_confusion_matrix():
 # --- steps ---
 
 
+@pytest.mark.parametrize(("update", "expected"), [(0.03, "fired"), (0.003, "clear")])
+def test_a_leap_of_the_loss_by_fairly_large_updates_is_the_rates_fault(update, expected):
+    assert judge("learning_rate_high", stepping(curve([5.0, *[0.7] * 11], UNLEARNED), *[update] * 6)).state == expected
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 5, 6, 20])
+def test_a_straight_line_is_undertrained_whatever_its_length(epochs):
+    losses = [0.7 - 0.1 * (n + 1) / epochs for n in range(epochs)]
+    assert judge("undertrained", curve(losses, [0.5] * epochs)).state == "fired"
+
+
 def test_the_rate_is_scaled_to_the_usual_update():
     assert proposed(stepping(FLAT, *[1e-6] * 6)) == {"optimizer.lr": 1.0}
 
@@ -128,6 +139,21 @@ def test_gradients_that_vanish_are_not_the_rates_fault():
     for one in run["history"]:
         one["layer_norms"] = [1e-9, 1e-9, 1e-2]
     assert judge("learning_rate_low", run).state == "clear"
+
+
+# --- spikes ---
+
+
+def with_leap(run: dict[str, Any], norm: float) -> dict[str, Any]:
+    run = copy.deepcopy(run)
+    run["history"][5] |= {"train_loss": 1.2, "grad_norm": {"median": 1.0, "max": norm, "min": 0.5}}
+    return run
+
+
+@pytest.mark.parametrize(("norm", "expected"), [(90.0, "fired"), (3.0, "clear")])
+def test_an_interval_is_a_spike_where_loss_and_norm_leap_together(norm, expected):
+    finding = judge("loss_spike", with_leap(FLAT, norm))
+    assert (finding.state, finding.evidence.get("since_step")) == (expected, 50 if expected == "fired" else None)
 
 
 # --- waiting ---
