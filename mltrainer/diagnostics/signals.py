@@ -320,9 +320,12 @@ class Run:
 
     @functools.cached_property
     def data_wait(self) -> float:
-        """The usual share of time spent waiting for data; the first interval starts workers and does not count."""
+        """The usual share of time spent waiting for data, NaN where it is not known.
+
+        The first interval starts the loader processes and does not count, unless it was all of a run that ended.
+        """
         shares = self.series("data_wait")
-        return median(shares[1:] or shares)
+        return median(shares[1:] or (shares if self.finished else []))
 
     @functools.cached_property
     def waited_s(self) -> float:

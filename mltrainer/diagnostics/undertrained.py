@@ -16,6 +16,8 @@ LEAST_ROWS = 2  # evaluations; with the first loss, a fall before and a fall aft
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where the validation loss fell steadily, and as fast in the last third of the run as before."""
+    if not run.finished:
+        return Finding(ID, "not_applicable", "The run did not come to its end.")
     losses = [run.first_loss, *run.validation_loss]
     if len(losses) <= LEAST_ROWS or not all(math.isfinite(loss) and loss > 0 for loss in losses):
         return Finding(ID, "not_applicable", "No trend: few evaluations, or losses that are not finite or not above 0.")

@@ -83,6 +83,10 @@ def test_a_run_that_was_stopped_is_not_called_underfitting():
     assert judge("underfitting", {**FLAT, "state": "interrupted"}).state == "not_applicable"
 
 
+def test_a_run_that_was_stopped_is_not_called_undertrained():
+    assert judge("undertrained", {**FIRING["undertrained"], "state": "interrupted"}).state == "not_applicable"
+
+
 # --- constant answers ---
 
 
@@ -168,3 +172,4 @@ def test_a_wait_of_a_moment_in_all_is_not_judged():
 def test_starting_the_loader_processes_does_not_count():
     run = {**FLAT, "history": [{**FLAT["history"][0], "data_wait": 1.0}, FLAT["history"][1]]}
     assert judge("input_starvation", run).state == "clear"
+    assert judge("input_starvation", {**run, "state": "running", "history": run["history"][:1]}).state == "not_applicable"
