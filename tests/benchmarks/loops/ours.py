@@ -15,8 +15,8 @@ from mltrainer.trainer.session import Session
 from tests.benchmarks.loops.work import CLIP, LR, WORKS
 
 
-def config(work: str, epochs: int | None = None) -> TrainingConfig:
-    """Return the config of a work."""
+def config(work: str, epochs: int | None = None, signals: bool = True) -> TrainingConfig:
+    """Return the config of a work, whose model is observed beside its training or not."""
     return TrainingConfig.model_validate(
         {
             "name": "bench",
@@ -29,13 +29,14 @@ def config(work: str, epochs: int | None = None) -> TrainingConfig:
             "clip": {"norm": CLIP},
             "early_stopping": None,
             "checkpoint": {"every_n_epochs": 1, "keep": 1},
+            "signals": signals,
         }
     )
 
 
-def open_session(work: str, folder: Path, epochs: int | None = None) -> Session:
+def open_session(work: str, folder: Path, epochs: int | None = None, signals: bool = True) -> Session:
     """Return a session that is ready to train, in a folder of its own."""
-    values = config(work, epochs).model_dump()
+    values = config(work, epochs, signals).model_dump()
     job = {"run": "bench", "phase": "none", "purpose": "train", "folder": ".", "config": values, "contract": {}}
     session = Session(job, folder, Events(os.open(os.devnull, os.O_WRONLY)), lambda: None)
     session.prepare()
