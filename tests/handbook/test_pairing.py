@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mltrainer
+import mltrainer.gates.checks  # registers the checks
 from mltrainer import handbook
 from mltrainer.configs.items import SETTINGS, GradeSettings, phase_settings_model
 from mltrainer.configs.pages import (

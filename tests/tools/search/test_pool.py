@@ -164,7 +164,7 @@ def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, f
 def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of(pool)
     config = TrainingConfig.model_validate(runs.job["config"])
-    result = {"state": "finished", "history": []}
+    result = {"state": "finished", "history": [], "train_samples": 64}
     monkeypatch.setattr(of_runs, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
     runs.begin(1, config, [])
     runs.begin(2, config, [])
