@@ -61,3 +61,8 @@ def test_the_reference_shows_the_front_door(site: Path) -> None:
 def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     fetched = r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+href="(?:https?:)?//|@import'
     assert not [path for path in site.rglob("*.html") if re.search(fetched, path.read_text("utf-8"))]
+
+
+def test_every_diagnostic_stands_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert [path for path in handbook.page_paths() if path.startswith("diagnostics/") and path not in nav] == []
