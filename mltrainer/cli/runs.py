@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group
 from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
+from mltrainer.errors import InputError
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
@@ -142,11 +144,32 @@ def _bits(what: str, text: str) -> str:
 
 
 @app.command(epilog="Example: mltrainer diagnose baseline")
-def diagnose(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False) -> int:
+def diagnose(
+    run: AnyRun = None,
+    is_try: Annotated[
+        bool,
+        typer.Option("--try", help="Train what may cure the findings beside the unchanged config, and tell what each did."),
+    ] = False,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --try: train each for fewer epochs than the run.")
+    ] = None,
+    is_apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply", help="Write the best that --try found, or the first suggestion, into the project's config files."
+        ),
+    ] = False,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
     """Show findings over a recorded run, with pages of the handbook and suggested config changes.
 
-    Without RUN: the newest phase's run.
+    Without RUN: the newest phase's run; with --try and --apply the baseline's. Neither changes a gate or a record.
     """
+    if epochs is not None and not is_try:
+        raise typer.BadParameter("it goes with --try.", param_hint="'--epochs'")
+    if is_try or is_apply:
+        return _cure(folder, run or "baseline", is_try, epochs, is_apply, as_json)
     from mltrainer.runs.find import diagnose_run
 
     project = open_project(folder)
@@ -160,6 +183,38 @@ def diagnose(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False)
         for change in row["changes"]:
             print(f"  {change['why']}: mltrainer phase run planning {as_typed(change['set'])}")
     return 0
+
+
+def _cure(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_apply: bool, as_json: bool) -> int:
+    """Try changes that may cure a run's findings, or write one into the config files, or both."""
+    from mltrainer.project.front import Project
+    from mltrainer.reports.curing import applied_text, text
+
+    project, found = Project(folder), dict[str, Any]()
+    if is_try:
+        found["tried"] = project.try_fixes(run, epochs=epochs)
+        if not as_json:
+            print(printable(text(found["tried"])), flush=True)
+    if is_apply:
+        found["applied"] = project.apply_fix(_chosen(found.get("tried")), run=run)
+        if not as_json:
+            print(printable(applied_text(found["applied"])))
+    if as_json:
+        emit(found)
+    return 0
+
+
+def _chosen(tried: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the changes of the best candidate; None where none were tried.
+
+    Raises:
+        InputError: None of them helps.
+    """
+    if tried is None:
+        return None
+    if tried["best"] is None:
+        raise InputError("nothing to apply: no change was found that cures or helps; nothing was written")
+    return dict(tried["best"]["changes"])
 
 
 @app.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")

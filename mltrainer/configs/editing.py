@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mltrainer.configs import yaml
+from mltrainer.configs.loading import flatten
 from mltrainer.errors import InputError
+
+
+def edited(text: str, values: dict[str, Any]) -> str | None:
+    """Return a config file's text with other values, as `rewritten`; a word that takes another's place leaves its line's comment.
+
+    Args:
+        text: The file.
+        values: What it is to hold.
+    """
+    document = yaml.parse(text, "config")
+    old = flatten(document.value) if isinstance(document.value, dict) else {}
+    lines = text.splitlines(keepends=True)
+    for key, value in flatten(values).items():
+        line = document.lines.get(tuple(key.split(".")))
+        if line is not None and key in old and old[key] != value and not isinstance(value, list | dict):
+            lines[line - 1] = _with_word(lines[line - 1], key.rpartition(".")[2], value)
+    in_place = "".join(lines)
+    return (in_place if _checked(in_place, values) else None) or rewritten(text, values)
+
+
+def _with_word(line: str, key: str, value: Any) -> str:
+    """Return a line with another value of a key, which stands there as one word."""
+    word = yaml.dump({key: value}).partition(":")[2].strip()
+    found = re.search(rf"(?<![\w.]){re.escape(key)}:[ ]+([^\s,#{{}}\[\]]+)", line)
+    if found is None:
+        return line
+    rest = line[found.end() :]
+    aligned = word.ljust(len(found[1])) if rest.lstrip().startswith("#") else word
+    return line[: found.start(1)] + aligned + rest
 
 
 def rewritten(text: str, values: dict[str, Any]) -> str | None:

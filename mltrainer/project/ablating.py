@@ -110,7 +110,7 @@ def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         ablation = _prepared(project, asked, seeds)
         tools.note(f"{ablation.file}: {ablation.why}")
-        measured = tools.run(TOOL, _job(ablation))
+        measured = tools.run(TOOL, job_of(ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE))
         return _written(project, _table(project, ablation, measured))
 
 
@@ -120,7 +120,7 @@ def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
 def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
     (planning,) = gates_before(project, "baseline", "an ablation")
     assert planning.record is not None
-    _require_one_trainer(project)
+    require_one_trainer(project, "an ablation")
     config, is_final, file, why = _whole(project, planning)
     swaps = swaps_of(config, asked)
     require_no_secret([swap.changes for swap in swaps])
@@ -141,15 +141,15 @@ def _counted(seeds: int) -> int:
     return seeds
 
 
-def _require_one_trainer(project: Project) -> None:
+def require_one_trainer(project: Project, what: str) -> None:
     """Refuse to compare configs that another tool trained than the one that the phases train with.
 
     Raises:
-        InputError: The ablation trains with the shipped trainer only.
+        InputError: What is compared, `what`, is trained with the shipped trainer only.
     """
     trained = trained_by("baseline", project.root).tool
     if trained != ORCHESTRATOR:
-        raise InputError(f"an ablation trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
+        raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
 
 
 def _whole(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
@@ -189,23 +189,31 @@ def _held(values: Any, key: str) -> Any:
 # --- its runs -------------------------------------------------------------------------------------
 
 
-def _job(ablation: Ablation) -> Found:
-    """Return the tool's job; periodic checkpoints are not kept, which renames no run."""
-    config = ablation.config.model_copy(update={"checkpoint": ablation.config.checkpoint.model_copy(update={"keep": 0})})
-    contract = {key: value for key, value in contract_of(ablation.planning.data, config).items() if key != "config_sha256"}
-    variants = [{"name": swap.name, "changes": swap.changes} for swap in ablation.swaps]
-    run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": ablation.seeds})[:12]
+def job_of(planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seeds: int, phase: str) -> Found:
+    """Return the tool's job; periodic checkpoints are not kept, which renames no run.
+
+    Args:
+        planning: Planning's record.
+        config: The whole config.
+        swaps: What is trained beside it.
+        seeds: On how many fresh seeds; 0: on the config's own.
+        phase: What its runs are told to be of.
+    """
+    config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
+    contract = {key: value for key, value in contract_of(planning.data, config).items() if key != "config_sha256"}
+    variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
+    run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": seeds})[:12]
     return {
         "schema": 1,
         "run": run,
-        "phase": PHASE,
+        "phase": phase,
         "folder": f".mltrainer/ablations/{run}",
         "config": config.model_dump(),
         "variants": variants,
-        "seeds": ablation.seeds,
+        "seeds": seeds,
         "contract": contract,
-        "code_files": ablation.planning.data["source"]["files"],
-        "gate": ablation.planning.sha256,
+        "code_files": planning.data["source"]["files"],
+        "gate": planning.sha256,
         "parent": None,
         "threads": config.threads,
     }

@@ -18,7 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
-from mltrainer.project import ablating, engine, exploring
+from mltrainer.project import ablating, curing, engine, exploring
 from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
@@ -290,6 +290,49 @@ class Project:
         """Return what `ablate` would swap, in how many runs, and about how long it would take; nothing is trained."""
         with self._tools(None) as tools:
             return ablating.listed(tools, swaps, seeds)
+
+    # --- cures ---
+
+    def try_fixes(self, run: str = "baseline", *, epochs: int | None = None, tell: Tell | None = None) -> Found:
+        """Try what may cure the findings over a run, as `mltrainer diagnose --try --json` prints it under `tried`.
+
+        Each change is trained beside the unchanged config on the same seed. No gate and no record changes; what was trained
+        before is found again.
+
+        Args:
+            run: As in `load_run`.
+            epochs: For how many epochs each is trained; by default as long as the run was to be.
+            tell: Takes the events.
+
+        Raises:
+            GateError: Planning's gate does not hold.
+            InputError: There is no such run, it has no result, or it had no more epochs.
+
+        Examples:
+            >>> found = project.try_fixes()
+            >>> [(row["candidate"], row["verdict"]) for row in found["rows"]]
+            [('the shipped baseline template', 'cures'), ('optimizer.lr=0.002', 'helps')]
+        """
+        with self._tools(tell) as tools:
+            return curing.try_fixes(tools, find_run(self._places, run), epochs)
+
+    def apply_fix(self, changes: Mapping[str, Any] | None = None, *, run: str = "baseline", tell: Tell | None = None) -> Found:
+        """Write a change of the config into the project's own files, as `mltrainer diagnose --apply` does.
+
+        Args:
+            changes: Dotted key and value, such as the `changes` of a row of `try_fixes`; by default the first suggested one.
+            run: The run whose diagnostics suggest it, as in `load_run`.
+            tell: Takes the events.
+
+        Returns:
+            `changes`, `files`, the unified `diff`, and `next`, commands.
+
+        Raises:
+            InputError: Nothing is suggested, a value does not fit, or a file has changes that are not committed.
+        """
+        with self._tools(tell) as tools:
+            chosen = curing.first_suggestion(self._places, find_run(self._places, run)) if changes is None else changes
+            return curing.apply_fix(tools, chosen)
 
     # --- exploring ---
 

@@ -173,7 +173,14 @@ class Variant(Part):
 
 
 class Ablating(Contracted):
-    """Train a config and variants of it on the same `seeds` fresh seeds; `workers` and `silent_minutes` as for a search."""
+    """Train a config and variants of it on the same seeds.
+
+    Attributes:
+        variants: The variants.
+        seeds: How many fresh seeds; 0: on the config's own seed alone.
+        workers: As for a search.
+        silent_minutes: As for a search.
+    """
 
     variants: list[Variant]
     seeds: int

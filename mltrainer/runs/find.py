@@ -197,12 +197,12 @@ def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
     result = result_of(project, run)
     if result is None:
         raise InputError(f"run {run} has no result yet", mend="mltrainer run")
-    rows = diagnose(beside(result, _references(project, run)), project.root)
+    rows = diagnose(beside(result, references_of(project, run)), project.root)
     config = config_of(project, run)
     return [{**row, "changes": suggested_changes([row], config)} for row in rows]
 
 
-def _references(project: Project, run: str) -> dict[str, Any] | None:
+def references_of(project: Project, run: str) -> dict[str, Any] | None:
     """Return the plain models that a run was compared with, as a phase's record holds them."""
     evidence = [record.evidence for phase in PHASES if (record := read_record(project, phase)) and not record.faults]
     return next((part.get("references") for part in evidence if (part.get("run") or {}).get("id") == run), None)

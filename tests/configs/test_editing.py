@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.configs.editing import rewritten
+from mltrainer.configs.editing import edited, rewritten
 
 TEXT = """# head
 # about a
@@ -45,3 +45,23 @@ def test_a_new_key_comes_last_and_an_old_one_goes() -> None:
 def test_another_layout_is_not_touched(text: str) -> None:
     values = {"a": 5, "b": 2}
     assert rewritten(text, values) in (None, "a: 5\nb: 2\n")
+
+
+TEMPLATE = """epochs: 20       # enough
+optimizer:
+  name: adamw    # a name
+  lr: 1.0e-3     # a rate
+  betas: [0.9, 0.99]  # both
+clip: {norm: 1.0}  # (Pascanu)
+"""
+
+
+def test_a_word_takes_anothers_place_and_the_comments_stay() -> None:
+    adam = {"name": "adamw", "lr": 0.25, "betas": [0.9, 0.99]}
+    found = edited(TEMPLATE, {"epochs": 1000, "optimizer": adam, "clip": {"norm": 2.5}})
+    assert found == TEMPLATE.replace("20       #", "1000       #").replace("1.0e-3     #", "0.25       #").replace("1.0}", "2.5}")
+
+
+def test_what_is_no_word_is_written_anew() -> None:
+    values = {"epochs": 20, "optimizer": {"name": "sgd", "lr": 1.0e-3}, "clip": None}
+    assert edited(TEMPLATE, values) == "epochs: 20       # enough\noptimizer: {name: sgd, lr: 0.001}\nclip: null\n"

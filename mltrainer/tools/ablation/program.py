@@ -1,4 +1,4 @@
-"""An ablation: a config, and variants of it that differ in one component each, trained on the same fresh seeds."""
+"""An ablation: a config, and variants of it, trained on the same seeds: fresh ones, or the config's own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def work(job: dict[str, Any], events: Events) -> int:
     job = Ablating.model_validate(job).model_dump(by_alias=True)
     config = TrainingConfig.model_validate(job["config"])
     sides = {WHOLE: config, **{f"swapped: {row['name']}": Swap(**row).applied(config) for row in job["variants"]}}
-    fresh = fresh_seeds(config.seed, "ablation", job["seeds"])
+    fresh = fresh_seeds(config.seed, "ablation", job["seeds"]) or [config.seed]
     with Pool(job, places(job["workers"], config.device, config.threads), 60 * job["silent_minutes"]) as pool:
         runs = Runs(job, pool, events, stop)
         try:

@@ -20,8 +20,9 @@ def fresh_seeds(seed: int, purpose: str, count: int) -> list[int]:
 
 
 def sown(config: TrainingConfig, fresh: Sequence[int]) -> list[TrainingConfig]:
-    """Return a config under each seed, on one of its folds in turn."""
-    return [reseeded(config, seed).on_fold(config.folds[nr % len(config.folds)]) for nr, seed in enumerate(fresh)]
+    """Return a config under each seed, on one of its folds in turn; under its own seed it is the config as it stands."""
+    seeded = (config if seed == config.seed else reseeded(config, seed) for seed in fresh)
+    return [one.on_fold(config.folds[nr % len(config.folds)]) for nr, one in enumerate(seeded)]
 
 
 def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[int], metric: Metric) -> dict[str, list[Row]]:

@@ -32,6 +32,10 @@ def test_each_seed_draws_anew_on_the_same_samples_and_the_next_fold() -> None:
     assert [(one.seed, one.data_seed, one.split.fold) for one in found] == [(7, 42, 1), (8, 42, 2), (9, 42, 0), (10, 42, 1)]
 
 
+def test_on_its_own_seed_a_config_is_trained_as_it_stands() -> None:
+    assert sown(CONFIG, [42]) == [CONFIG]
+
+
 @pytest.mark.parametrize(
     ("changes", "mend"),
     [

@@ -1,0 +1,220 @@
+"""Changes of a config that may cure what diagnostics found, and the verdict on what each of them did.
+
+Pure. That a finding is gone proves little, for a model that learns nothing shows few of them: the fit and the metric count, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.configs.components import swaps_of
+from mltrainer.configs.loading import EXCLUSIVE, flatten, validate_values
+from mltrainer.configs.project import TrainingConfig, config_digest
+from mltrainer.diagnostics.rules import changes_to_try
+from mltrainer.errors import InputError
+
+CURES, HELPS, NOTHING, WORSE = VERDICTS = ("cures", "helps", "changes nothing", "makes it worse")
+TEMPLATE, TOGETHER = "the shipped baseline template", "all suggestions together"
+TEMPLATE_KEYS = (  # those that decide how a model learns; the rest of a template is about the machine and what is kept
+    *("batch_size", "accumulate", "class_weights", "optimizer", "schedule", "clip", "gradients"),
+    *("averaging", "augment", "label_smoothing", "precision", "early_stopping"),
+)
+EQUAL = 0.005  # chosen by us: a metric within this share of the other one is neither better nor worse
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A change that may cure.
+
+    Attributes:
+        name: What it is called.
+        changes: Dotted key and new value.
+        why: Who proposes it, or what it is for.
+    """
+
+    name: str
+    changes: Values
+    why: str
+
+
+# --- what is tried --------------------------------------------------------------------------------
+
+
+def candidates(
+    rows: Sequence[Mapping[str, Any]], config: TrainingConfig, template: Values, *, is_shorter: bool = False
+) -> tuple[list[Candidate], list[dict[str, str]]]:
+    """Return the changes that are worth a try, each once, and those that cannot be tried.
+
+    Args:
+        rows: Rows of `diagnose`; those that fired suggest changes.
+        config: The config that was trained.
+        template: The shipped baseline template's training keys.
+        is_shorter: Whether each is trained for as many epochs as the person says, so that none changes them.
+
+    Returns:
+        The template's keys where the config differs, as one change; each suggestion; those that do not exclude each other, as
+        one. And `name` and `reason` of each that is left out.
+    """
+    symptoms = symptoms_of(rows)
+    if not symptoms:
+        return [], []
+    rows = [row for row in rows if row["id"] in symptoms]
+    asked = [_without_epochs(one) if is_shorter else one for one in _asked(rows, config.model_dump(), template)]
+    kept, left_out, digests = [], [], set[str]()
+    for one in (one for one in asked if one.changes):
+        try:
+            (swap,) = swaps_of(config, [one.changes])
+            digest = config_digest(swap.applied(config))
+        except InputError as error:
+            left_out.append({"name": one.name, "reason": error.message})
+            continue
+        if digest not in digests:
+            kept.append(one)
+        digests.add(digest)
+    return kept, left_out
+
+
+def symptoms_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the diagnostics that fired and that a trial can show to be cured: those for information are about time alone."""
+    return [row["id"] for row in rows if row["state"] == "fired" and row["severity"] != "info"]
+
+
+def _asked(rows: Sequence[Mapping[str, Any]], values: Values, template: Values) -> Iterator[Candidate]:
+    suggested = changes_to_try(rows, values)
+    yield Candidate(TEMPLATE, template_changes(values, template), "where the config differs from it")
+    for one in suggested:
+        yield Candidate(named(one["set"]), one["set"], one["why"])
+    yield Candidate(TOGETHER, together([one["set"] for one in suggested]), "those that do not exclude each other")
+
+
+def named(changes: Mapping[str, Any]) -> str:
+    """Return a change as a person reads it."""
+    return " + ".join(f"{key}={'null' if value is None else value}" for key, value in changes.items())
+
+
+def _without_epochs(one: Candidate) -> Candidate:
+    return Candidate(one.name, {key: value for key, value in one.changes.items() if key != "epochs"}, one.why)
+
+
+def template_changes(config: Values, template: Values) -> Values:
+    """Return what makes a config's training keys those of a template; its epochs only where they are more.
+
+    Args:
+        config: A training config as nested plain values.
+        template: A baseline template's keys.
+
+    Raises:
+        InputError: The config has other keys with which they do not go.
+    """
+    parts = {key: template[key] for key in TEMPLATE_KEYS if key in template}
+    if template.get("epochs", 0) > config["epochs"]:
+        parts["epochs"] = template["epochs"]
+    wanted = validate_values(TrainingConfig, {**config, **parts}, TEMPLATE).model_dump()
+    found: Values = {}
+    for key in parts:
+        if wanted[key] != config[key]:
+            found |= _changes_of(key, config[key], wanted[key], parts[key])
+    return found
+
+
+def _changes_of(key: str, held: Any, wanted: Any, stated: Any) -> Values:
+    """Return the dotted keys that turn one group into another; those of another name get what the template states."""
+    if not isinstance(held, dict) or not isinstance(wanted, dict):
+        return flatten({key: stated}) if isinstance(stated, dict) else {key: wanted}
+    if held.get("name") != wanted.get("name"):
+        return flatten({key: stated})
+    before, after = flatten({key: held}), flatten({key: wanted})
+    return {name: value for name, value in after.items() if name not in before or before[name] != value}
+
+
+def together(changes: Sequence[Mapping[str, Any]]) -> Values:
+    """Return several changes as one; of those that exclude each other the first stays."""
+    found: Values = {}
+    for one in changes:
+        if not any(_excludes(key, value, found) for key, value in one.items()):
+            found |= one
+    return found
+
+
+def _excludes(key: str, value: Any, found: Mapping[str, Any]) -> bool:
+    """Return whether a value cannot join others: its key has another one, or a key that is given in its place."""
+    group, _, last = key.rpartition(".")
+    rivals = [f"{group}.{rival}" for rival in EXCLUSIVE.get(group, ()) if rival != last]
+    return (key in found and found[key] != value) or any(rival in found for rival in rivals)
+
+
+# --- what it did ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training showed.
+
+    Attributes:
+        fired: The diagnostics that fired.
+        critical: Those of them that are critical.
+        fit: good, overfitting, underfitting or unknown.
+        value: The metric on validation; NaN where it failed.
+    """
+
+    fired: tuple[str, ...]
+    critical: tuple[str, ...]
+    fit: str
+    value: float
+
+
+def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str) -> tuple[str, str]:
+    """Judge a change by what the training showed without and with it.
+
+    A change cures where none of the symptoms fires any more, nothing critical fires, the fit is good or the metric better, and
+    the metric no worse.
+
+    Args:
+        before: Of the unchanged config.
+        after: Of the changed one.
+        symptoms: The diagnostics that are to be cured: those that fired on the unchanged config.
+        mode: max or min: which metric is better.
+
+    Returns:
+        One of `VERDICTS`, and why, in words.
+    """
+    change = compared(before.value, after.value, mode)
+    gone = [name for name in symptoms if name not in after.fired]
+    stay = [name for name in symptoms if name in after.fired]
+    fresh = [name for name in after.critical if name not in before.fired]
+    why = "; ".join(filter(None, (_listed("no more", gone), _listed("still", stay), _listed("new", fresh), f"metric {change}")))
+    if change == "worse" or (fresh and change != "better"):
+        return WORSE, why
+    is_well = after.fit == "good" or (change == "better" and not math.isnan(before.value))
+    if gone and not stay and not after.critical and is_well:
+        return CURES, why
+    return (HELPS if gone or change == "better" else NOTHING), why
+
+
+def _listed(word: str, names: Sequence[str]) -> str:
+    return f"{word} {', '.join(names)}" if names else ""
+
+
+def compared(before: float, after: float, mode: str) -> str:
+    """Return whether a metric is better, worse or equal; one that is NaN is worse than any that is not."""
+    if math.isnan(before) or math.isnan(after):
+        return "equal" if math.isnan(before) and math.isnan(after) else "better" if math.isnan(before) else "worse"
+    if abs(after - before) <= EQUAL * abs(before):
+        return "equal"
+    return "better" if (after > before) == (mode == "max") else "worse"
+
+
+def ranked(rows: Sequence[Mapping[str, Any]], mode: str) -> list[Mapping[str, Any]]:
+    """Return the rows of candidates, the best first: by verdict, then by the metric, then in the order in which they came."""
+    sign = -1.0 if mode == "max" else 1.0
+
+    def place(row: Mapping[str, Any]) -> tuple[int, float]:
+        value = float(row["value"])
+        return VERDICTS.index(row["verdict"]), math.inf if math.isnan(value) else sign * value
+
+    return sorted(rows, key=place)
