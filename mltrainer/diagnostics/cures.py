@@ -193,7 +193,8 @@ def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str)
     is_well = after.fit == "good" or (change == "better" and not math.isnan(before.value))
     if gone and not stay and not after.critical and is_well:
         return CURES, why
-    return (HELPS if gone or change == "better" else NOTHING), why
+    is_help = change == "better" or (gone and not math.isnan(after.value))
+    return (HELPS if is_help else NOTHING), why
 
 
 def _listed(word: str, names: Sequence[str]) -> str:

@@ -73,6 +73,7 @@ def test_a_run_that_failed_is_cured_by_a_good_fit_not_by_having_a_metric() -> No
     assert verdict(before, Outcome((), (), "good", 0.9), ["nan_loss"], "max")[0] == CURES
     assert verdict(before, Outcome((), (), "underfitting", 0.1), ["nan_loss"], "max")[0] == HELPS
     assert verdict(before, before, ["nan_loss"], "max")[0] == NOTHING
+    assert verdict(before, Outcome((), (), "unknown", NAN), ["nan_loss"], "max")[0] == NOTHING  # it failed in another way
 
 
 def test_what_the_unchanged_config_did_not_show_cannot_be_cured() -> None:
