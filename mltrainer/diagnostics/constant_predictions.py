@@ -14,6 +14,9 @@ FIGURES = ("metric.svg", "learning_curves.svg")
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where a model that has not learned answered alike at the end, though its targets differ."""
+    least = thresholds["steps"]
+    if number(run.record.get("steps")) < least:
+        return Finding(ID, "not_applicable", f"The run took fewer than {least:g} steps, in which a model has hardly begun.")
     answer = _observed(run) or _confused(run)
     if answer is None:
         return Finding(ID, "not_applicable", "The run recorded neither outputs nor a confusion matrix.")

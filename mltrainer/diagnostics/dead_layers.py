@@ -11,13 +11,19 @@ FIGURES = ("gradient_layers.svg",)
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
-    """Fire where a layer's gradient was exactly zero at every evaluation of a run that has enough of them."""
-    rows = run.layer_norms
+    """Fire where a layer's gradient was exactly zero at every evaluation of a run that has enough of them.
+
+    A linear or convolutional layer, that is: a table of vectors may stand for what no sample has, such as a missing value.
+    """
+    rows, weights = run.layer_norms, (run.start or {}).get("weights")
+    if not weights:
+        return Finding(ID, "not_applicable", "The run did not note which of its weights are those of layers.")
     if len(rows) < thresholds["evaluations"]:
         reason = f"{len(rows)} evaluations recorded the layers' gradients; the rule needs {thresholds['evaluations']:g}."
         return Finding(ID, "not_applicable", reason)
-    dead = [place for place in range(min(map(len, rows))) if all(row[place] == 0 for row in rows)]
-    names = [run.layers[place] if place < len(run.layers) else str(place) for place in dead]
+    count = min(len(run.layers), *map(len, rows))
+    dead = [place for place in range(count) if all(row[place] == 0 for row in rows)]
+    names = [run.layers[place] for place in dead if run.layers[place].removesuffix(".weight") in weights]
     if not names:
         return Finding(ID, "clear", f"Each of {len(rows[0])} layers received a gradient.", {"layers": []})
     reason = f"{', '.join(names)} never received a gradient: exactly zero at all {len(rows)} evaluations."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
@@ -25,6 +26,8 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     data = run.start_data
     if data is None:
         return Finding(ID, "not_applicable", "The training samples were not in memory, or hold no numbers.")
+    if math.isnan(number(data.get("largest"))):
+        return Finding(ID, "not_applicable", "The inputs are those of a built-in task, which scales them.")
     first = str((run.start or {}).get("first"))
     if first in (*NORMALIZING, *LOOKING_UP):
         return Finding(ID, "clear", f"The model's first module, {first}, takes inputs of any scale.")

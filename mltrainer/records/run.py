@@ -112,29 +112,27 @@ class RowSignals(Part):
 
 
 class DataSeen(Part):
-    """What the training samples in memory show.
+    """What the training samples in memory show; of built-in tasks, whose inputs are encoded, the first three alone.
 
     Attributes:
         not_finite: Numbers of the inputs that are NaN or infinite.
+        features: Of one sample.
+        counts: Samples of each class.
         largest: Of all absolute values.
         spread: Standard deviation of all values.
-        features: Of one sample.
-        constant: The share of features with one value.
         shared: The share of validation samples that are training samples, too.
         repeated: The share of training samples that repeat another one.
-        counts: Samples of each class.
         telling: How often the best single feature of few values names the class.
         neighbours: How often the nearest samples vote for a sample's own class.
     """
 
     not_finite: int
-    largest: Measured | None
-    spread: Measured | None
     features: int
-    constant: Measured
-    shared: Measured
-    repeated: Measured
     counts: list[int] | None = None
+    largest: Measured | None = None
+    spread: Measured | None = None
+    shared: Measured | None = None
+    repeated: Measured | None = None
     telling: Measured | None = None
     neighbours: Measured | None = None
 

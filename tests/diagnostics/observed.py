@@ -32,7 +32,6 @@ DATA: dict[str, Any] = {
     "largest": 1.0,
     "spread": 0.4,
     "features": 64,
-    "constant": 0.0,
     "shared": 0.0,
     "repeated": 0.0,
     "counts": [100] * 10,

@@ -67,6 +67,17 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
 TRAPS: list[tuple[str, str, dict[str, Any]]] = [
     ("symmetric_weights", "a head of zeros in a model that learns", observed(**{f"{START}symmetric": ["3.weight"]})),
     ("dead_layers", "one evaluation without a gradient", observed(history__9__layer_norms=[0.0, 0.0])),
+    (
+        "dead_layers",
+        "a vector that stands for a missing value",
+        observed(layers=["gap", "3.weight"], **epochs(layer_norms=[0.0, 0.3])),
+    ),
+    (
+        "input_scale",
+        "a built-in task, which scales its inputs",
+        observed(**{f"{DATA_AT}largest": None, f"{DATA_AT}spread": None}),
+    ),
+    ("leakage", "a built-in task, which planning judges", observed(**{f"{DATA_AT}shared": None, f"{DATA_AT}telling": None})),
     ("frozen_layers", "a rate so low that nothing moves", observed(**epochs(update_ratios=[0.0, 0.0]))),
     ("dead_units", "a wide layer that spares units", observed(**{f"{LAST}validation__modules__1__dead": 0.6})),
     (

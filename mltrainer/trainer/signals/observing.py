@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
+from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
@@ -203,24 +204,23 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     samples = task.split("train")
     if samples.tensors is None or not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
         return None
-    places = torch.from_numpy(samples.spread(ROWS))
     inputs, target = samples.tensors[0], samples.tensors[-1]
+    counts = {"counts": [int(n) for n in target.bincount()]} if is_classes(target) else {}
+    found = {"not_finite": int((~torch.isfinite(inputs)).sum()), "features": inputs[0].numel(), **counts}
+    if isinstance(task.task, BuiltinTask):
+        return found  # what its inputs hold is encoded: planning judges the data itself, and the model scales it
+    places = torch.from_numpy(samples.spread(ROWS))
     rows, labels = inputs[places].flatten(1).double(), target[places]
     good = torch.isfinite(rows)
     kept = rows[good]
-    found: dict[str, Any] = {
-        "not_finite": int((~torch.isfinite(inputs)).sum()),
+    found |= {
         "largest": float(kept.abs().max()) if len(kept) else None,
         "spread": float(kept.std()) if len(kept) > 1 else None,
-        "features": rows.shape[1],
-        "constant": float((rows.amax(0) == rows.amin(0)).float().mean()),
         **task.repeated_shares(),
     }
-    if not is_classes(target):
-        return found
-    counts = target.bincount()
-    found |= {"counts": [int(n) for n in counts], "telling": telling(rows, labels)}
-    return {**found, "neighbours": neighbours(rows, labels) if bool(good.all()) else None}
+    if counts:
+        found |= {"telling": telling(rows, labels), "neighbours": neighbours(rows, labels) if bool(good.all()) else None}
+    return found
 
 
 def telling(rows: Tensor, labels: Tensor) -> float:
