@@ -178,7 +178,7 @@ class Session:
         if not self.config.signals or self.job["purpose"] not in ("train", "explore"):
             return None
         data = None if self.job.get("phase") in OF_MANY else of_data(self.task)
-        return {"model": at_start(self.task, self.model, self.config), "data": data}
+        return {"model": at_start(self.task, self.model, self.config, self.trainer.watch), "data": data}
 
     def _expected_chain(self) -> list[str]:
         """Return the lines of the run that is reproduced; none for a run of its own."""

@@ -25,7 +25,7 @@ from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
 from mltrainer.trainer.signals.early import BATCHES, Early, EarlySteps, update_ratios
 from mltrainer.trainer.signals.losses import Losses
-from mltrainer.trainer.signals.observing import at_evaluation, is_watched
+from mltrainer.trainer.signals.observing import at_evaluation, is_watched, watch_for
 from mltrainer.trainer.stepping import Stepper
 from mltrainer.trainer.stopping import best_row, by_epochs_seen, missed_rung, patience_is_over, plateaus
 from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
@@ -126,6 +126,7 @@ class Trainer:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
         self.layers = [named[place][0] for place in self.layer_places]
+        self.watch = watch_for(plan)
         self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if config.signals else [])
         self.history: list[dict[str, Any]] = []
         self.step = 0
@@ -214,7 +215,7 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = found
-            self.outcome.seen = at_evaluation(self.task, self.model, self.config) if self.config.signals else None
+            self.outcome.seen = at_evaluation(self.task, self.model, self.config, self.watch) if self.config.signals else None
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
 
@@ -354,8 +355,8 @@ class Trainer:
     def _observed(self) -> dict[str, Any]:
         """Return what the model shows at some of the evaluations, which ones the plan alone decides."""
         planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
-        watched = self.config.signals and is_watched(len(self.history) + 1, planned, self.plan.steps)
-        return {"signals": at_evaluation(self.task, self.model, self.config)} if watched else {}
+        watched = self.config.signals and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
+        return {"signals": at_evaluation(self.task, self.model, self.config, self.watch)} if watched else {}
 
     def measured_samples(self) -> dict[str, int]:
         """Return on how many samples of each split an evaluation measures."""

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 import mltrainer
 from mltrainer.tasks.task import Task
+from mltrainer.trainer.data.addresses import Plan
 from mltrainer.trainer.signals.losses import Losses
 from mltrainer.trainer.signals.modules import Modules, symmetric
-from mltrainer.trainer.signals.observing import is_watched, neighbours, telling
+from mltrainer.trainer.signals.observing import is_watched, neighbours, telling, watch_for
 
 
 class Lively(Task):
@@ -68,11 +69,20 @@ def test_what_is_observed() -> None:
 
 @pytest.mark.parametrize("planned", [1, 3, 4, 5, 30, 100, 1000])
 def test_the_first_and_the_last_of_a_few_evaluations_are_watched(planned: int) -> None:
-    watched = [number for number in range(1, planned + 1) if is_watched(number, planned, steps=600)]
+    watched = [number for number in range(1, planned + 1) if is_watched(number, planned, 4)]
     assert watched[0] == 1
     assert watched[-1] == planned
     assert len(watched) <= 5
-    assert len([n for n in range(1, planned + 1) if is_watched(n, planned, steps=10**6)]) <= 13
+    assert len([n for n in range(1, planned + 1) if is_watched(n, planned, 12)]) <= 13
+
+
+@pytest.mark.parametrize(("steps", "batch", "evaluations", "samples"), [(60, 64, 4, 32), (660, 64, 4, 256), (10**5, 64, 12, 256)])
+def test_observing_takes_a_small_share_of_the_training(steps: int, batch: int, evaluations: int, samples: int) -> None:
+    plan = Plan(samples=steps * batch, batch_size=batch, accumulate=1, epochs=1)
+    assert plan.steps == steps
+    watch = watch_for(plan)
+    assert (watch.evaluations, watch.samples) == (evaluations, samples)
+    assert watch.evaluations * watch.samples <= 0.034 * steps * batch
 
 
 def test_units_that_are_never_above_zero_are_dead_behind_a_module_or_a_function() -> None:

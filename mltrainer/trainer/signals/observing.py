@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,49 +17,69 @@ from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
-from mltrainer.trainer.data.addresses import evaluation_batches
+from mltrainer.trainer.data.addresses import Plan, evaluation_batches
 from mltrainer.trainer.evaluation import evaluating
 from mltrainer.trainer.signals.modules import Modules, spread, symmetric
 from mltrainer.trainer.updates.precision import autocast, full
 
-SAMPLES = 256
-FEWEST, MOST = 4, 12  # evaluations of a run at which its model is observed, evenly spaced, the first and the last among them
-STEPS = 150  # so many of a small model take as long as 30 observations: they cost 3 % then
+SHARE = 0.03  # of a run's training may be spent on observing its model
+FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
+LEAST_SAMPLES, SAMPLES = 32, 256  # on which it is observed
 
 
-def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Watch:
+    """How often a model is observed, and on how many samples.
+
+    Attributes:
+        evaluations: At so many evaluations of the run, about.
+        samples: Of each split.
+    """
+
+    evaluations: int
+    samples: int
+
+
+def watch_for(plan: Plan) -> Watch:
+    """Return what observing a run may take: its samples go forward three times, about as much as training on them once."""
+    affordable = SHARE * plan.steps * plan.step_samples
+    evaluations = max(FEWEST, min(MOST, int(affordable / SAMPLES)))
+    return Watch(evaluations, max(LEAST_SAMPLES, min(SAMPLES, int(affordable / evaluations))))
+
+
+def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return what the untrained model shows: on training samples in evaluation mode, and in its weights."""
-    found = observe(task.task, model, config, task.split("train"), "train")
-    tried = _tried(task.task, *_passed(task.task, model, config, task.split("train"), "train")[:2])
-    return {**found, **tried, "symmetric": symmetric(model), "weights": spread(model)}
+    found, output, target = _observed(task.task, model, config, task.split("train"), "train", watch)
+    return {**found, **_tried(task.task, output, target), "symmetric": symmetric(model), "weights": spread(model)}
 
 
-def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any]:
+def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return what a model shows between two steps: on validation samples, and on training samples in both modes."""
     found = {}
     for name, training in (("evaluating", False), ("training", True)):
-        output, target, loss = _passed(task.task, model, config, task.split("train"), "train", training)
+        output, target, loss = _passed(task.task, model, config, task.split("train"), "train", watch, training)
         found[name] = {"loss": loss, "accuracy": accuracy(output, target)}
-    validation = observe(task.task, model, config, task.split("validation"), "validation")
+    validation, _, _ = _observed(task.task, model, config, task.split("validation"), "validation", watch)
     return {"validation": validation, **found, "memory_mb": memory_mb()}
 
 
-def is_watched(number: int, planned: int, steps: int) -> bool:
+def is_watched(number: int, planned: int, wanted: int) -> bool:
     """Return whether the model is observed at an evaluation.
 
     Args:
         number: From 1.
         planned: The evaluations of the whole run.
-        steps: Its steps.
+        wanted: At how many of them, about.
     """
-    wanted = max(FEWEST, min(MOST, steps // STEPS))
     if planned <= wanted or number in (1, planned):
         return True
     return math.floor(number * (wanted - 1) / planned) > math.floor((number - 1) * (wanted - 1) / planned)
 
 
-def observe(task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str) -> dict[str, Any]:
-    """Return what one batch of a split shows of a model in evaluation mode.
+def _observed(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch
+) -> tuple[dict[str, Any], Any, Any]:
+    """Return what one batch of a split shows of a model in evaluation mode, with its outputs and targets.
 
     Args:
         task: Whose forward pass and loss.
@@ -66,6 +87,7 @@ def observe(task: Task, model: nn.Module, config: TrainingConfig, samples: Sampl
         config: Seed, device and precision.
         samples: The first of a stream, else evenly spaced ones.
         split: Its name.
+        watch: How many.
 
     Returns:
         `loss`; `accuracy`, None where the targets are no classes; `output`, `target` and `modules`; `first` and `last`, the
@@ -73,8 +95,8 @@ def observe(task: Task, model: nn.Module, config: TrainingConfig, samples: Sampl
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
-        output, target, loss = _passed(task, model, config, samples, split)
-    return {
+        output, target, loss = _passed(task, model, config, samples, split, watch)
+    found = {
         "loss": loss,
         "accuracy": accuracy(output, target),
         "output": of_output(output),
@@ -83,16 +105,17 @@ def observe(task: Task, model: nn.Module, config: TrainingConfig, samples: Sampl
         "first": modules.first,
         "last": modules.last,
     }
+    return found, output, target
 
 
 @torch.no_grad()
 def _passed(
-    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, training: bool = False
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch, training: bool = False
 ) -> tuple[Any, Any, float]:
     """Return outputs, targets and loss of one batch; in training mode, too, the model's buffers stay as they are."""
     with evaluating(model):
         model.train(training)
-        (batch,) = list(evaluation_batches(samples, samples.spread(SAMPLES), config, split))[:1]
+        (batch,) = list(evaluation_batches(samples, samples.spread(watch.samples), config, split))[:1]
         seeds.seed_everything(seeds.key(config.seed, "observe"))
         with autocast(config):
             output, target = task.forward(model, batch)
