@@ -152,8 +152,10 @@ class Split(Strict):
     def _has_folds(self) -> Self:
         if self.folds == 1:
             raise ValueError("folds: 1 leaves nothing to train on; at least 2, or 0 for none")
+        if self.fold and not self.folds:
+            raise ValueError(f"fold {self.fold} of no folds; give their number as split.folds")
         if self.fold >= max(self.folds, 1):
-            raise ValueError(f"fold {self.fold} of {self.folds} folds, which count from 0")
+            raise ValueError(f"fold {self.fold} of {self.folds}, which are 0 to {self.folds - 1}")
         if self.folds and self.column is not None:
             raise ValueError("give one of folds and column, which says itself which rows validate")
         return self

@@ -219,9 +219,7 @@ class Shared:
             return True
         if self._is_gone(number, trial):
             self._events.send("note", text=f"  {_claimed(trial)[0]} is gone: trial {number} is taken over")
-            self._set(
-                number, _CLAIM, [self._machine, _claimed(trial)[1]]
-            )  # of several that do, the last is found there at the next look
+            self._set(number, _CLAIM, [self._machine, _claimed(trial)[1]])  # of several that do, the last has it at the next look
         return False
 
     def _made(self, number: int) -> optuna.trial.FrozenTrial:
