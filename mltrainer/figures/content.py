@@ -10,6 +10,7 @@ from typing import Any
 
 from mltrainer.figures.canvas import FAULT, Mark, Series
 from mltrainer.figures.drawer import DRAWER
+from mltrainer.figures.ridges import Ridge, Ridges
 from mltrainer.figures.svg import log_suits
 from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
 from mltrainer.reports.views import confused
@@ -236,6 +237,40 @@ def update_layers(run: Run) -> Figure | None:
     return _heat(run, "update_ratios", "update_layers.svg", "Update relative to weight, per layer", "update / weight")
 
 
+def weights(run: Run) -> Figure | None:
+    """How the weights of some layers are distributed, from before the first step on."""
+    return _distributions(run, "weights", "weights.svg", "Weights over time")
+
+
+def activations(run: Run) -> Figure | None:
+    """How what some layers give is distributed, from before the first step on."""
+    return _distributions(run, "activations", "activations.svg", "What layers give, over time")
+
+
+def _distributions(run: Run, kind: str, file: str, title: str) -> Figure | None:
+    seen = [("start", at(run, f"signals.start.model.distributions.{kind}"))]
+    seen += [(_epoch(row["epoch"]), at(row, f"signals.validation.distributions.{kind}")) for row in history(run)]
+    times = [(time, found) for time, found in seen if found]
+    names = dict.fromkeys(name for _, found in times for name in found)
+    panels = [Ridges(name, [_ridge(time, found[name]) for time, found in times if name in found]) for name in names]
+    if not panels:
+        return None
+    moved = [(spread[-1] / spread[0], name) for name in names if (spread := _spreads(times, name))[0] > 0]
+    caption = f"The middle 99 % of the values, for {counted(len(panels), 'layer')} at {counted(len(times), 'time')}"
+    if moved:
+        factor, name = max(moved, key=lambda pair: abs(math.log(pair[0])) if pair[0] > 0 else math.inf)
+        caption += f"; that of {visible(name)} has changed most: its range is {number(factor, 3)} times the first"
+    return Figure(file, title, f"{caption}.", DRAWER.ridges(title, f"{caption}.", panels, time="evaluation"))
+
+
+def _ridge(time: str, found: dict[str, Any]) -> Ridge:
+    return Ridge(time, as_float(found["low"]), as_float(found["high"]), found["counts"])
+
+
+def _spreads(times: Sequence[tuple[str, dict[str, Any]]], name: str) -> list[float]:
+    return [as_float(found[name]["high"]) - as_float(found[name]["low"]) for _, found in times if name in found]
+
+
 def throughput(run: Run) -> Figure | None:
     """Samples trained per second."""
     points = column(run, "samples_per_s")
@@ -318,6 +353,8 @@ _FIGURES: tuple[Callable[[Run], Figure | None], ...] = (
     gradients,
     gradient_layers,
     update_layers,
+    weights,
+    activations,
     throughput,
     data_wait,
     time_spent,

@@ -10,6 +10,7 @@ from mltrainer.figures.axes import Point, Scale
 from mltrainer.figures.canvas import Mark, Series
 from mltrainer.figures.forest import Compared, forest
 from mltrainer.figures.many import Curve, Marked, Panel
+from mltrainer.figures.ridges import Ridges, ridges
 
 
 class Drawer(Protocol):
@@ -72,6 +73,9 @@ class Drawer(Protocol):
     def forest(self, title: str, description: str, rows: Sequence[Compared], *, unit: str) -> str:
         """Return means with their intervals, beside a line at zero."""
 
+    def ridges(self, title: str, description: str, panels: Sequence[Ridges], *, time: str) -> str:
+        """Return how distributions move over time."""
+
 
 class _Svg:
     """Our own: ten figures in tens of milliseconds, of a few kB each, without a dependency."""
@@ -86,6 +90,7 @@ class _Svg:
     parallel = staticmethod(many.parallel)
     bundle = staticmethod(many.bundle)
     forest = staticmethod(forest)
+    ridges = staticmethod(ridges)
 
 
 DRAWER: Drawer = _Svg()

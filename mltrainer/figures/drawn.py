@@ -9,7 +9,6 @@ from mltrainer.figures.bound import data_digest
 from mltrainer.figures.content import Figure, of_run, schedule
 from mltrainer.figures.tuning import of_search
 from mltrainer.reports.values import at
-from mltrainer.reports.views import figures_of
 from mltrainer.workspace import sha256_bytes
 
 Row = dict[str, Any]
@@ -41,11 +40,10 @@ def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baselin
         phase: The phase.
         evidence: What they were drawn from.
         figures: What was drawn.
-        baseline: The figures of the baseline's record, of which the diagnostics show those of their findings.
+        baseline: The figures of the baseline's record, which the diagnostics show or link.
     """
     if phase == "diagnostics":
-        shown = {name for row in evidence["diagnostics"] if row["state"] == "fired" for name in figures_of(row)}
-        return [{**row, "file": f"{BASELINE}/{row['file']}"} for row in baseline or [] if row["file"] in shown]
+        return [{**row, "file": f"{BASELINE}/{row['file']}"} for row in baseline or []]
     data = data_digest(phase, evidence)
     return [
         {

@@ -65,6 +65,21 @@ class TargetSeen(Part):
     spread: Measured
 
 
+class Histogram(Part):
+    """Counts of equal bins from `low` to `high`, which leave out the outermost values on either side."""
+
+    low: Measured
+    high: Measured
+    counts: list[int]
+
+
+class Distributions(Part):
+    """Histograms by layer, of some layers: of their weights, and of what they give."""
+
+    weights: dict[str, Histogram]
+    activations: dict[str, Histogram]
+
+
 class Seen(Part):
     """What one batch shows of a model; `modules` has mean, deviation, dead and saturated shares by module."""
 
@@ -75,6 +90,7 @@ class Seen(Part):
     modules: dict[str, Metrics]
     first: str
     last: str
+    distributions: Distributions | None = None
 
 
 class SeenAtStart(Seen):
@@ -170,7 +186,10 @@ class Signals(Part):
 
 
 class HistoryRow(Part):
-    """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged."""
+    """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged.
+
+    `loss_scale`, and the share of 0 among the last step's gradients, stand there where the loss is scaled.
+    """
 
     epoch: Number
     step: int
@@ -187,6 +206,8 @@ class HistoryRow(Part):
     clipped: Measured | None
     skipped: Measured = 0
     trained: Metrics | None = None
+    loss_scale: Measured | None = None
+    zero_gradients: Measured | None = None
     signals: RowSignals | None = None
 
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from mltrainer.diagnostics.rules import HEALTHY_FITS
 from mltrainer.reports import markdown as md
 from mltrainer.reports import tuning
 from mltrainer.reports.values import as_float, at, finite, number, visible
@@ -25,6 +26,7 @@ PIPELINES = {
     "text_classification": "text-classification",
     "text_generation": "text-generation",
 }
+SHOWN_LATER = ["weights.svg", "activations.svg"]  # figures of the baseline's run that the diagnostics show
 FIGURES_OF = {
     "nan_loss": ["learning_curves.svg"],
     "overfitting": ["gap.svg"],
@@ -198,6 +200,35 @@ def figures_of(row: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*(row.get("figures") or []), *FIGURES_OF.get(row["id"], [])]))
 
 
+def decisions(evidence: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the questions that lead to a recommendation, in order, each with its answer and what follows from it.
+
+    The first that leads somewhere decides; the others are not asked any more.
+    """
+    asked = [(question, answer, then) for question, answer, then in _questions(evidence)]
+    deciding = next(nr for nr, (_, _, then) in enumerate(asked) if then)
+    return [
+        {"question": question, "answer": answer, "then": then if nr == deciding else "go on" if nr < deciding else "not asked"}
+        for nr, (question, answer, then) in enumerate(asked)
+    ]
+
+
+def _questions(evidence: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
+    assessment, acceptance = evidence["assessment"], evidence["acceptance"]
+    state, fit, gradients = (str(assessment.get(key, "finished")) for key in ("state", "fit", "gradients"))
+    rows = [row for row in evidence["diagnostics"] if row["state"] == "fired" and row["severity"] == "critical"]
+    unlearned = gradients == "exploding" and fit not in HEALTHY_FITS
+    met = [f"{row['metric']} {number(row['value'])} ({row['criterion']})" for row in acceptance if row["met"]]
+    missed = [f"{row['metric']} {number(row['value'])}, not {row['criterion']}" for row in acceptance if not row["met"]]
+    good = "deploy" if acceptance and not missed else "optimize"
+    yield "Did a critical diagnostic fire?", ", ".join(row["id"] for row in rows) or "none", "debug" if rows else ""
+    yield "Did the run come to its end?", state, "" if state == "finished" else "debug"
+    yield "Do gradients explode while nothing was learned?", f"gradients {gradients}, fit {fit}", "debug" if unlearned else ""
+    judged = "no" if fit == gradients == "unknown" else "yes"
+    yield "Can fit or gradients be judged?", judged, "" if judged == "yes" else "debug"
+    yield "Is every acceptance criterion met?", ", ".join([*missed, *met]) or "none is set", good
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "flat": flat,
     "failing": failing,
@@ -218,6 +249,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "ratio": lambda row, key: as_float(row["with"][key]) / (as_float(row["without"][key]) or math.nan),
     "rows": figure_rows,
     "figures_of": figures_of,
+    "decisions": decisions,
 }
 
 
@@ -241,13 +273,14 @@ def _planning(record: Record, _gate: Rows) -> dict[str, Any]:
 
 def _baseline(record: Record, _gate: Rows) -> dict[str, Any]:
     minutes = as_float(record["evidence"]["run"]["wall_s"]) / 60
-    return {"budget_share": minutes / as_float(record["evidence"]["budget_minutes"])}
+    share = minutes / as_float(record["evidence"]["budget_minutes"])
+    return {"budget_share": share, "shown_apart": ["learning_curves.svg", "metric.svg", *SHOWN_LATER]}
 
 
 def _diagnostics(record: Record, _gate: Rows) -> dict[str, Any]:
     evidence = record["evidence"]
     fired = [row for row in evidence["diagnostics"] if row["state"] == "fired"]
-    return {"fired": fired, "next_command": _advised(evidence["recommendation"], fired)}
+    return {"fired": fired, "shown_later": SHOWN_LATER, "next_command": _advised(evidence["recommendation"], fired)}
 
 
 def _advised(recommendation: str, fired: Rows) -> str:

@@ -350,6 +350,7 @@ class Trainer:
             "seconds": seconds,
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
+            **(self.stepper.scaled() if self.config.signals else {}),
         }
 
     def _observed(self) -> dict[str, Any]:

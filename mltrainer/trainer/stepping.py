@@ -128,6 +128,18 @@ class Stepper:
         """Return whether gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
         return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
 
+    def scaled(self) -> dict[str, float]:
+        """Return what the loss scale is now, and the share of 0 among the last step's gradients; nothing without such a scale.
+
+        A gradient of fp16 that is too small for it becomes 0 (Micikevicius et al., 2018, arXiv 1710.03740); so does that of a
+        unit that is dead.
+        """
+        if not self.scaler.is_enabled():
+            return {}
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        zeros = sum((gradient == 0).sum() for gradient in gradients)
+        return {"loss_scale": self.scaler.get_scale(), "zero_gradients": float(zeros) / max(1, sum(g.numel() for g in gradients))}
+
     def _seed(self, number: int, shard: int) -> None:
         seeds.seed_everything(shard_key(self.config.seed, number, shard))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import mltrainer
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import Plan
+from mltrainer.trainer.signals.distributions import BINS, LAYERS, VALUES, chosen_layers, histogram, histograms, some_of
 from mltrainer.trainer.signals.losses import Losses
 from mltrainer.trainer.signals.modules import Modules, symmetric
 from mltrainer.trainer.signals.observing import is_watched, neighbours, telling, watch_for
@@ -64,6 +66,12 @@ def test_what_is_observed() -> None:
     assert len(found["signals"]["early"]["labels"]) == 32
     assert {"0", "2", "4"} <= set(rows[-1]["validation"]["modules"])
     assert rows[-1]["memory_mb"] > 10
+    for found in (start["model"], rows[0]["validation"], rows[-1]["validation"]):
+        assert {kind: list(layers) for kind, layers in found["distributions"].items()} == {
+            "weights": ["0", "4"],
+            "activations": ["0", "4"],
+        }
+    assert rows[-1]["validation"]["distributions"]["weights"] != start["model"]["distributions"]["weights"]
     assert rows[-1]["training"]["loss"] != rows[-1]["evaluating"]["loss"]
 
 
@@ -119,6 +127,38 @@ def test_a_channel_is_a_convolutions_unit_and_a_tanh_far_out_is_saturated() -> N
         model(torch.rand(8, 1, 8, 8))
     assert seen.found()["1"]["dead"] == 0.25
     assert seen.found()["4"]["saturated"] == 1.0
+
+
+def test_a_histogram_leaves_out_the_values_far_out_and_those_that_are_not_finite() -> None:
+    values = np.concatenate([np.linspace(-1, 1, 998), [1e9, -1e9, np.nan, np.inf]]).astype(np.float32)
+    found = histogram(values)
+    assert found is not None
+    assert (found["low"], found["high"]) == (pytest.approx(-0.992, abs=0.002), pytest.approx(0.992, abs=0.002))
+    assert sum(found["counts"]) == 990
+    assert max(found["counts"]) - min(found["counts"]) <= 2
+    assert histogram(np.full(5, np.nan, np.float32)) is None
+    same = histogram(np.full(8, 0.5, np.float32))
+    assert same == {"low": 0.5, "high": 0.5, "counts": [8] + [0] * (BINS - 1)}
+
+
+def test_the_values_read_of_a_tensor_are_in_step_with_no_dimension() -> None:
+    columns = some_of(torch.arange(64.0).repeat(256, 1))
+    counts = columns.long().bincount(minlength=64)
+    assert (len(columns), int(counts.min()), int(counts.max())) == (VALUES, 15, 17)
+    assert sorted(set(some_of(torch.tensor([[3.0, 1.0]])).tolist())) == [1.0, 3.0]
+
+
+def test_only_so_many_layers_have_histograms() -> None:
+    layers = [str(nr) for nr in range(100)]
+    assert (len(chosen_layers(layers)), chosen_layers(layers)[0], chosen_layers(layers)[-1]) == (LAYERS, "0", "99")
+    assert chosen_layers(["a"]) == ["a"]
+    assert histograms({}, {}) is None
+
+
+def test_what_a_loss_scale_is_and_how_many_gradients_are_zero_is_told_of_fp16_alone() -> None:
+    rows = fitted(precision="fp16", epochs=2)["history"]
+    assert all(row["loss_scale"] >= 1 and 0 <= row["zero_gradients"] < 1 for row in rows)
+    assert all("loss_scale" not in row for row in fitted(epochs=1)["history"])
 
 
 def test_layers_whose_units_begin_alike() -> None:

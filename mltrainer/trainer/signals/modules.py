@@ -8,6 +8,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from mltrainer.trainer.signals.distributions import chosen_layers, some_of
+
 MOST = 64  # modules that are watched, the first and the last among them
 DEEP = 5.0  # of a sigmoid or a hyperbolic tangent, an input so far from 0 passes less than 0.7 % of a gradient
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
@@ -30,6 +32,8 @@ class Modules:
         self._chosen = [leaves[place] for place in sorted({round(i * (len(leaves) - 1) / (MOST - 1)) for i in range(MOST)})]
         self._hooks: list[Any] = []
         self._found: dict[str, dict[str, Tensor]] = {}
+        self._drawn = chosen_layers(weighted(model))
+        self.activations: dict[str, Tensor] = {}  # some values of what each layer with a histogram gives
         self._channels = -1  # where the units of the newest layer lie
         self._depth = 0  # weighted layers so far
         self._rectified = False
@@ -68,6 +72,8 @@ class Modules:
         if self._depth and not self._rectified:
             found |= {"dead": dead(given, channels), "lowest": given.min()}
         self._found[name] = found
+        if name in self._drawn:
+            self.activations[name] = some_of(output)
         self._channels, self._rectified = channels, False
         self._depth += 1
 
@@ -78,6 +84,11 @@ class Modules:
             if row.pop("lowest", 0.0) < 0:
                 row.pop("dead")
         return rows
+
+
+def weighted(model: nn.Module) -> list[str]:
+    """Return the names of the layers with a weight."""
+    return [name for name, module in model.named_modules() if isinstance(module, WEIGHTED) and module.weight.numel()]
 
 
 def _is_numbers(value: Any) -> bool:

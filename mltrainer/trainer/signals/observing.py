@@ -19,7 +19,8 @@ from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import Plan, evaluation_batches
 from mltrainer.trainer.evaluation import evaluating
-from mltrainer.trainer.signals.modules import Modules, spread, symmetric
+from mltrainer.trainer.signals.distributions import chosen_layers, histograms, weights_of
+from mltrainer.trainer.signals.modules import Modules, spread, symmetric, weighted
 from mltrainer.trainer.updates.precision import autocast, full
 
 SHARE = 0.03  # of a run's training may be spent on observing its model
@@ -90,8 +91,8 @@ def _observed(
         watch: How many.
 
     Returns:
-        `loss`; `accuracy`, None where the targets are no classes; `output`, `target` and `modules`; `first` and `last`, the
-        types of the first and the last module that gave something.
+        `loss`; `accuracy`, None where the targets are no classes; `output`, `target` and `modules`; `distributions` of some
+        layers' weights and activations; `first` and `last`, the types of the first and the last module that gave something.
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
@@ -102,6 +103,7 @@ def _observed(
         "output": of_output(output),
         "target": of_target(target),
         "modules": modules.found(),
+        "distributions": histograms(weights_of(model, chosen_layers(weighted(model))), modules.activations),
         "first": modules.first,
         "last": modules.last,
     }

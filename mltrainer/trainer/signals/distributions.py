@@ -1,0 +1,77 @@
+"""How a model's weights and activations are distributed: a small histogram of each of some layers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+LAYERS = 8  # that have histograms, the first and the last among them: what a page can show, and a record hold
+VALUES = 1024  # of a tensor, of which its histogram is made
+BINS = 24
+TAIL = 0.005  # of the values, at either end, lies outside the bins: one value far out would leave all others in one of them
+_GOLDEN = 0.6180339887498949
+
+
+@functools.lru_cache(maxsize=4 * LAYERS)
+def _places(length: int, device: torch.device) -> Tensor:
+    """Return which values of a tensor are read: multiples of the golden ratio, as shares of its length.
+
+    They lie as evenly as equally spaced ones, and unlike these in step with no dimension of the tensor.
+    """
+    return (torch.arange(VALUES, dtype=torch.float64) * _GOLDEN % 1 * length).long().to(device)
+
+
+def some_of(values: Tensor) -> Tensor:
+    """Return `VALUES` values of a tensor, float32, on its device; those of a small one several times."""
+    flat = values.detach().flatten()
+    return flat[_places(len(flat), flat.device)].float()
+
+
+def chosen_layers(layers: list[str]) -> list[str]:
+    """Return at most `LAYERS` of the layers, evenly, the first and the last among them."""
+    if len(layers) <= LAYERS:
+        return layers
+    return [layers[round(nr * (len(layers) - 1) / (LAYERS - 1))] for nr in range(LAYERS)]
+
+
+def histograms(weights: Mapping[str, Tensor], activations: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    """Return the histograms of what `some_of` gave of each layer's weights and activations; None where there is none.
+
+    The device is waited for once.
+    """
+    given = [*weights.values(), *activations.values()]
+    if not given:
+        return None
+    rows = iter(torch.stack(given).cpu().numpy())
+    return {
+        kind: {name: found for name, row in zip(layers, rows, strict=False) if (found := histogram(row)) is not None}
+        for kind, layers in (("weights", list(weights)), ("activations", list(activations)))
+    }
+
+
+def histogram(values: np.ndarray) -> dict[str, Any] | None:
+    """Return equal bins between two quantiles, and how many values lie in each; None where no value is finite.
+
+    Returns:
+        `low` and `high`, the ends, below and above which a share of `TAIL` of the values lies, and `counts`.
+    """
+    ordered = np.sort(values[np.isfinite(values)])
+    if not len(ordered):
+        return None
+    cut = int(TAIL * len(ordered))
+    inner = ordered[cut : len(ordered) - cut].astype(np.float64)
+    low, high = float(inner[0]), float(inner[-1])
+    places = ((inner - low) * (BINS / (high - low))).astype(np.int64) if high > low else np.zeros(len(inner), np.int64)
+    counts = np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
+    return {"low": low, "high": high, "counts": counts.tolist()}
+
+
+def weights_of(model: nn.Module, layers: list[str]) -> dict[str, Tensor]:
+    """Return some values of the weights of layers, by name."""
+    modules = dict(model.named_modules())
+    return {name: some_of(modules[name].weight) for name in layers}
