@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.diagnostics.signals import Finding, Run, number
+from mltrainer.diagnostics.signals import Finding, Run, number, text
 
 ID = "nan_loss"
 SHOWN_SAMPLES = 16  # ids in the evidence; a batch may hold thousands
+SHOWN_PLACE = ("kind", "tensor", "operation", "module", "line", "holds", "sample")  # of where it arose
 CURVES = (("train_loss",), ("train", "loss"), ("validation", "loss"), ("grad_norm", "max"))
 
 
@@ -38,10 +39,14 @@ def _stopped(found: Mapping[str, Any]) -> Finding:
         "batch_samples": len(samples),
     }
     place = f"step {found.get('step')} (epoch {found.get('epoch')})"
+    reason = f"The {what} was not finite at {place}, on a batch of {len(samples)} samples."
+    if located := found.get("located"):
+        evidence |= {key: located[key] for key in SHOWN_PLACE if located.get(key) is not None}
+        reason += f" First not finite: {located_text(located)}."
     return Finding(
         ID,
         "fired",
-        f"The {what} was not finite at {place}, on a batch of {len(samples)} samples.",
+        reason,
         evidence,
         ("learning_curves.svg", "gradients.svg"),
     )
@@ -61,3 +66,81 @@ def _recorded(row: Mapping[str, Any], path: tuple[str, ...]) -> float | str | No
     value = row.get(path[0])
     inner = value.get(path[1]) if len(path) > 1 and isinstance(value, Mapping) else value
     return inner if isinstance(inner, (int, float, str)) else None
+
+
+# --- where it arose -------------------------------------------------------------------------------
+
+
+def located_text(found: Mapping[str, Any]) -> str:
+    """Return what was first not finite in a step, for a sentence.
+
+    Args:
+        found: As `mltrainer.records.run.Located` holds it.
+    """
+    return _TEXTS[str(found["kind"])](found)
+
+
+def _of_data(found: Mapping[str, Any]) -> str:
+    return f"the data itself: {found['tensor']} {_holding(found)}"
+
+
+def _of_weights(found: Mapping[str, Any]) -> str:
+    return f"{found['tensor']} {_holding(found)} before the step; the update before it went too far"
+
+
+def _of_forward(found: Mapping[str, Any]) -> str:
+    narrow = "; float16 ends at 65504" if found["dtype"] == "float16" else ""
+    return f"{_operation(found)}: its output {_holding(found)}{_given(found, 'inputs', 'its inputs')}{narrow}"
+
+
+def _of_backward(found: Mapping[str, Any]) -> str:
+    place = f"the derivative of {_operation(found)}"
+    given = _given(found, "inputs", "in the forward pass its inputs") + _given(found, "incoming", "the incoming gradient")
+    return f"{place}: the gradient {_holding(found)}{given}"
+
+
+def _of_gradient(found: Mapping[str, Any]) -> str:
+    return f"the gradient of {found['tensor']} {_holding(found)}"
+
+
+def _of_norm(found: Mapping[str, Any]) -> str:
+    largest = max(abs(number(found["lowest"])), abs(number(found["largest"])))
+    return f"the norm of all gradients, each of them finite; the longest is that of {found['tensor']}, up to {text(largest)}"
+
+
+_TEXTS = {
+    "data": _of_data,
+    "weights": _of_weights,
+    "forward": _of_forward,
+    "backward": _of_backward,
+    "gradient": _of_gradient,
+    "norm": _of_norm,
+}
+
+
+def _operation(found: Mapping[str, Any]) -> str:
+    """Return which operation it was, in which module and line."""
+    module = f"{found['module']} ({found['module_kind']})" if found.get("module") else str(found.get("module_kind") or "")
+    inside = module or f"the task's {found['part']}"
+    operation = f"{found['operation']} in {inside}" if found.get("operation") else inside
+    return operation + (f" ({found['line']})" if found.get("line") else "")
+
+
+def _holding(found: Mapping[str, Any]) -> str:
+    """Return what a tensor holds, and where the first of it lies."""
+    told = f"{found['shape']} {found['dtype']} holds {found['holds']}"
+    told += f" ({found['count']} of {math.prod(found['shape'])} numbers)" if found.get("count") else ""
+    if found.get("sample") is not None:
+        told += f", first in sample {found['sample']}"
+        return told + (f", place {found['index'][1:]}" if found["index"][1:] else "")
+    return told + (f", first at {found['index']}" if found.get("index") else "")
+
+
+def _given(found: Mapping[str, Any], key: str, name: str) -> str:
+    """Return the ranges of what an operation was given; nothing where nothing is known."""
+    ranges = [_range(one) for one in found.get(key) or () if one["lowest"] is not None]
+    return f"; {name} {'range' if len(ranges) > 1 else 'ranged'} {' and '.join(ranges)}" if ranges else ""
+
+
+def _range(one: Mapping[str, Any]) -> str:
+    return f"from {text(number(one['lowest']))} to {text(number(one['largest']))}"

@@ -246,6 +246,52 @@ class Interruption(Part):
     cause: str
 
 
+class Ranged(Part):
+    """A tensor by its shape, type and range; `holds`: `nan`, `inf` or `-inf` where not all of it is finite."""
+
+    shape: list[int]
+    dtype: str
+    lowest: Measured | None
+    largest: Measured | None
+    holds: str | None
+
+
+class Located(Ranged):
+    """Where a number that was not finite arose, found by taking its step again; the tensor's own range is that of `Ranged`.
+
+    Attributes:
+        kind: `data`, `weights`, `forward`, `backward`; `gradient` or `norm` where no operation but a parameter is known.
+        replayed_from: The step from which weights and optimizer were brought there.
+        tensor: The part of the batch, the weight or the parameter.
+        index: The place of the first such number, by dimension.
+        count: How many there are.
+        sample: The id of its sample, where the first dimension is that of the samples.
+        operation: What was called, such as `log`; None where only the module is known.
+        module: The module in which that was, empty outside of the model.
+        module_kind: Its class.
+        part: `forward` or `loss` of the task.
+        line: `file:line` in the project that called it.
+        inputs: What it was given.
+        node: Of the backward pass, the node of autograd's graph.
+        incoming: Of the backward pass, the gradients that it was given.
+    """
+
+    kind: str
+    replayed_from: int
+    tensor: str | None = None
+    index: list[int] | None = None
+    count: int | None = None
+    sample: int | None = None
+    operation: str | None = None
+    module: str | None = None
+    module_kind: str | None = None
+    part: str | None = None
+    line: str | None = None
+    inputs: list[Ranged] = Field(default_factory=list)
+    node: str | None = None
+    incoming: list[Ranged] = Field(default_factory=list)
+
+
 class NonFinite(Part):
     """The first loss or gradient norm that was not finite, with the samples of its step and the numbers before it."""
 
@@ -254,6 +300,7 @@ class NonFinite(Part):
     what: str
     samples: list[int]
     recent: dict[str, list[Measured]] | None = None
+    located: Located | None = None
 
 
 class Saved(Part):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
 import inspect
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError, MltrainerError
@@ -33,6 +34,25 @@ def user_frame(error: BaseException, root: Path) -> str | None:
         return f"{Path(error.filename).relative_to(root).as_posix()}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(Path(f.filename), root)]
     return f"{Path(frames[-1].filename).relative_to(root).as_posix()}:{frames[-1].lineno}" if frames else None
+
+
+def user_line(root: Path) -> str | None:
+    """Return `file:line` of the innermost of the calls that are being made now which is in the project, or None.
+
+    Args:
+        root: The project's folder.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if _is_users_file(frame.f_code.co_filename, root):
+            return f"{Path(frame.f_code.co_filename).relative_to(root).as_posix()}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+@functools.cache
+def _is_users_file(name: str, root: Path) -> bool:
+    return _is_users(Path(name), root)
 
 
 def _is_users(path: Path, root: Path) -> bool:

@@ -40,6 +40,12 @@ class Held:
         self._epoch = -1
         self._still: list[nn.Module] = []
 
+    def begin(self) -> None:
+        """Let those that are held for a time ask for a gradient, as before the first step."""
+        self._epoch = -1
+        for parameter, _ in self._later:
+            parameter.requires_grad_(True)
+
     def enter(self, epoch: int) -> None:
         """Hold and free what an epoch (from 1) asks for; called before every step."""
         if epoch != self._epoch:

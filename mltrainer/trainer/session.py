@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from mltrainer.checkpointing.format import load
-from mltrainer.checkpointing.manifest import START_FOLDER, folders
+from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
 from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.errors import GateError, InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.reproducibility import determinism, fingerprint, seeds
@@ -34,6 +35,7 @@ from mltrainer.trainer.data.workers import Limits, workers_needed
 from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.gpu import GpuWatch
 from mltrainer.trainer.holding import Held
+from mltrainer.trainer.locating import locate
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.trainer.saving import Checkpoints
@@ -356,11 +358,36 @@ class Session:
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
+        if outcome.nonfinite is not None and self.job["purpose"] in ("train", "explore") and self.job.get("phase") not in OF_MANY:
+            outcome.nonfinite["located"] = self._located(outcome.nonfinite["step"])
         for interruption in outcome.interruptions:
             self._log("stopped", **interruption)
         self._log_time()
         self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
         return outcome
+
+    def _located(self, step: int) -> dict[str, Any] | None:
+        """Return where a number arose that was not finite; what fails about it costs no result, because the run has ended."""
+        try:
+            found = locate(self.trainer, step, lambda: self._go_back(step), self.root)
+        except Exception as error:
+            self.events.send("note", text=f"step {step} could not be taken again to see what was not finite: {error}")
+            return None
+        what = "all is finite when it is taken again" if found is None else located_text(found)
+        self.events.send("note", text=f"step {step}, taken again: {what}")
+        return found
+
+    def _go_back(self, step: int) -> None:
+        """Put weights and optimizer back to the newest good checkpoint before a step, or to where the run began."""
+        newest, _ = newest_intact(self.folder / "checkpoints")
+        tree = None if newest is None else load(newest, None)[0]
+        if tree is not None and tree["step"] < step:
+            self.trainer.put_back(tree)
+            return
+        begun = folders(self.folder / START_FOLDER)
+        seeds.seed_everything(seeds.key(self.config.seed, "model"))
+        state = make_model(self.task).state_dict()
+        self.trainer.begin_again(state, Callbacks(self.config, self.root), load(begun[0], None)[0] if begun else None)
 
     def _facts(self) -> dict[str, Any]:
         """Return what a callback is told of the run when it begins or goes on."""

@@ -138,6 +138,7 @@ class Trainer:
         self._samples_seen = 0
         self._waited = 0.0
         self._delivered: State | None = None
+        self.refused: int | None = None  # the step that would have spoiled the weights, and was not taken
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
@@ -187,6 +188,25 @@ class Trainer:
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
         size = self.step * len(self.parameters) * 4
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
+
+    def put_back(self, tree: dict[str, Any]) -> None:
+        """Put model, optimizer and callbacks back to where a checkpoint of this run holds them; what is recorded stays."""
+        self._load(tree, self.stepper.load_state_dict)
+
+    def begin_again(self, state: dict[str, Any], callbacks: Callbacks, tree: dict[str, Any] | None) -> None:
+        """Put model and optimizer back to where they were before the first step; what is recorded stays.
+
+        Args:
+            state: The new model's.
+            callbacks: New ones.
+            tree: What a fork began with, or None.
+        """
+        self.held.begin()
+        self.model.load_state_dict(state, strict=True)
+        self.stepper, self.step = Stepper(self.task.task, self.model, self.config), 0
+        callbacks.attach(self.stepper)
+        if tree is not None:
+            self._load(tree, self.stepper.take_over)
 
     def _load(self, tree: dict[str, Any], load_optimizer: Callable[[dict[str, Any]], None]) -> None:
         self.model.load_state_dict(tree["model"], strict=True)
@@ -264,13 +284,39 @@ class Trainer:
         if self.step <= BATCHES and self.config.signals:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self.stepper.take(self.step, self.rate(self.step), step)
-        self.early.after(self.step)
-        self.average.update(self.step)
+        if measured.taken:
+            self.early.after(self.step)
+            self.average.update(self.step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
         self.recorder.timings.wait_s.append(loaded - begun)
         self.recorder.timings.step_s.append(time.perf_counter() - begun)
+        if not measured.taken:
+            self.refused = self.step
+            self._fetch()  # raises
+
+    def take_again(self, until: int) -> Step:
+        """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
+
+        Args:
+            until: Its number; the trainer stands at one before it, as `put_back` or `begin_again` leave it.
+        """
+        self.model.train()
+        later = [row for row in self.history if row["step"] > self.step]
+        self.history = [row for row in self.history if row["step"] <= self.step]
+        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        steps = altered(steps, self.plan, self.step, alteration(self.task.task, self.config))
+        for number, step in enumerate(steps, self.step + 1):
+            self.held.enter(self.plan.place(number)[0] + 1)
+            if number == until:
+                break
+            while later and later[0]["step"] < number:
+                self.history.append(later.pop(0))  # by which a plateau's rate falls
+            self.stepper.take(number, self.rate(number), step)
+            self.step = number
+        self.history += later
+        return step
 
     def _next_boundary(self) -> int:
         """Return the next step after which to evaluate or to save."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,11 +31,13 @@ class Measured:
         loss: The mean loss over the step's items.
         norms: The L2 norm of each parameter's gradient, before anything is done to it.
         total: The norm of all together.
+        taken: Whether the weights were changed: not by what was known not to be finite before.
     """
 
     loss: Tensor
     norms: Tensor
     total: Tensor
+    taken: bool = True
 
 
 def summed(mean: Tensor, items: float | Tensor) -> Tensor:
@@ -71,6 +74,7 @@ class Stepper:
         if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
         self._autocast = autocast(config)
+        self._looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
         self.before_step: Callable[[int], None] = lambda _number: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
         groups = [group["parameters"] for group in parameter_groups(config.optimizer, model)]
@@ -116,8 +120,14 @@ class Stepper:
         self.scaler.unscale_(self.optimizer)
         gradients = self._gradients()
         measured = Measured(loss, *gradient_norms(gradients))
+        if self._looks and not self._is_finite(measured):
+            return replace(measured, taken=False)
         self._update(number, step, gradients, measured.total)
         return measured
+
+    def _is_finite(self, measured: Measured) -> bool:
+        """Return whether a step may be taken; a gradient that is scaled may overflow, and is then not applied anyway."""
+        return math.isfinite(measured.loss) and (self.scaler.is_enabled() or math.isfinite(measured.total))
 
     def used_rate(self) -> float:
         """Return the learning rate of the last step, before the groups' shares; a callback may have set another than planned."""
@@ -140,7 +150,8 @@ class Stepper:
         zeros = sum((gradient == 0).sum() for gradient in gradients)
         return {"loss_scale": self.scaler.get_scale(), "zero_gradients": float(zeros) / max(1, sum(g.numel() for g in gradients))}
 
-    def _seed(self, number: int, shard: int) -> None:
+    def seed(self, number: int, shard: int) -> None:
+        """Set the generators to the draws of a step's micro-batch."""
         seeds.seed_everything(shard_key(self.config.seed, number, shard))
 
     def _step(self, number: int, _step: Step, gradients: list[Tensor], total: Tensor) -> None:
@@ -162,7 +173,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         if len(step.micro_batches) > 1:
             return self._accumulate(number, step.micro_batches)
-        self._seed(number, 0)
+        self.seed(number, 0)
         loss, _ = self._loss(step.micro_batches[0])
         self.scaler.scale(loss).backward()
         return loss.detach()
@@ -171,7 +182,7 @@ class Stepper:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
         tree = TreeSum()
         for shard, micro in enumerate(micro_batches):
-            self._seed(number, shard)
+            self.seed(number, shard)
             tree.add(self._weighted(micro))
         *gradients, total, weight = tree.total()
         torch._foreach_div_(gradients, weight)

@@ -7,11 +7,13 @@ from typing import Any
 
 from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
 from mltrainer.configs.loading import as_typed
+from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.records.baseline import Baseline, Folds
 from mltrainer.records.diagnostics import Change
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
+from mltrainer.records.run import NonFinite
 
 
 @check(Finalization, item="training_finished")
@@ -66,11 +68,18 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
     values = [value for value in measured if value is not None]  # where all steps of an interval were skipped, no norm is
     bad = sum(isinstance(value, str) for value in values)
     skipped = sum(not isinstance(row.skipped, str) and row.skipped > 0 for row in run.history)
-    found = {"values": len(values), "not_finite": bad, "first": recorded(run.nonfinite)}
+    found = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
     mend = change_to_try(record.phase, record.evidence.changes) or "mltrainer guide diagnostics/nan_loss"
     return when(bool(values) and bad == 0 and run.nonfinite is None, found, mend)
+
+
+def _first(found: NonFinite | None) -> dict[str, Any] | None:
+    """Return where a run stopped, with a sentence of where the number arose in place of all that is known of it."""
+    told = dict(recorded(found) or {})
+    located = told.pop("located", None)
+    return {**told, "where": located_text(located)} if located else told or None
 
 
 @check(Baseline)
