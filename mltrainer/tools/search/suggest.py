@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import optuna
 
 Row = dict[str, Any]
+SPREAD = 10  # trials of a strategy that learns that only fill the space, before there is enough to learn from, as in Optuna's TPE
 
 
 class Strategy(ABC):
@@ -85,14 +86,16 @@ class QuasiRandom(Strategy):
 class Learning(Strategy):
     """A sampler of Optuna: TPE (Bergstra et al., 2011), a Gaussian process, or CMA-ES (Hansen and Ostermeier, 2001).
 
-    Each trial has a sampler of its own, seeded by its number: nothing is left over from another one's draws. The study is in
-    memory, and asked anew, in the same order, by a process that goes on with it.
+    The first are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has a sampler
+    of its own, seeded by its number: nothing is left over from another one's draws. The study is in memory, and asked anew, in
+    the same order, by a process that goes on with it.
     """
 
     learns = True
 
     def __init__(self, name: str, space: Mapping[str, Dimension], config: Values, trials: int) -> None:
         super().__init__(space, config, trials)
+        self._spread = QuasiRandom(space, config, trials)
         self._name, self._metric = name, Metric.model_validate(config["metric"])
         self._open: dict[int, optuna.Trial] = {}
         self._study = new_study(self._metric)
@@ -102,11 +105,17 @@ class Learning(Strategy):
         self._study.sampler = _sampler(self._name, seeds.key(self.seed, f"tuner/{self._name}", trial) % 2**32)
         fixed, found = flatten(self.config), Values()
         with _quiet():
+            if trial <= SPREAD:
+                self._study.enqueue_trial(self._labelled(self._spread.values(trial)))
             asked = self._open[trial] = self._study.ask()
             for key in spaces.in_order(self.space):
                 if spaces.is_there(self.space[key], {**fixed, **found}):
                     found[key] = suggested(asked, key, self.space[key])
         return dict(sorted(found.items()))
+
+    def _labelled(self, values: Values) -> Values:
+        """Return values as Optuna knows them."""
+        return {key: json.dumps(value) if "choice" in self.space[key] else value for key, value in values.items()}
 
     def learn(self, row: Row) -> None:
         """Tell the study; a trial that failed tells nothing, one that ended early what it had reached by then."""

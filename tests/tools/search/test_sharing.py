@@ -43,6 +43,12 @@ class Slow(Imagined):
     """Runs that take a while, on a machine that may die in one."""
 
     dies_at = 0
+    together: threading.Barrier | None = None  # where it waits for the others before its first run
+
+    def begin(self, nr: int, config: Any, limits: Any) -> None:
+        super().begin(nr, config, limits)
+        if self.together is not None and len(self.begun) == 1:
+            self.together.wait(30)
 
     def wait(self) -> list[tuple[int, dict[str, Any]]]:
         time.sleep(self.luck.uniform(0.001, 0.01))
@@ -101,6 +107,7 @@ def test_machines_share_the_trials_and_have_the_table_of_one(tmp_path: Path, mon
     asked = {**LEARNING, "trials": 12}
     alone, _ = search(tmp_path / "alone", 2, 0, **asked)
     machines: dict[str, Imagined] = {name: slow(tmp_path, seed) for seed, name in enumerate("ab")}
+    monkeypatch.setattr(Slow, "together", threading.Barrier(2))
     tables = together(tmp_path, machines, **asked)
     assert set(tables.values()) == {alone}
     begun = sorted(number for runs in machines.values() for number in runs.begun)

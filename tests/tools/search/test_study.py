@@ -202,6 +202,15 @@ def test_a_larger_lag_is_another_study_for_what_learns(tmp_path: Path) -> None:
     assert one != other
 
 
+def test_what_learns_begins_with_points_that_fill_the_space(tmp_path: Path) -> None:
+    def drawn(strategy: str) -> list[Any]:
+        return [row["values"] for row in json.loads(search(tmp_path / strategy, 2, 0, strategy=strategy, trials=11)[0])]
+
+    learned, spread = drawn("tpe"), drawn("quasi_random")
+    assert learned[:10] == spread[:10]
+    assert learned[10] != spread[10]
+
+
 def test_what_learns_finds_better_values_than_draws(tmp_path: Path) -> None:
     def best(strategy: str, seed: int) -> float:
         config = {**study(SPACE, 1)["config"], "epochs": EPOCHS, "seed": seed}
