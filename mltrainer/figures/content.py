@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mltrainer.figures.canvas import FAULT, Mark, Series
 from mltrainer.figures.drawer import DRAWER
+from mltrainer.figures.errors import along, calibration, segments
+from mltrainer.figures.figure import Figure as Figure
 from mltrainer.figures.ridges import Ridge, Ridges
 from mltrainer.figures.svg import log_suits
 from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
@@ -17,26 +18,6 @@ from mltrainer.reports.views import confused
 
 Run = dict[str, Any]
 MAX_CLASSES = 60
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure beside a report.
-
-    Attributes:
-        file: Its file's name.
-        title: What it shows; the alternative text.
-        caption: One sentence that states what it shows in numbers.
-        content: The SVG.
-    """
-
-    file: str
-    title: str
-    caption: str
-    content: str
-
-    def _repr_html_(self) -> str:
-        return self.content
 
 
 def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | None:
@@ -350,6 +331,9 @@ _FIGURES: tuple[Callable[[Run], Figure | None], ...] = (
     metric,
     gap,
     evaluation,
+    calibration,
+    along,
+    segments,
     gradients,
     gradient_layers,
     update_layers,

@@ -10,6 +10,7 @@ from mltrainer.figures.axes import Point, Scale
 from mltrainer.figures.canvas import Mark, Series
 from mltrainer.figures.forest import Compared, forest
 from mltrainer.figures.many import Curve, Marked, Panel
+from mltrainer.figures.reliability import Bin, reliability
 from mltrainer.figures.ridges import Ridges, ridges
 
 
@@ -73,6 +74,9 @@ class Drawer(Protocol):
     def forest(self, title: str, description: str, rows: Sequence[Compared], *, unit: str) -> str:
         """Return means with their intervals, beside a line at zero."""
 
+    def reliability(self, title: str, description: str, bins: Sequence[Bin], *, x_label: str, y_label: str) -> str:
+        """Return frequencies over predicted probabilities."""
+
     def ridges(self, title: str, description: str, panels: Sequence[Ridges], *, time: str) -> str:
         """Return how distributions move over time."""
 
@@ -91,6 +95,7 @@ class _Svg:
     bundle = staticmethod(many.bundle)
     forest = staticmethod(forest)
     ridges = staticmethod(ridges)
+    reliability = staticmethod(reliability)
 
 
 DRAWER: Drawer = _Svg()

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mltrainer.tasks.correction import holm as holm
 from mltrainer.workspace import plain
 
 TEST = "exact sign-flip, one-sided"
@@ -101,20 +102,6 @@ def interval(differences: Sequence[float], level: float) -> tuple[float, float] 
         subsets += [(total + difference, size + 1) for total, size in subsets]
     means = sorted(total / size if abs(total) > limit else 0.0 for total, size in subsets[1:])
     return means[nth - 1], means[-nth]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for being several: the probability that luck alone gives any that is as small, at most.
-
-    Holm, 1979, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6:65-70. It holds
-    however the comparisons depend on one another, as those with one config in common do.
-    """
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    found, largest = [1.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, (len(order) - rank) * p_values[place])
-        found[place] = min(1.0, largest)
-    return found
 
 
 def fewest_pairs(level: float, comparisons: int = 1) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting, recommend
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result
 from mltrainer.phases.folds import mean_of, metrics_of
+from mltrainer.reports.values import at
+from mltrainer.reports.views import MAX_MISTAKES, confused
 
 
 def run(ctx: Context) -> Result:
@@ -32,5 +36,15 @@ def run(ctx: Context) -> Result:
         "recommendation": recommendation,
         "reasons": reasons,
         "changes": changes_to_try(rows, config.model_dump()),
+        "errors": result.get("errors"),
+        "mistakes": mistakes_of(result["evaluation"]),
     }
     return Result(evidence, baseline["source"], [], [row["page"] for row in rows])
+
+
+def mistakes_of(evaluation: Any) -> list[dict[str, Any]] | None:
+    """Return the most frequent mistakes of a classifier; None of another model."""
+    if at(evaluation, "kind") != "classification" or not at(evaluation, "confusion"):
+        return None
+    pairs = confused(evaluation)[:MAX_MISTAKES]
+    return [{"true": true, "predicted": taken, "samples": count} for true, taken, count in pairs]

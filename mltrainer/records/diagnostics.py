@@ -3,7 +3,7 @@
 from typing import Any
 
 from mltrainer.records.common import Acceptance, Metrics, Number, Part
-from mltrainer.records.run import Run
+from mltrainer.records.run import Errors, Run
 
 
 class Suggestion(Part):
@@ -46,11 +46,19 @@ class Assessment(Part):
     state: str
 
 
+class Mistake(Part):
+    """How many samples of a class were taken for another one."""
+
+    true: str
+    predicted: str
+    samples: int
+
+
 class Diagnostics(Part):
     """The baseline's diagnosis.
 
     `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's, `numerics` is its
-    profile; records that lack them hold the `run` itself.
+    profile; records that lack them hold the `run` itself. `errors` are the run's; `mistakes` the most frequent ones.
     """
 
     run_id: str
@@ -66,6 +74,8 @@ class Diagnostics(Part):
     recommendation: str
     reasons: list[str]
     changes: list[Change] | None = None
+    errors: Errors | None = None
+    mistakes: list[Mistake] | None = None
 
     @property
     def evaluation_count(self) -> int:

@@ -362,6 +362,81 @@ class Rehearsal(Part):
     held_bytes: int | None = None
 
 
+class CalibrationBin(Part):
+    """Samples of about one probability, how often it came true, and the ends of that share's 95 % interval."""
+
+    probability: Measured
+    frequency: Measured
+    low: Measured
+    high: Measured
+    samples: int
+
+
+class Calibration(Part):
+    """Probabilities beside frequencies; `of`: the class whose probability it is, None: of the answer given.
+
+    `by_luck` is the error to expect of true probabilities with so few samples.
+    """
+
+    of: str | None
+    error: Measured
+    by_luck: Measured
+    probability: Measured
+    frequency: Measured
+    bins: list[CalibrationBin]
+
+
+class ResidualBin(Part):
+    """Samples of about one prediction: quantiles of what they miss, and the share within the half width."""
+
+    prediction: Measured
+    quantiles: list[Measured]
+    covered: Measured
+    samples: int
+
+
+class Along(Part):
+    """Residuals along the predictions; within `half_width` lies a share of `level` of all."""
+
+    half_width: Measured
+    level: Number
+    bins: list[ResidualBin]
+
+
+class Segment(Part):
+    """Samples with one value of a column, whose errors are larger than those of the rest; `p` is corrected."""
+
+    column: str
+    value: str
+    samples: int
+    error: Measured
+    low: Measured
+    high: Measured
+    rest: Measured
+    p: Measured
+
+
+class Segments(Part):
+    """How many segments were tested and found to be worse, and the worst of them."""
+
+    measure: str
+    overall: Measured
+    samples: int
+    tested: int
+    level: Number
+    fewest: int
+    found: int
+    rows: list[Segment]
+
+
+class Errors(Part):
+    """What the best checkpoint of a built-in task gets wrong on validation."""
+
+    calibration: Calibration | None = None
+    along: Along | None = None
+    segments: Segments | None = None
+
+
 class Run(Part):
     """A run as the records of its phase hold it.
 
@@ -430,6 +505,7 @@ class Run(Part):
     memory: Memory
     gpu: Gpu | None
     signals: Signals | None = None
+    errors: Errors | None = None
 
 
 class RunResult(Run):

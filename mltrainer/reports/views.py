@@ -26,7 +26,13 @@ PIPELINES = {
     "text_classification": "text-classification",
     "text_generation": "text-generation",
 }
-SHOWN_LATER = ["weights.svg", "activations.svg"]  # figures of the baseline's run that the diagnostics show
+SHOWN_LATER = [
+    "calibration.svg",
+    "residuals_along.svg",
+    "segments.svg",
+    "weights.svg",
+    "activations.svg",
+]  # figures of the baseline's run that the diagnostics show
 FIGURES_OF = {
     "nan_loss": ["learning_curves.svg"],
     "overfitting": ["gap.svg"],

@@ -18,8 +18,10 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
 from mltrainer.tasks import metrics, validation
 from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.segments import Trait, segments
 from mltrainer.tasks.splits import Bound
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.trust import calibration
 from mltrainer.tasks.validation import Finding
 
 if TYPE_CHECKING:
@@ -62,6 +64,14 @@ class BuiltinTask(Task):
 
     def shown(self, model: nn.Module) -> dict[str, Any]:
         """Return what the reports show of a trained model, in evaluation mode, beside `evaluation`."""
+        return {}
+
+    def traits(self, ids: np.ndarray) -> list[Trait]:
+        """Return by what some rows are told apart, to see where errors are."""
+        return []
+
+    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
+        """Return what the reports show of a model's errors on some rows, beside `evaluation`."""
         return {}
 
     def delivered(self) -> dict[str, bytes]:
@@ -154,6 +164,13 @@ class Classification(BuiltinTask):
     def evaluation(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
         """Return the confusion matrix."""
         return metrics.classification_evaluation(outputs, targets, self.classes, self.positive)
+
+    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
+        """Return how well the probabilities are calibrated, and the segments in which answers are wrong more often."""
+        wrong = (outputs.argmax(1) != targets).double().numpy()
+        traits = [Trait("class", targets.numpy(), self.classes), *self.traits(ids)]
+        sure = calibration(outputs, targets, self.positive, self.classes)
+        return {} if sure is None else {"calibration": sure, "segments": segments(wrong, traits, "error rate")}
 
     def _class_findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         return validation.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)

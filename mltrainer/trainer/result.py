@@ -35,7 +35,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
     """
     identity = _identity(session)
     checked_at = time.perf_counter()
-    checkpoints, evaluation = verify_checkpoints(session)
+    checkpoints, shown = verify_checkpoints(session)
     now = time.perf_counter()
     return {
         **identity,
@@ -43,7 +43,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         **_quality(session, outcome),
         "signals": session.signals(outcome.seen),
         "checkpoints": checkpoints,
-        "evaluation": evaluation,
+        **shown,
         "time_s": _times(outcome, now - started, now - checked_at),
         "wall_s": session.earlier_s + now - started,
         "earlier_s": session.earlier_s,
@@ -147,16 +147,17 @@ def _memory(device: str) -> dict[str, float | None]:
     return {"peak_rss_mb": peak, "device_peak_mb": on_device, "device_total_mb": total}
 
 
-def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Read the kept checkpoints back from the disk, and measure the best one again.
 
     Returns:
         One row per checkpoint - `verified` only where its files match and, for the best, the measured metrics
-        are the recorded ones bit for bit - and the evaluation of the best model (confusion matrix or residuals).
+        are the recorded ones bit for bit - and of the best model `evaluation` (confusion matrix or residuals), and `errors`.
     """
+    shown: dict[str, Any] = {"evaluation": None}
     if session.job["purpose"] != "train":
-        return [], None
-    rows, evaluation = [], None
+        return [], shown
+    rows = []
     for row in session.checkpoints.rows(session.root):
         try:
             tree, _ = session.checkpoints.load(row["step"])
@@ -165,13 +166,13 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
             continue
         verified = tree["step"] == row["step"]
         if "best" in row["roles"]:
-            same, evaluation = _measure_again(session, tree)
+            same, shown = _measure_again(session, tree)
             verified = verified and same
         rows.append({**row, "verified": verified})
-    return rows, evaluation
+    return rows, shown
 
 
-def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
+def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
     trainer, task = session.trainer, session.task
     session.model.load_state_dict(delivered(tree), strict=True)
     samples, hold = task.split("validation"), writes(task.task, "evaluation")
@@ -179,5 +180,8 @@ def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[s
     recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
     evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
     session.model.eval()
-    shown = task.task.shown(session.model) if isinstance(task.task, BuiltinTask) else {}
-    return repr(found.metrics) == repr(recorded), {**(evaluation or {}), **shown} or None
+    same = repr(found.metrics) == repr(recorded)
+    if not isinstance(task.task, BuiltinTask):
+        return same, {"evaluation": evaluation}
+    errors = task.task.errors(found.outputs, found.targets, samples.ids) if hold else {}
+    return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors or None}

@@ -421,7 +421,7 @@ def test_a_figure_of_an_earlier_record_is_removed_and_one_that_a_person_changed_
     own = folder / "gap.svg"
     own.write_text("drawn by hand")
     (folder / "notes.svg").write_text("a person's")
-    record["evidence"]["run"] |= {"history": [], "evaluation": None}
+    record["evidence"]["run"] |= {"history": [], "evaluation": None, "errors": None, "signals": None}
     drawn = draw("baseline", record["evidence"])
     record["figures"] = rows("baseline", record["evidence"], drawn)
     write(digits, "baseline", seal(record), drawn)
@@ -436,6 +436,16 @@ def test_a_figure_that_is_missing_edited_or_of_another_run_is_named(digits: Proj
     found = stale_reasons(digits)
     assert "phases/02_baseline/gap.svg is missing; next: mltrainer phase run baseline" in found
     assert "phases/02_baseline/time.svg is not the figure that the record binds" in found
+
+
+def test_a_figure_of_the_baseline_is_the_diagnostics_own_matter_too(digits: Project) -> None:
+    record = json.loads((digits.phase_dir("diagnostics") / "record.json").read_bytes())
+    shown = {row["file"].rsplit("/", 1)[1] for row in record["figures"]}
+    assert {"calibration.svg", "weights.svg", "activations.svg", "gradient_layers.svg"} <= shown
+    figure = digits.phase_dir("baseline") / "calibration.svg"
+    figure.write_text(figure.read_text().replace("Calibration error 0.", "Calibration error 0.0"))
+    told = {gate.phase for gate in check_gates(digits) if any("calibration.svg is not the figure" in r for r in gate.stale)}
+    assert {"baseline", "diagnostics"} <= told
 
 
 def test_figures_that_a_record_took_from_another_run_are_named(digits: Project) -> None:

@@ -150,6 +150,7 @@ def run(kind: str = "classification", epochs: int = 20, **changes: Any) -> dict[
         "chain": {"entries": 401, "head": sha("chain")[:32]},
         "interruptions": [{"step": 120, "cause": "SIGINT"}],
         "evaluation": confusion() if kind == "classification" else residuals(),
+        "errors": errors(kind),
         "device": "cpu",
         "threads": 1,
         "libraries": {"PyTorch": "2.13.0", "MKL": "2024.2"},
@@ -168,6 +169,31 @@ def residuals() -> dict[str, Any]:
     targets = [30 + 300 * draw.random() for _ in range(80)]
     pairs = [[target, target * 0.8 + 30 + draw.gauss(0, 35)] for target in targets]
     return {"kind": "regression", "pairs": pairs, "residual_quantiles": [-61.2, -24.9, 1.13, 22.7, 58.4]}
+
+
+def errors(kind: str = "classification") -> dict[str, Any]:
+    """Return what a model gets wrong: the calibration of a classifier, the residuals of a regression, and one segment."""
+    sure = [
+        {
+            "probability": 0.55 + nr / 10,
+            "frequency": 0.5 + nr / 9,
+            "low": 0.31 + nr / 11,
+            "high": 0.7 + nr / 12,
+            "samples": 31 + nr,
+        }
+        for nr in range(3)
+    ]
+    quantiles = [[-61.5 - nr, -22.5 - nr, 1.5 + nr, 23.5 + nr, 59.5 + nr] for nr in range(3)]
+    off = [
+        {"prediction": 90.5 + 41 * nr, "quantiles": quantiles[nr], "covered": 0.93 - nr / 30, "samples": 27} for nr in range(3)
+    ]
+    worse = {"column": "city", "value": "Lima", "samples": 141, "error": 0.279, "low": 0.211, "high": 0.358, "rest": 0.126}
+    told = {"measure": "error rate", "overall": 0.162, "samples": 607, "tested": 23, "level": 0.05, "fewest": 20, "found": 1}
+    where = {"segments": {**told, "rows": [{**worse, "p": 0.00073}]}}
+    if kind == "regression":
+        return {"along": {"half_width": 71.25, "level": 0.9, "bins": off}, **where}
+    means = {"error": 0.0462, "by_luck": 0.0436, "probability": 0.513, "frequency": 0.494}
+    return {"calibration": {"of": None, **means, "bins": sure}, **where}
 
 
 def config(kind: str = "classification") -> dict[str, Any]:
@@ -420,6 +446,8 @@ def diagnostics(recommendation: str = "optimize", fired: bool = True) -> dict[st
         "acceptance": acceptance(recommendation == "deploy"),
         "recommendation": recommendation,
         "reasons": ["Accuracy 0.9634 is below 0.99."],
+        "errors": errors(),
+        "mistakes": [{"true": "5", "predicted": "3", "samples": 7}],
     }
     return record("diagnostics", evidence)
 

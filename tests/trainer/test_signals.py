@@ -68,7 +68,7 @@ def test_what_is_observed() -> None:
     assert rows[-1]["memory_mb"] > 10
     for found in (start["model"], rows[0]["validation"], rows[-1]["validation"]):
         assert {kind: list(layers) for kind, layers in found["distributions"].items()} == {
-            "weights": ["0", "4"],
+            "weights": ["0.weight", "4.weight"],
             "activations": ["0", "4"],
         }
     assert rows[-1]["validation"]["distributions"]["weights"] != start["model"]["distributions"]["weights"]

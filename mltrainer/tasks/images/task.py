@@ -19,6 +19,7 @@ from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.images.augmenting import Levels
 from mltrainer.tasks.models import Pixels, Standardize, build
 from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.segments import Trait
 from mltrainer.tasks.validation import Finding
 
 PLAIN_SIDE = 32
@@ -64,6 +65,12 @@ class ImageClassification(Classification):
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return images [samples, channels, height, width], uint8 where they are pictures, else float32; and class numbers."""
         return torch.from_numpy(self._x[ids]), torch.from_numpy(self.labels[ids])
+
+    def traits(self, ids: np.ndarray) -> list[Trait]:
+        """Return the images' brightness and contrast: mean and deviation of their levels."""
+        parts = [self._x[part].reshape(len(part), -1) for part in np.array_split(ids, max(1, -(-len(ids) // AT_ONCE)))]
+        means, spreads = (np.concatenate([getattr(part, name)(1, np.float64) for part in parts]) for name in ("mean", "std"))
+        return [Trait("brightness", means), Trait("contrast", spreads)]
 
     def plain(self, ids: np.ndarray) -> Plain:
         """Return the pixels in a row; larger images averaged down to 32 pixels a side, which linear models can still read."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mltrainer.checkpointing.inference_script import BUCKETS, MISSING
+from mltrainer.checkpointing.inference_script import BUCKETS, DATES, MISSING
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
@@ -18,6 +18,7 @@ from mltrainer.tasks.builtin import BuiltinTask, Classification, Ids
 from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.models import build
 from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.segments import Trait, segments
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.splits import Bound
 from mltrainer.tasks.tables import binding, inferring, schema
@@ -28,6 +29,7 @@ from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.near import near_copies
 from mltrainer.tasks.tables.population import trained_on
+from mltrainer.tasks.trust import residuals
 from mltrainer.tasks.validation import Finding
 
 COPIED = 0.2  # chosen by us: a share of the rows that are copies, beyond chance
@@ -103,6 +105,11 @@ class _Tabular(BuiltinTask):
         values = np.exp(sum(_entropy(column) for column in self._schema.features))
         expected = -values * np.expm1(-self.size / values)
         return bool(len(np.unique(self.keys())) < max(expected / 2, expected - COPIED * self.size))
+
+    def traits(self, ids: np.ndarray) -> list[Trait]:
+        """Return the columns that are features, free text aside."""
+        columns = [column for column in self._schema.features if column.kind != "text"]
+        return [Trait(column.name, column.values[ids], column.texts, column.kind in DATES) for column in columns]
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
@@ -319,6 +326,13 @@ class TabularRegression(_Tabular):
     def evaluation(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
         """Return pairs of target and prediction, and quantiles of the residuals."""
         return metrics.regression_evaluation(outputs, targets)
+
+    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
+        """Return the residuals along the predictions, and the segments in which predictions are farther off."""
+        along = residuals(outputs, targets)
+        off = (outputs.double() - targets.double()).abs().numpy()
+        traits = [Trait(self._schema.target.name, targets.double().numpy()), *self.traits(ids)]
+        return {} if along is None else {"along": along, "segments": segments(off, traits, "absolute error")}
 
     def describe(self, ids: Ids) -> dict[str, Any]:
         """Return the columns, and the training targets' range."""

@@ -17,6 +17,7 @@ from mltrainer.tasks import validation
 from mltrainer.tasks.builtin import Classification, Ids
 from mltrainer.tasks.content import Source, Table
 from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.segments import Trait
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.text import tokenizing
 from mltrainer.tasks.text.models import classifier
@@ -101,6 +102,10 @@ class TextClassification(Classification):
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer, as it cuts and fills up the model's input."""
         return {TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
+
+    def traits(self, ids: np.ndarray) -> list[Trait]:
+        """Return how many tokens the texts have, of which the model reads as many as it can."""
+        return [Trait("tokens", self._encoded.lengths[ids].astype(np.float64))]
 
     def plain(self, ids: np.ndarray) -> Plain:
         """Return the texts and class numbers of some rows."""

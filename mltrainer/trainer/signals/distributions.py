@@ -71,7 +71,7 @@ def histogram(values: np.ndarray) -> dict[str, Any] | None:
     return {"low": low, "high": high, "counts": counts.tolist()}
 
 
-def weights_of(model: nn.Module, layers: list[str]) -> dict[str, Tensor]:
-    """Return some values of the weights of layers, by name."""
-    modules = dict(model.named_modules())
-    return {name: some_of(modules[name].weight) for name in layers}
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return some values of the weights of some layers, by the parameter's name; biases and scales of units are none."""
+    named = {name: p for name, p in model.named_parameters() if p.dim() > 1 and p.numel()}
+    return {name: some_of(named[name]) for name in chosen_layers(list(named))}

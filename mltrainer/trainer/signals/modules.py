@@ -32,7 +32,7 @@ class Modules:
         self._chosen = [leaves[place] for place in sorted({round(i * (len(leaves) - 1) / (MOST - 1)) for i in range(MOST)})]
         self._hooks: list[Any] = []
         self._found: dict[str, dict[str, Tensor]] = {}
-        self._drawn = chosen_layers(weighted(model))
+        self._drawn = chosen_layers([name for name, module in self._chosen if _has_matrix(module)])
         self.activations: dict[str, Tensor] = {}  # some values of what each layer with a histogram gives
         self._channels = -1  # where the units of the newest layer lie
         self._depth = 0  # weighted layers so far
@@ -52,6 +52,8 @@ class Modules:
         def note(module: nn.Module, given: Any, output: Any) -> None:
             self.last = type(module).__name__
             self.first = self.first or self.last
+            if name in self._drawn and _is_numbers(output):
+                self.activations[name] = some_of(output)
             if given and _is_numbers(given[0]) and _is_numbers(output):
                 self._note(name, module, given[0].detach(), output.detach())
 
@@ -72,8 +74,6 @@ class Modules:
         if self._depth and not self._rectified:
             found |= {"dead": dead(given, channels), "lowest": given.min()}
         self._found[name] = found
-        if name in self._drawn:
-            self.activations[name] = some_of(output)
         self._channels, self._rectified = channels, False
         self._depth += 1
 
@@ -86,9 +86,9 @@ class Modules:
         return rows
 
 
-def weighted(model: nn.Module) -> list[str]:
-    """Return the names of the layers with a weight."""
-    return [name for name, module in model.named_modules() if isinstance(module, WEIGHTED) and module.weight.numel()]
+def _has_matrix(module: nn.Module) -> bool:
+    """Return whether a module has a weight that is more than a number for each unit."""
+    return any(p.dim() > 1 for p in module.parameters())
 
 
 def _is_numbers(value: Any) -> bool:

@@ -19,8 +19,8 @@ from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import Plan, evaluation_batches
 from mltrainer.trainer.evaluation import evaluating
-from mltrainer.trainer.signals.distributions import chosen_layers, histograms, weights_of
-from mltrainer.trainer.signals.modules import Modules, spread, symmetric, weighted
+from mltrainer.trainer.signals.distributions import histograms, weights_of
+from mltrainer.trainer.signals.modules import Modules, spread, symmetric
 from mltrainer.trainer.updates.precision import autocast, full
 
 SHARE = 0.03  # of a run's training may be spent on observing its model
@@ -103,7 +103,7 @@ def _observed(
         "output": of_output(output),
         "target": of_target(target),
         "modules": modules.found(),
-        "distributions": histograms(weights_of(model, chosen_layers(weighted(model))), modules.activations),
+        "distributions": histograms(weights_of(model), modules.activations),
         "first": modules.first,
         "last": modules.last,
     }

@@ -1,0 +1,151 @@
+"""Of which samples a model is wrong more often than of the rest: by each column's values, one column at a time.
+
+As Slice Finder does (Chung et al., 2019, arXiv 1807.06068) for slices of one column: a segment counts where a test says that it
+is worse than all other samples, corrected for the number of segments, and no segment is looked at that has few samples. The
+tests are exact or by ranks, so that a few large errors do not make a segment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mltrainer.tasks.correction import holm
+from mltrainer.tasks.trust import NORMAL_95, wilson
+
+FEWEST_SAMPLES = 20  # of a segment, and outside of it
+LEVEL = 0.05  # of the tests together
+PARTS = 5  # into which numbers are cut, of equally many samples
+FEW_VALUES = 10  # of a column of numbers, each of which is a segment
+MOST_VALUES = 20  # of a category: the most frequent ones
+MOST_TRAITS = 500  # columns
+MOST_ROWS = 10  # that are told
+LONGEST = 60  # characters of a value
+
+Group = tuple[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Trait:
+    """Something that all samples have a value of.
+
+    Attributes:
+        name: Of a column, or what was measured.
+        values: float64 with NaN for missing; or int64, places in `texts`, -1 for missing.
+        texts: Of a category.
+        is_date: Whether the values are seconds since 1970.
+    """
+
+    name: str
+    values: np.ndarray
+    texts: Sequence[str] = field(default_factory=list)
+    is_date: bool = False
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the values, or ranges of values, each with which samples have it."""
+        missing = np.isnan(self.values) if self.values.dtype == np.float64 else self.values < 0
+        yield "missing", missing
+        present, counts = np.unique(self.values[~missing], return_counts=True)
+        if self.values.dtype == np.float64 and len(present) > FEW_VALUES:
+            yield from self._ranges(self.values[~missing])
+            return
+        for place in np.argsort(-counts, kind="stable")[:MOST_VALUES]:
+            yield self._text(present[place]), self.values == present[place]
+
+    def _ranges(self, present: np.ndarray) -> Iterator[Group]:
+        edges = np.unique(np.quantile(present, np.arange(1, PARTS) / PARTS))
+        places = np.searchsorted(edges, self.values, side="left")
+        places[np.isnan(self.values)] = -1
+        named = [self._text(edge) for edge in edges]
+        names = [f"up to {named[0]}", *(f"{a} to {b}" for a, b in itertools.pairwise(named)), f"above {named[-1]}"]
+        yield from ((name, places == place) for place, name in enumerate(names))
+
+    def _text(self, value: Any) -> str:
+        if self.values.dtype != np.float64:
+            return str(self.texts[int(value)])[:LONGEST]
+        return str(np.datetime64(int(value), "s")) if self.is_date else f"{value:.4g}"
+
+
+def segments(errors: np.ndarray, traits: Sequence[Trait], measure: str) -> dict[str, Any] | None:
+    """Return the segments whose errors are larger than those of all other samples; None where there are too few to compare.
+
+    Args:
+        errors: Of each sample: 0 or 1, or how far it is off.
+        traits: By what the samples are told apart.
+        measure: What the errors are.
+
+    Returns:
+        `measure`; `overall`, the mean error; how many segments were `tested`, at which `level`, of at least how many samples
+        (`fewest`); how many were `found`; and the worst as `rows` with `column`, `value`, `samples`, mean `error`, its 95 %
+        interval's ends `low` and `high`, the mean of the `rest`, and `p`, corrected by Holm's method.
+    """
+    if len(errors) < 2 * FEWEST_SAMPLES or not np.isfinite(errors).all():
+        return None
+    test = _exact(errors) if set(np.unique(errors)) <= {0.0, 1.0} else _ranked(errors)
+    tested = [(trait.name, *group) for trait in traits[:MOST_TRAITS] for group in _large(trait.groups(), len(errors))]
+    p_values = holm([test(inside) for _, _, inside in tested])
+    rows = [
+        {"column": name, "value": value, **_measured(errors, inside), "p": p}
+        for (name, value, inside), p in zip(tested, p_values, strict=True)
+        if p <= LEVEL
+    ]
+    rows.sort(key=lambda row: (-(row["error"] - row["rest"]) * row["samples"], row["p"]))
+    told = {"measure": measure, "overall": float(errors.mean()), "samples": len(errors), "tested": len(tested)}
+    return {**told, "level": LEVEL, "fewest": FEWEST_SAMPLES, "found": len(rows), "rows": rows[:MOST_ROWS]}
+
+
+def _large(groups: Iterator[Group], total: int) -> Iterator[Group]:
+    return ((name, inside) for name, inside in groups if FEWEST_SAMPLES <= inside.sum() <= total - FEWEST_SAMPLES)
+
+
+def _measured(errors: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
+    mine = errors[inside]
+    mean = float(mine.mean())
+    half = NORMAL_95 * float(mine.std(ddof=1)) / math.sqrt(len(mine))
+    binary = set(np.unique(errors)) <= {0.0, 1.0}
+    low, high = wilson(int(mine.sum()), len(mine)) if binary else (max(0.0, mean - half), mean + half)
+    return {"samples": len(mine), "error": mean, "low": low, "high": high, "rest": float(errors[~inside].mean())}
+
+
+# --- tests ----------------------------------------------------------------------------------------
+
+
+def _exact(errors: np.ndarray) -> Any:
+    """Return Fisher's exact test, one-sided: how likely as many errors in a segment are by luck (Fisher, 1922)."""
+    total, wrong = len(errors), int(errors.sum())
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
+
+    def choose(n: int, k: np.ndarray) -> np.ndarray:
+        found: np.ndarray = logs[n] - logs[k] - logs[n - k]
+        return found
+
+    def p_value(inside: np.ndarray) -> float:
+        size, hits = int(inside.sum()), int(errors[inside].sum())
+        counts = np.arange(hits, min(size, wrong) + 1)
+        counts = counts[size - counts <= total - wrong]
+        terms = choose(wrong, counts) + choose(total - wrong, size - counts) - choose(total, np.array(size))
+        return min(1.0, float(np.exp(terms).sum()))
+
+    return p_value
+
+
+def _ranked(errors: np.ndarray) -> Any:
+    """Return the rank-sum test, one-sided, by the normal approximation with ties (Mann and Whitney, 1947)."""
+    _, place, counts = np.unique(errors, return_inverse=True, return_counts=True)
+    total, ends = len(errors), np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[place]
+    ties = float((counts.astype(np.float64) ** 3 - counts).sum()) / (total * (total - 1))
+
+    def p_value(inside: np.ndarray) -> float:
+        size = int(inside.sum())
+        above = float(ranks[inside].sum()) - size * (total + 1) / 2
+        spread = math.sqrt(size * (total - size) / 12 * (total + 1 - ties))
+        larger = errors[inside].mean() > errors[~inside].mean()
+        return 0.5 * math.erfc(above / spread / math.sqrt(2)) if spread and larger else 1.0
+
+    return p_value

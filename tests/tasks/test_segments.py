@@ -1,0 +1,81 @@
+"""Segments: found where errors are planted, seldom where they are not, and never of few rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mltrainer.tasks.segments import FEWEST_SAMPLES, LEVEL, MOST_ROWS, Trait, segments
+from mltrainer.tasks.trust import wilson
+
+ROWS = 600
+
+
+def table(seed: int) -> tuple[np.random.Generator, list[Trait]]:
+    draw = np.random.default_rng(seed)
+    cities = Trait("city", draw.integers(0, 4, ROWS), ["Bern", "Lima", "Oslo", "Rome"])
+    return draw, [cities, *(Trait(f"x{nr}", draw.normal(size=ROWS)) for nr in range(8))]
+
+
+def found(errors: np.ndarray, traits: list[Trait], measure: str = "error rate") -> dict:  # type: ignore[type-arg]
+    result = segments(errors, traits, measure)
+    assert result is not None
+    return result
+
+
+def test_a_city_of_many_errors_is_found_with_counts_and_interval() -> None:
+    draw, traits = table(1)
+    wrong = (draw.random(ROWS) < np.where(traits[0].values == 1, 0.4, 0.1)).astype(float)
+    (row,) = found(wrong, traits)["rows"]
+    inside = traits[0].values == 1
+    assert (row["column"], row["value"], row["samples"]) == ("city", "Lima", inside.sum())
+    assert (row["error"], row["rest"]) == (wrong[inside].mean(), wrong[~inside].mean())
+    assert (row["low"], row["high"]) == wilson(int(wrong[inside].sum()), int(inside.sum()))
+    assert row["p"] < 1e-6
+
+
+def test_a_range_of_a_number_is_found_by_how_far_predictions_are_off() -> None:
+    draw, traits = table(2)
+    off = np.abs(draw.standard_t(2, ROWS)) * np.where(traits[3].values > np.quantile(traits[3].values, 0.8), 4, 1)
+    result = found(off, traits, "absolute error")
+    assert [(row["column"], row["value"][:5]) for row in result["rows"]] == [("x2", "above")]
+
+
+def test_where_errors_lie_anywhere_a_segment_is_found_in_a_twentieth_of_the_tables_at_most() -> None:
+    by_luck = 0
+    for seed in range(100):
+        draw, traits = table(seed)
+        by_luck += bool(found((draw.random(ROWS) < 0.1).astype(float), traits)["found"])
+        by_luck += bool(found(np.abs(draw.standard_t(2, ROWS)), traits)["found"])
+    assert by_luck / 200 <= LEVEL
+
+
+def test_a_p_value_is_the_exact_one() -> None:
+    wrong = np.zeros(60)
+    wrong[:10] = 1.0
+    codes = np.where(np.arange(60) < 20, 0, 1)  # all ten errors are among the first twenty
+    result = found(wrong, [Trait("half", codes, ["a", "b"])])
+    assert result["tested"] == 2
+    assert result["rows"][0]["p"] == pytest.approx(2 * math.comb(20, 10) / math.comb(60, 10))
+
+
+def test_few_samples_are_no_segment_and_missing_ones_are() -> None:
+    values = np.arange(100, dtype=np.float64) % 5
+    values[: FEWEST_SAMPLES - 1] = 7.0
+    values[60:] = np.nan
+    wrong = np.isnan(values).astype(float)
+    result = found(wrong, [Trait("x", values)])
+    assert [row["value"] for row in result["rows"]] == ["missing"]
+    assert result["tested"] == 1
+    assert segments(wrong[: 2 * FEWEST_SAMPLES - 1], [], "error rate") is None
+
+
+def test_only_so_many_are_told_and_dates_are_written_as_such() -> None:
+    draw = np.random.default_rng(0)
+    days = Trait("day", np.sort(draw.integers(0, 10**9, 2000)).astype(np.float64), is_date=True)
+    copies = [Trait(str(nr), days.values) for nr in range(20)]
+    result = found((np.arange(2000) < 400).astype(float), [days, *copies])
+    assert (len(result["rows"]), result["found"]) == (MOST_ROWS, 21)
+    assert result["rows"][0]["value"].startswith("up to 19")
