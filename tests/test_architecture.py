@@ -14,7 +14,7 @@ import mltrainer
 PACKAGE = Path(mltrainer.__file__).parent
 FLOORS = [
     {"cli", "__main__"},
-    {"project"},
+    {"project", "monitor"},
     {"phases"},
     {"runs"},
     {"gates"},
@@ -28,6 +28,7 @@ FLOORS = [
 TORCH_FREE = [
     "cli",
     "project",
+    "monitor",
     "phases",
     "runs",
     "gates",

@@ -30,6 +30,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "gate": Entry("gates", "Check gates, or waive an item with a reason."),
     },
     "Look at what was trained": {
+        "monitor": Entry("monitor", "Watch runs live, in the terminal or the browser."),
         "runs": Entry("runs", "List, show and compare runs."),
         "diagnose": Entry("runs", "Findings over a recorded run, with suggested changes."),
         "reproduce": Entry("runs", "Train a run again in a fresh process and compare bit for bit."),

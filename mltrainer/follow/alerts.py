@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.diagnostics.rules import diagnose
-from mltrainer.follow.log import read_log, read_signals
+from mltrainer.follow.log import note_alert, read_log, read_signals
 from mltrainer.follow.sending import send
 
 Event = dict[str, Any]
@@ -51,7 +51,9 @@ class Alerts:
             for row in self._fired(event["step"] / event["steps"]):
                 self._told.add(row["id"])
                 shown = {key: row[key] for key in ("title", "severity", "reason", "page")}
-                alert = {"event": "alert", "run": self._folder.name, "diagnostic": row["id"], "epoch": event["epoch"], **shown}
+                place = {"epoch": event["epoch"], "step": event["step"]}
+                alert = {"event": "alert", "run": self._folder.name, "diagnostic": row["id"], **place, **shown}
+                note_alert(self._folder, alert)
                 self._tell(alert)
                 send(alert, lambda text: self._tell({"event": "note", "text": text}))
 

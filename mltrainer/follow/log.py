@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from mltrainer.reproducibility import fingerprint
 
 EVENTS_FILE = "events.jsonl"
+ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by whoever watched it
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,27 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
             continue
 
 
+def note_alert(folder: Path, alert: dict[str, Any]) -> None:
+    """Append an alert to a run's alerts, which `mltrainer monitor` shows to who looks later; they are no evidence."""
+    with contextlib.suppress(OSError), open(folder / ALERTS_FILE, "a", encoding="utf-8") as file:
+        file.write(json.dumps(alert) + "\n")
+
+
 def read_log(folder: Path) -> Log:
     """Return how far the run of a folder has come; what was trained after a checkpoint that it went back to does not count."""
     rows: dict[int, dict[str, Any]] = {}
     for event in read_events(folder):
-        kind = event.pop("event", None)
-        if kind == "row":
-            rows[event["step"]] = event
-        elif kind == "resume":
-            rows = {step: row for step, row in rows.items() if step <= event["step"]}
+        rows = rows_after(rows, event)
     return Log(_steps(folder), list(rows.values()), interruptions(folder))
+
+
+def rows_after(rows: dict[int, dict[str, Any]], event: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the evaluations by step after one more event of the log; the rows that are given may change."""
+    if event.get("event") == "row":
+        rows[event["step"]] = {key: value for key, value in event.items() if key != "event"}
+    elif event.get("event") == "resume":
+        return {step: row for step, row in rows.items() if step <= event["step"]}
+    return rows
 
 
 def read_signals(folder: Path) -> dict[str, Any]:

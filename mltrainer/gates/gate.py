@@ -101,18 +101,20 @@ class _Look:
         return f"mltrainer phase run {self.page.phase}"
 
 
-def check_gates(project: Project, demand_files: bool = False) -> list[Gate]:
+def check_gates(project: Project, demand_files: bool = False, known: FileDigests | None = None) -> list[Gate]:
     """Return every phase's gate, in order; a gate holds only on those before it.
 
     Args:
         project: The project; a fresh clone without data, weights or torch will do.
         demand_files: Data and checkpoints must be here, and are hashed again whole.
+        known: Digests that the caller keeps; nothing is written then.
     """
-    digests = FileDigests(project, trust_times=not demand_files)
+    digests = FileDigests(project, trust_times=not demand_files) if known is None else known
     gates: list[Gate] = []
     for phase in PHASES:
         gates.append(_check(project, phase, gates[-1] if gates else None, digests, demand_files))
-    digests.save()
+    if known is None:
+        digests.save()
     return gates
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mltrainer.errors import InputError
 from mltrainer.follow.live import running_study, study_text
+from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
 
@@ -43,11 +44,11 @@ class PhaseState:
         return self.state in ("passed", "skipped")
 
 
-def derive(project: Project, demand_files: bool = False) -> list[PhaseState]:
-    """Return every phase's state, in order."""
+def derive(project: Project, demand_files: bool = False, known: FileDigests | None = None) -> list[PhaseState]:
+    """Return every phase's state, in order; see `check_gates`."""
     running = running_phase(project)
     states: list[PhaseState] = []
-    for gate in check_gates(project, demand_files):
+    for gate in check_gates(project, demand_files, known):
         before = states[-1] if states else None
         states.append(_running(project, gate) if running == gate.phase else _state(gate, before))
     return states

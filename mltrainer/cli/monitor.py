@@ -1,0 +1,54 @@
+"""`mltrainer monitor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli import completion
+from mltrainer.cli.common import Folder, group, open_project
+from mltrainer.cli.output import warn
+from mltrainer.errors import Terminated
+from mltrainer.runs.find import find_run
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer monitor --web")
+def monitor(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            autocompletion=completion.runs,
+            help="Runs to look at side by side, by id, prefix or phase; default: what trains, else the newest.",
+        ),
+    ] = None,
+    is_web: Annotated[bool, typer.Option("--web", help="In the browser: print an address that works on this machine.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="With --web: the port; 0 for one that is free.")] = 0,
+    folder: Folder = None,
+) -> int:
+    """Watch runs while they train, or look at them afterwards: curves, findings, gates, a search, reports.
+
+    It reads what is on the disk, in a process of its own, and changes nothing. Ctrl-C (in the terminal view: q) ends it.
+    """
+    project = open_project(folder)
+    chosen = [find_run(project, run) for run in runs or ()]
+    if not is_web:
+        from mltrainer.monitor.needed import terminal
+
+        return int(terminal()(project, chosen))
+    from mltrainer.monitor.follower import Follower
+    from mltrainer.monitor.server import Server
+
+    with Follower(project) as follower, Server(project, follower, chosen, port) as server:
+        print(server.url, flush=True)
+        warn("open this address in a browser on this machine; Ctrl-C ends the monitor")
+        try:
+            server.serve_forever(poll_interval=0.1)
+        except Terminated:
+            raise
+        except KeyboardInterrupt:
+            return 0
+    return 0

@@ -1,0 +1,63 @@
+"""What the process of a run uses of the machine, seen from outside; nothing where the system does not tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+EVERY_S = 1.0
+_HOLDER = re.compile(r"process (\d+) on (\S+)")
+
+
+class Usage:
+    """Memory and processors of the process that holds a lock file, about once a second.
+
+    Args:
+        lock: The file, which says who holds it.
+
+    Attributes:
+        last: `memory_mb` and `processors`, the mean number of busy ones, of late; None before anything is known.
+    """
+
+    def __init__(self, lock: Path) -> None:
+        self._lock = lock
+        self._at: tuple[float, float] | None = None
+        self.last: dict[str, Any] | None = None
+
+    def sample(self) -> dict[str, Any] | None:
+        """Return a new sample; None where it is not yet time for one, or the system has none."""
+        now = time.monotonic()
+        if self._at is not None and now - self._at[0] < EVERY_S:
+            return None
+        found = _read(holder(self._lock))
+        if found is None:
+            return None
+        memory_mb, busy_s = found
+        before, self._at = self._at, (now, busy_s)
+        processors = None if before is None else round(max(0.0, busy_s - before[1]) / (now - before[0]), 2)
+        self.last = {"memory_mb": round(memory_mb, 1), "processors": processors}
+        return self.last
+
+
+def holder(lock: Path) -> int | None:
+    """Return the process of this machine that holds a lock file, as the file says."""
+    try:
+        found = _HOLDER.match(lock.read_text("utf-8", errors="replace"))
+    except OSError:
+        return None
+    return int(found[1]) if found and found[2] == socket.gethostname() else None
+
+
+def _read(process: int | None) -> tuple[float, float] | None:
+    """Return a process's memory in MiB and the seconds that it has computed, where the system tells (Linux does)."""
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
+        fields = Path(f"/proc/{process}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
+    except (OSError, ValueError, IndexError):
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20, ticks / os.sysconf("SC_CLK_TCK")

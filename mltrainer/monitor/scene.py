@@ -1,0 +1,213 @@
+"""A project as it is to be seen: its phases and gates, its runs, a running study, its reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError, MltrainerError
+from mltrainer.follow.live import running_study, study_text
+from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
+from mltrainer.monitor.log import Log
+from mltrainer.monitor.run import planned_steps
+from mltrainer.reproducibility.fingerprint import CHAIN_FILE
+from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
+from mltrainer.runs.find import config_of, result_of, run_ids
+from mltrainer.trainer.stopping import flat_metrics
+from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_json
+
+AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
+GATE_ITEM = ("id", "statement", "verdict", "mend", "evidence")
+Row = dict[str, Any]
+
+
+class Scene:
+    """What a project shows beside the curves of its runs; nothing in the project is written.
+
+    Args:
+        project: The project.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._digests = FileDigests(project)
+        self._phases: list[PhaseState] = []
+        self._derived: tuple[Any, float] = (None, 0.0)
+        self._summaries: dict[str, tuple[Any, Row]] = {}
+        self._logs: dict[str, Log] = {}
+
+    def look(self) -> Row:
+        """Return what is to be seen now, as plain values."""
+        study = running_study(self._project.state_dir, self._project.state_dir / RUNNING_FILE)
+        is_busy = is_locked(self._project.state_dir / LOCK_FILE)
+        states = self._states(is_busy)
+        return dict(
+            plain(
+                {
+                    "project": self._project.root.name,
+                    "folder": str(self._project.root),
+                    "phases": [phase_row(state) for state in states],
+                    "next": next_row(states),
+                    "study": {**study, "text": study_text(study)} if study and is_busy else None,
+                    "runs": self.runs(),
+                    "reports": reports(self._project),
+                }
+            )
+        )
+
+    def _states(self, is_busy: bool) -> list[PhaseState]:
+        """Return every phase's state, derived again where one of its files changed, and now and then."""
+        files = [phase_folder(phase) for phase in PHASES]
+        marks = [is_busy, *(_mark(path) for name in files for path in sorted((self._project.root / name).glob("*.json")))]
+        marks += [_mark(self._project.file), _mark(self._project.state_dir / RUNNING_FILE)]
+        known, derived_at = self._derived
+        if known != marks or time.monotonic() - derived_at > AGAIN_S:
+            with contextlib.suppress(MltrainerError):  # a file that is half edited: the last good state stays
+                self._phases = derive(self._project, known=self._digests)
+            self._derived = marks, time.monotonic()
+        return self._phases
+
+    def runs(self) -> list[Row]:
+        """Return every run's summary, the oldest first."""
+        return [self._summary(run) for run in run_ids(self._project)]
+
+    def _summary(self, run: str) -> Row:
+        folder = self._project.runs_dir / run
+        is_running = is_locked(folder / "lock")
+        mark = is_running, *(_mark(folder / name) for name in (RESULT_FILE, CHAIN_FILE, ERROR_FILE))
+        known = self._summaries.get(run)
+        if known is None or known[0] != mark:
+            log = self._logs.setdefault(run, Log(folder))
+            log.poll()
+            known = self._summaries[run] = mark, summary(self._project, run, is_running, log)
+        return known[1]
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+# --- phases ---------------------------------------------------------------------------------------
+
+
+def phase_row(state: PhaseState) -> Row:
+    """Return a phase with its gate, as a screen shows it."""
+    items = [{key: item.view()[key] for key in GATE_ITEM} for item in state.gate.items]
+    return {"name": state.name, "state": state.state, "reasons": list(state.reasons), "items": items}
+
+
+def next_row(states: list[PhaseState]) -> Row | None:
+    """Return what comes next, None where nothing does."""
+    found = advice(states) if states else None
+    return None if found is None else {"phase": found.phase, "command": found.command, "why": found.explained}
+
+
+def reports(project: Project) -> list[Row]:
+    """Return the rendered reports that lie in the phases' folders: path, phase and title."""
+    found = [(phase, path) for phase in PHASES for path in sorted(project.phase_dir(phase).glob("*.md"))]
+    return [{"path": project.relative(path), "phase": phase, "title": path.stem.replace("_", " ")} for phase, path in found]
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def summary(project: Project, run: str, is_running: bool, log: Log) -> Row:
+    """Return a run in a line: what it is for, how far it came and the metric that chooses its best checkpoint.
+
+    Args:
+        project: The project.
+        run: The run's id.
+        is_running: Whether a process works on it.
+        log: Its log as far as it goes.
+    """
+    folder = project.runs_dir / run
+    job, result = _json(folder / JOB_FILE), {} if is_running else _result(project, run)
+    config = config_of(project, run)
+    shown = _from_result(result) if result else _so_far(folder, config, log)
+    ended = result.get("state") or ("failed" if (folder / ERROR_FILE).exists() else "interrupted")
+    return {
+        "id": run,
+        "phase": result.get("phase") or job.get("phase"),
+        "parent": job.get("parent") if "parent_sha256" in (job.get("contract") or {}) else None,
+        "state": "running" if is_running else ended,
+        "begun": _begun(folder),
+        "metric": _metric(config, result),
+        "planned": config.get("epochs"),
+        **shown,
+    }
+
+
+def _result(project: Project, run: str) -> Row:
+    """Return a run's result as it lies in its folder, whose seal is for gates to check, else the one of a record."""
+    return _json(project.runs_dir / run / RESULT_FILE) or result_of(project, run) or {}
+
+
+def _metric(config: Mapping[str, Any], result: Mapping[str, Any]) -> Row:
+    found = config.get("metric") or result.get("metric") or {"name": "loss", "mode": "min"}
+    return {"name": found["name"], "mode": found["mode"]}
+
+
+def _from_result(result: Mapping[str, Any]) -> Row:
+    best = result.get("best") or {}
+    measured = flat_metrics(dict(best)) if best else result.get("metrics") or {}
+    return {
+        "step": result.get("steps"),
+        "steps": result.get("planned_steps"),
+        "epoch": result.get("epochs"),
+        "metrics": measured,
+        "seconds": result.get("wall_s"),
+    }
+
+
+def _so_far(folder: Path, config: Mapping[str, Any], log: Log) -> Row:
+    """Return how far a run without a result came."""
+    best = _best(log.rows, config)
+    return {
+        "step": _last_step(folder),
+        "steps": planned_steps(config, log.observed.get("train_samples")),
+        "epoch": log.rows[-1]["epoch"] if log.rows else 0,
+        "metrics": flat_metrics(best) if best else {},
+        "seconds": None,
+    }
+
+
+def _best(rows: Iterable[Row], config: Mapping[str, Any]) -> Row | None:
+    metric = _metric(config, {})
+    known = [row for row in rows if row["validation"].get(metric["name"]) is not None]
+    choose = min if metric["mode"] == "min" else max
+    return choose(known, key=lambda row: row["validation"][metric["name"]]) if known else None
+
+
+def _last_step(folder: Path) -> int:
+    """Return the last step of a run's chain, of which only the end is read."""
+    try:
+        with open(folder / CHAIN_FILE, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 512))
+            lines = file.read().split(b"\n")[1:-1]
+    except OSError:
+        return 0
+    steps = [line.split(b" ")[0 if not line.startswith(b"w ") else 1] for line in lines]
+    return int(steps[-1]) if steps and steps[-1].isdigit() else 0
+
+
+def _begun(folder: Path) -> float | None:
+    with contextlib.suppress(OSError):
+        return (folder / JOB_FILE).stat().st_mtime
+    return None
+
+
+def _json(path: Path) -> Row:
+    try:
+        found = read_json(path)
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,209 @@
+"""The monitor in a browser: a server for this machine alone, which reads and never writes.
+
+It listens on the loopback interface. The first part of each address is a token that only whoever started it was told; a name
+under which another site could reach it is refused, and no page may load or send anything elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from mltrainer.errors import InputError, MachineError
+from mltrainer.monitor import pages
+from mltrainer.monitor.follower import Follower
+from mltrainer.monitor.run import Seen
+from mltrainer.workspace import Project, machine_faults, plain
+
+LOOPBACK = "127.0.0.1"
+BEAT_S = 5.0  # silence after which a page is told that the monitor is still there, which also shows whether the page is
+MOST_POINTS = 4000
+STATIC = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "theme.js": ("theme.js", "text/javascript; charset=utf-8"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
+    "style.css": ("style.css", "text/css; charset=utf-8"),
+    "uPlot.js": ("uPlot.iife.min.js", "text/javascript; charset=utf-8"),
+    "uPlot.css": ("uPlot.min.css", "text/css; charset=utf-8"),
+}
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect")),
+        *(f"{kind} 'none'" for kind in ("base-uri", "form-action", "frame-ancestors")),
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+Answer = tuple[bytes, str]  # body and its type
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one project's monitor.
+
+    Args:
+        project: The project.
+        follower: What follows it.
+        chosen: The runs that a page shows at first; none: those that train, else the newest.
+        port: The port; 0 for any that is free.
+
+    Attributes:
+        url: Where it is, with its token.
+
+    Raises:
+        MachineError: The port is taken.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, project: Project, follower: Follower, chosen: list[str], port: int = 0) -> None:
+        self.project, self.follower, self.chosen = project, follower, chosen
+        self._token = secrets.token_urlsafe(24)
+        try:
+            with machine_faults(f"port {port}"):
+                super().__init__((LOOPBACK, port), Handler)
+        except OSError as error:
+            raise MachineError(error.strerror or str(error), where=f"port {port}", mend="name another --port") from error
+        self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+        self.url = f"http://{LOOPBACK}:{self.server_port}/{self._token}/"
+
+    def admits(self, token: str) -> bool:
+        """Return whether a token is this server's, in a time that does not tell how much of it is right."""
+        return hmac.compare_digest(token.encode(), self._token.encode())
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Let a page go that was closed; anything else is told as by any server."""
+        import sys
+
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "mltrainer", ""
+    disable_nagle_algorithm = True
+    timeout = 60
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: addresses hold the token."""
+
+    def do_GET(self) -> None:
+        """Answer a request of the token's holder, and nobody else's."""
+        parts = urlsplit(self.path)
+        _, token, *rest = unquote(parts.path).split("/", 2) if parts.path.count("/") > 1 else ["", "", ""]
+        if self.headers.get("Host") not in self.server.hosts or not self.server.admits(token):
+            self._refuse(HTTPStatus.FORBIDDEN, "Open the whole address that `mltrainer monitor --web` printed.")
+            return
+        asked = parse_qs(parts.query)
+        try:
+            if rest[0] == "events":
+                self._events(asked)
+            else:
+                self._send(*self._answer(rest[0], asked))
+        except InputError as error:
+            self._refuse(HTTPStatus.NOT_FOUND, str(error))
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "A number was expected.")
+
+    def _answer(self, path: str, asked: dict[str, list[str]]) -> Answer:
+        """Return what lies at a path below the token.
+
+        Raises:
+            InputError: Nothing does.
+            ValueError: A number is none.
+        """
+        if path in STATIC:
+            name, kind = STATIC[path]
+            return (resources.files("mltrainer.monitor") / "web" / name).read_bytes(), kind
+        if path == "steps":
+            return _json(self._steps(asked)), "application/json"
+        folder, _, rest = path.partition("/")
+        if folder not in _PAGES:
+            raise InputError("nothing lies at this address", where=path[:200])
+        return _PAGES[folder](self.server.project, rest, path.count("/"))
+
+    def _steps(self, asked: dict[str, list[str]]) -> dict[str, Any]:
+        first, last = (int(float(asked[key][0])) if key in asked else None for key in ("first", "last"))
+        points = min(MOST_POINTS, max(1, int(asked.get("points", ["1000"])[0])))
+        return self.server.follower.steps(asked.get("run", [""])[0], first, last, points)
+
+    # --- server-sent events ---
+
+    def _events(self, asked: dict[str, list[str]]) -> None:
+        """Send the project and some runs as they are, and what is new as it comes, until the page is closed."""
+        with self.server.follower.watching(asked.get("run", [])) as runs:
+            self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
+            self.close_connection = True
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                self._stream(runs)
+
+    def _stream(self, runs: list[Any]) -> None:
+        follower, version, shown = self.server.follower, -1, None
+        seen: dict[str, Seen] = {}
+        while not follower.has_ended:
+            new = [("run", found) for found in follower.news(runs, seen)]
+            if follower.shown is not shown and follower.shown != shown:
+                new.insert(0, ("project", {**follower.shown, "chosen": self.server.chosen}))
+            shown = follower.shown
+            self.wfile.write(b"".join(_event(name, value) for name, value in new) or b": still here\n\n")
+            version = follower.wait(version, BEAT_S)
+
+    # --- answers ---
+
+    def _send(self, body: bytes, kind: str) -> None:
+        self._head(HTTPStatus.OK, kind, {"Content-Length": str(len(body))})
+        self.wfile.write(body)
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        body = f"{text}\n".encode()
+        self._head(status, "text/plain; charset=utf-8", {"Content-Length": str(len(body))})
+        self.wfile.write(body)
+
+    def _head(self, status: HTTPStatus, kind: str, more: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, **HEADERS, **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _event(name: str, value: Any) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), _json(value))
+
+
+def _report(project: Project, path: str, depth: int) -> Answer:
+    file = pages.report_file(project, path)
+    if file.suffix in pages.PICTURES:
+        return file.read_bytes(), pages.PICTURES[file.suffix]
+    text = file.read_text("utf-8", errors="replace")
+    return pages.page(text, path, project.root.name, depth), "text/html; charset=utf-8"
+
+
+def _guide(project: Project, path: str, depth: int) -> Answer:
+    return pages.guide(path, project, depth), "text/html; charset=utf-8"
+
+
+_PAGES: dict[str, Callable[[Project, str, int], Answer]] = {"report": _report, "guide": _guide}

@@ -1,0 +1,52 @@
+"""What is new in a file that another process appends to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+REMEMBERED = 80  # bytes before the place read up to: a line of a chain holds a digest of all lines before it
+
+
+class Tail:
+    """A file that grows, read piece by piece; nothing is held open.
+
+    Args:
+        path: The file; it may not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mark: tuple[int, ...] = ()
+        self._offset = 0
+        self._before = b""
+
+    def read(self) -> tuple[bool, bytes]:
+        """Return whether the file is no longer what it was up to here, and its new whole lines.
+
+        A file that was cut back, or replaced, is read from its beginning again.
+        """
+        try:
+            stat = os.stat(self._path)
+            mark = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+            if mark == self._mark:
+                return False, b""
+            self._mark = mark
+            return self._read()
+        except FileNotFoundError:
+            was_read = self._offset > 0
+            self._mark, self._offset, self._before = (), 0, b""
+            return was_read, b""
+
+    def _read(self) -> tuple[bool, bytes]:
+        with open(self._path, "rb") as file:
+            file.seek(self._offset - len(self._before))
+            anew = file.read(len(self._before)) != self._before
+            if anew:
+                self._offset, self._before = 0, b""
+                file.seek(0)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        self._before = (self._before + whole[-REMEMBERED:])[-REMEMBERED:]
+        return anew, whole

@@ -1,0 +1,389 @@
+"""The monitor in a terminal; the one module that needs textual."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.markdown import Markdown
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Grid, Horizontal, VerticalScroll
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer, OptionList, Static
+from textual.widgets.option_list import Option
+
+from mltrainer.follow.live import short, study_words
+from mltrainer.monitor.follower import Follower
+from mltrainer.monitor.plot import MARGIN, Line, drawn, rows_line, steps_line
+from mltrainer.reports.values import duration, visible
+from mltrainer.workspace import Project
+
+MARKS = {"passed": "✓", "skipped": "↷", "running": "●", "failed": "✕", "stale": "!", "ready": "○", "locked": "·"}
+MARKS |= {"pass": "✓", "fail": "✕", "waived": "!", "not_applicable": "-"}
+STYLES = {"✓": "green", "↷": "green", "●": "bold blue", "✕": "bold red", "!": "yellow"}
+COLOURS = ("#5b9bff", "#f0944d", "#3fc08f", "#b48af0", "#f0716b", "#3fbccc")
+SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "blue"}
+AT_ONCE = 4  # runs that are chosen unasked
+REDRAW_S = 0.08  # a curve that grows faster is drawn this often
+
+Seen = Mapping[str, Any]
+
+
+class Plot(Widget):
+    """A chart with its title; it draws what it is given, as wide as it is.
+
+    Args:
+        title: What it shows.
+        is_log: Whether its values are drawn by their logarithm.
+        name: How it is found.
+    """
+
+    def __init__(self, title: str, name: str, is_log: bool = False) -> None:
+        super().__init__(id=name, classes="plot")
+        self.border_title, self.is_log = title, is_log
+        self._lines: Sequence[Line] = ()
+        self._reach: tuple[float, float] | None = None
+
+    def show(self, lines: Sequence[Line], reach: tuple[float, float]) -> None:
+        """Draw other curves, from step to step."""
+        self._lines, self._reach = lines, reach
+        self.refresh()
+
+    def render(self) -> Text:
+        """Return the chart as text."""
+        return drawn(self._lines, self.size.width, self.size.height, self.is_log, self._reach)
+
+
+class Pages(Screen[None]):
+    """Reports, one of which is shown.
+
+    Args:
+        project: The project.
+        reports: Path, phase and title of each.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,r", "app.pop_screen", "back")]
+
+    def __init__(self, project: Project, reports: Sequence[Seen]) -> None:
+        super().__init__()
+        self._project, self._reports = project, reports
+
+    def compose(self) -> ComposeResult:
+        """Lay the list beside the report."""
+        with Horizontal():
+            yield OptionList(*(Option(str(one["title"]), id=str(one["path"])) for one in self._reports), id="list")
+            with VerticalScroll():
+                yield Static(id="page")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Let the keys go through the list at once."""
+        self.query_one(OptionList).focus()
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Show the report that is gone to."""
+        path = self._project.root / str(event.option.id)
+        text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+        self.query_one("#page", Static).update(Markdown(readable(text)))
+
+
+class Monitor(App[int]):
+    """A project's runs in a terminal.
+
+    Args:
+        project: The project.
+        follower: What follows it.
+        chosen: The runs to begin with; none: those that train, else the newest.
+    """
+
+    CSS = """
+    Screen { layout: vertical; }
+    #phases { height: 1; padding: 0 1; background: $panel; }
+    #page { padding: 0 2; height: auto; }
+    #list { width: 34; height: 1fr; border: none; padding: 0 1; background: $background; }
+    #heads, #findings, #study, #gate { height: auto; padding: 0 1; }
+    #findings, #study, #gate { display: none; margin-top: 1; }
+    Grid { grid-size: 2; grid-gutter: 0 1; grid-rows: 14; height: auto; margin-top: 1; }
+    .plot { border: round $panel-lighten-2; border-title-color: $text; padding: 0 1; height: 14; }
+    #loss { column-span: 2; }
+    """
+    TITLE = "mltrainer monitor"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "add", "add / remove run"),
+        Binding("g", "gates", "gates"),
+        Binding("r", "reports", "reports"),
+        Binding("l", "flip_log", "logarithmic"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(self, project: Project, follower: Follower, chosen: Sequence[str]) -> None:
+        super().__init__()
+        self._project, self._follower = project, follower
+        self._chosen, self._is_asked = list(chosen), bool(chosen)
+        self._watched, self._stack = list[Any](), contextlib.ExitStack()
+        self._shows_gates, self._drawn_at = False, 0.0
+        self._listed: Any = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out phases, runs and charts."""
+        yield Static(id="phases")
+        with Horizontal():
+            yield OptionList(id="list")
+            with VerticalScroll():
+                for name in ("gate", "heads", "study", "findings"):
+                    yield Static(id=name)
+                with Grid():
+                    yield Plot("Loss  [dim]each step; white: validation[/]", "loss")
+                    yield Plot("Metric  [dim]validation; grey: training[/]", "metric")
+                    yield Plot("Gradient norm  [dim]each step, logarithmic[/]", "norm", is_log=True)
+                    yield Plot("Update / weight  [dim]median layer, logarithmic[/]", "update", is_log=True)
+                    yield Plot("Samples per second", "rate")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to follow."""
+        self._choose(self._chosen or self._choice())
+        self.run_worker(self._wait, thread=True, exclusive=True)
+
+    def _wait(self) -> None:
+        """Draw whenever something is new, from a thread that waits for it."""
+        version = -1
+        while self.is_running and not self._follower.has_ended:
+            version = self._follower.wait(version, 1.0)
+            with contextlib.suppress(RuntimeError):  # the app ends
+                self.call_from_thread(self._draw)
+            time.sleep(max(0.0, self._drawn_at + REDRAW_S - time.monotonic()))
+
+    # --- choosing ---
+
+    def _choice(self) -> list[str]:
+        runs = self._follower.shown["runs"]
+        live = [run["id"] for run in runs if run["state"] == "running"]
+        known = [run for run in self._chosen if run in {one["id"] for one in runs}]
+        return live[-AT_ONCE:] or known or [run["id"] for run in runs[-1:]]
+
+    def _choose(self, runs: list[str]) -> None:
+        self._stack.close()
+        self._chosen = runs
+        self._watched = self._stack.enter_context(self._follower.watching(runs))
+        self._draw()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Show one run alone."""
+        self._is_asked = True
+        self._choose([str(event.option.id)])
+
+    def action_add(self) -> None:
+        """Show the run that is gone to beside the others, or no longer."""
+        options = self.query_one("#list", OptionList)
+        if options.highlighted is None:
+            return
+        run, self._is_asked = str(options.get_option_at_index(options.highlighted).id), True
+        self._choose([one for one in self._chosen if one != run] if run in self._chosen else [*self._chosen, run])
+
+    def action_gates(self) -> None:
+        """Show each phase's gate, or no longer."""
+        self._shows_gates = not self._shows_gates
+        self._draw()
+
+    def action_reports(self) -> None:
+        """Show the rendered reports."""
+        self.push_screen(Pages(self._project, self._follower.shown["reports"]))
+
+    def action_flip_log(self) -> None:
+        """Draw the loss by its logarithm, or no longer."""
+        plot = self.query_one("#loss", Plot)
+        plot.is_log = not plot.is_log
+        plot.refresh()
+
+    # --- drawing ---
+
+    def _draw(self) -> None:
+        if isinstance(self.screen, Pages):
+            return
+        if not self._is_asked and (wanted := self._choice()) != self._chosen:
+            self._choose(wanted)
+            return
+        self._drawn_at = time.monotonic()
+        shown, width = self._follower.shown, max(20, self.query_one("#loss").size.width - MARGIN)
+        runs = self._follower.picture(self._watched, 2 * width)
+        self._put("phases", phases_text(shown))
+        self._put("gate", gates_text(shown) if self._shows_gates else Text())
+        self._put("heads", heads_text(runs))
+        self._put("study", study_text(shown["study"]))
+        self._put("findings", findings_text(runs))
+        self._list(shown["runs"])
+        reach = min((run["first"] for run in runs), default=1), max((run["last"] for run in runs), default=1)
+        for name, pick in CHARTS.items():
+            lines = [line for nr, run in enumerate(runs) for line in pick(run, colour(nr))]
+            self.query_one(f"#{name}", Plot).show(lines, reach)
+
+    def _put(self, name: str, text: Text) -> None:
+        place = self.query_one(f"#{name}", Static)
+        place.display = bool(text)
+        place.update(text)
+
+    def _list(self, runs: Sequence[Seen]) -> None:
+        rows = [run_text(run, self._chosen) for run in reversed(runs)]
+        if self._listed == (rows, self._chosen):
+            return
+        self._listed = rows, [*self._chosen]
+        options = self.query_one("#list", OptionList)
+        place = options.highlighted or 0
+        options.clear_options()
+        options.add_options([Option(text, id=str(run["id"])) for text, run in zip(rows, reversed(runs), strict=True)])
+        options.highlighted = min(place, len(rows) - 1) if rows else None
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def colour(nr: int) -> str:
+    """Return the colour of a chosen run."""
+    return COLOURS[nr % len(COLOURS)]
+
+
+def mark(state: str) -> tuple[str, str]:
+    """Return the sign of a state, and its style."""
+    sign = MARKS.get(state, "·")
+    return sign, STYLES.get(sign, "dim")
+
+
+def phases_text(shown: Seen) -> Text:
+    """Return the project with each phase's state, in a line."""
+    text = Text.assemble((visible(shown["project"]), "bold"), "   ")
+    for phase in shown["phases"]:
+        text.append(*mark(phase["state"])).append(f" {phase['name']}   ", "" if phase["state"] == "running" else "dim")
+    return text
+
+
+def gates_text(shown: Seen) -> Text:
+    """Return each phase's gate, item by item, and what comes next."""
+    text = Text()
+    for phase in shown["phases"]:
+        text.append(f"{phase['name']}: {phase['state']}", "bold").append(f" {visible('; '.join(phase['reasons']))}\n", "dim")
+        for item in phase["items"]:
+            text.append("  ").append(*mark(item["verdict"])).append(f" {item['statement']}\n", "dim")
+    found = shown["next"]
+    return text.append(f"next: {visible(found['command'] or found['why'])}" if found else "all five gates hold")
+
+
+def heads_text(runs: Sequence[Seen]) -> Text:
+    """Return where each chosen run stands, a line each."""
+    if not runs:
+        return Text("Nothing has been trained yet. As soon as a run begins, its curves appear here.", "dim")
+    return Text("\n").join([head_text(run, colour(nr)) for nr, run in enumerate(runs)])
+
+
+def head_text(run: Seen, style: str) -> Text:
+    """Return where a run stands."""
+    facts, metric = run["facts"], run["facts"]["metric"]
+    planned, rate = facts["planned"], run["rate"]
+    parts = [str(facts["state"])]
+    if run["rows"]:
+        parts.append(f"epoch {run['rows'][-1]['epoch']}/{planned['epochs']}")
+    parts.append(f"step {run['last']:,}" + (f"/{planned['steps']:,}" if planned["steps"] else ""))
+    known = [row["validation"].get(metric["name"]) for row in run["rows"]]
+    if known := [value for value in known if value is not None]:
+        parts.append(f"best {metric['name'].replace('_', ' ')} {short((min if metric['mode'] == 'min' else max)(known))}")
+    if rate and planned["steps"]:
+        parts += [f"{rate:,.0f} steps/s", f"{duration(max(0, planned['steps'] - run['last']) / rate)} left"]
+    if facts["usage"]:
+        parts.append(f"{facts['usage']['memory_mb']:,.0f} MiB")
+    return Text.assemble(("● ", style), (run["id"], "bold"), "  ", visible("  ".join(parts)))
+
+
+def study_text(study: Seen | None) -> Text:
+    """Return where a search stands, and each of its workers."""
+    if study is None:
+        return Text()
+    what = study["what"]
+    text = Text(f"Search: {study['done']} of {study['planned']} {what}", "bold")
+    text.append(visible("".join(f"  {word}" for word in study_words(study))), "not bold")
+    for one in study["running"]:
+        place = f"epoch {one['epoch']}/{one['epochs']}" if one.get("epoch") is not None else "starts"
+        text.append(f"\n  {what.removesuffix('s')} {one['nr']}: {place}", "not bold dim")
+    return text
+
+
+def findings_text(runs: Sequence[Seen]) -> Text:
+    """Return what diagnostics say of the chosen runs."""
+    text = Text()
+    for run in runs:
+        for one in run["facts"]["findings"]:
+            where = f", epoch {one['epoch']}" if one.get("epoch") else ""
+            where += f", {run['id']}" if len(runs) > 1 else ""
+            text.append("\n" if text else "").append(f"▌ {one['title']}", SEVERITY.get(str(one["severity"]), ""))
+            text.append(f" {one['severity']}{where}: ", "dim")
+            text.append(visible(one["reason"])).append(f"  mltrainer guide {one['page'].removesuffix('.md')}", "dim")
+    return text
+
+
+def readable(report: str) -> str:
+    """Return a report without the HTML that folds its parts away, which a terminal does not."""
+    unfolded = re.sub(r"</?details>|<br>", "; ", report).replace("\n; \n", "\n")
+    return re.sub(r"<summary>(.*?)</summary>", r"**\1**", unfolded)
+
+
+def run_text(run: Seen, chosen: Sequence[str]) -> Text:
+    """Return a run in the list."""
+    value = run["metrics"].get(run["metric"]["name"])
+    sign = ("● ", colour(chosen.index(run["id"]))) if run["id"] in chosen else ("○ ", "dim")
+    told = "running" if run["state"] == "running" else short(value) if value is not None else str(run["state"])
+    return Text.assemble(sign, run["id"][:8], (f" {str(run['phase'] or '')[:12]:12} ", "dim"), told)
+
+
+# --- what is drawn --------------------------------------------------------------------------------
+
+
+def _steps(run: Seen, name: str, style: str) -> Line:
+    found = run["steps"][name]
+    return steps_line(run["steps"]["step"], found["low"], found["high"], style)
+
+
+def _rows(run: Seen, style: str, pick: Callable[[Seen], float | None]) -> Line:
+    return rows_line([(row["step"], pick(row)) for row in run["rows"]], style)
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    kept = sorted(value for value in values if value is not None)
+    return kept[len(kept) // 2] if kept else None
+
+
+def _loss(run: Seen, style: str) -> list[Line]:
+    return [_steps(run, "loss", style), _rows(run, "bold white", lambda row: row["validation"].get("loss"))]
+
+
+def _metric(run: Seen, style: str) -> list[Line]:
+    name = run["facts"]["metric"]["name"]
+    train = _rows(run, "dim", lambda row: row["train"].get(name))
+    return [train, _rows(run, style, lambda row: row["validation"].get(name))]
+
+
+CHARTS: dict[str, Callable[[Seen, str], list[Line]]] = {
+    "loss": _loss,
+    "metric": _metric,
+    "norm": lambda run, style: [_steps(run, "norm", style)],
+    "update": lambda run, style: [_rows(run, style, lambda row: _middle(row["update_ratios"]))],
+    "rate": lambda run, style: [_rows(run, style, lambda row: row["samples_per_s"])],
+}
+
+
+def show(project: Project, chosen: Sequence[str]) -> int:
+    """Show a project's runs in the terminal until the user ends it.
+
+    Args:
+        project: The project.
+        chosen: The runs to begin with.
+    """
+    with Follower(project) as follower:
+        app = Monitor(project, follower, chosen)
+        app.run()
+        return app.return_code or 0

@@ -1,0 +1,83 @@
+"""A training that only writes: the files of a run, as its trainer writes them while it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mltrainer.follow.log import EVENTS_FILE, note_alert
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.fingerprint import Head, step_entry, weights_entry
+from mltrainer.workspace import Project, locked, write_json
+
+STEPS_PER_EPOCH = 20
+
+
+def chain(folder: Path, losses: list[float], first: int = 1, head: Head | None = None) -> Head:
+    """Append steps to a run's chain as a trainer does, and the digest of the weights behind them."""
+    entries = [step_entry(first + nr, "0123456789abcdef", loss, loss / 2) for nr, loss in enumerate(losses)]
+    head, lines = fingerprint.extend(head or Head(), [*entries, weights_entry(first + len(losses) - 1, "ab" * 32)])
+    fingerprint.append(folder / fingerprint.CHAIN_FILE, lines)
+    return head
+
+
+class Training:
+    """A run of a project that is being trained.
+
+    Args:
+        project: The project.
+        run: The run's id, 12 hex digits.
+        config: Changes of its config.
+    """
+
+    def __init__(self, project: Project, run: str = "0123456789ab", **config: Any) -> None:
+        self.folder, self.run = project.runs_dir / run, run
+        plain = {"metric": {"name": "accuracy", "mode": "max"}, "batch_size": 50, "accumulate": 1, "epochs": 10, **config}
+        write_json(self.folder / "job.json", {"run": run, "phase": "baseline", "config": plain, "contract": {}})
+        self._head, self.step = Head(), 0
+        self.log("began", step=0)
+        self.log("observed", layers=["first.weight", "second.weight"], train_samples=1000, start=None)
+
+    def log(self, event: str, **values: Any) -> None:
+        """Append to the run's log."""
+        with open(self.folder / EVENTS_FILE, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": event, **values}) + "\n")
+
+    def steps(self, *losses: float) -> None:
+        """Train so many steps."""
+        self._head = chain(self.folder, list(losses), self.step + 1, self._head)
+        self.step += len(losses)
+
+    def evaluate(self, accuracy: float) -> None:
+        """Measure the model."""
+        values = {"loss": 1 - accuracy, "accuracy": accuracy}
+        shown = {"lr": 0.1, "train_loss": 1 - accuracy, "samples_per_s": 1e4, "data_wait": 0.01, "clipped": 0.0, "seconds": 0.1}
+        layers = {"layer_norms": [0.5, 0.25], "update_ratios": [0.01, 0.02]}
+        row = {"epoch": self.step // STEPS_PER_EPOCH, "step": self.step, **shown, **layers}
+        self.log("row", **row, train=values, validation=values, signals={"memory_mb": 300.0})
+
+    def epoch(self, accuracy: float) -> None:
+        """Train and measure an epoch."""
+        self.steps(*[1 - accuracy] * STEPS_PER_EPOCH)
+        self.evaluate(accuracy)
+
+    def warn(self, diagnostic: str = "loss_spike", **values: Any) -> None:
+        """Let a diagnostic speak."""
+        place = {"epoch": self.step // STEPS_PER_EPOCH, "step": self.step}
+        shown = {"title": "Loss spike", "severity": "warning", "reason": "So.", "page": "diagnostics/loss_spike.md"}
+        note_alert(self.folder, {"event": "alert", "run": self.run, "diagnostic": diagnostic, **place, **shown, **values})
+
+    @contextlib.contextmanager
+    def living(self) -> Iterator[None]:
+        """Be at work for the length of a block."""
+        with locked(self.folder / "lock", "the run"):
+            yield
+
+
+def empty_project(folder: Path) -> Project:
+    """Write a project in which nothing has been trained."""
+    (folder / "mltrainer.yaml").write_text("name: invented\n", "utf-8")
+    return Project(folder)

@@ -1,0 +1,214 @@
+"""What is to be seen of a project and its runs: the whole history to who comes late, then only what is new."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.monitor.follower import Follower
+from mltrainer.monitor.run import Run, Seen
+from mltrainer.monitor.scene import Scene
+from mltrainer.workspace import Project, locked, write_json
+from tests.monitor.invented import Training, empty_project
+
+
+def all_of(run: Run) -> dict[str, Any]:
+    """Return what is to be seen of a run by who has seen nothing."""
+    run.poll()
+    run.look()
+    found = run.since(None)
+    assert found is not None
+    return found
+
+
+def test_who_comes_late_sees_the_whole_history(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    training.warn()
+    training.epoch(0.75)
+    with training.living():
+        found = all_of(Run(project, training.run))
+    assert found["whole"]
+    assert found["steps"]["loss"]["mean"] == [0.5] * 20 + [0.25] * 20
+    assert [row["validation"]["accuracy"] for row in found["rows"]] == [0.5, 0.75]
+    assert found["rows"][0]["memory_mb"] == 300.0
+    facts = found["facts"]
+    assert (facts["state"], facts["planned"]) == ("running", {"steps": 200, "epochs": 10})
+    assert facts["layers"] == ["first.weight", "second.weight"]
+    assert [(one["id"], one["epoch"]) for one in facts["findings"]] == [("loss_spike", 1)]
+
+
+def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    run = Run(project, training.run)
+    all_of(run)
+    seen = run.seen
+    assert run.since(seen) is None
+    training.steps(0.25, 40.0)
+    run.poll()
+    found = run.since(seen)
+    assert found is not None
+    assert (found["whole"], found["rows"], found["last"]) == (False, [], 22)
+    assert (found["steps"]["step"], found["steps"]["loss"]["mean"]) == ([21, 22], [0.25, 40.0])
+    seen = run.seen
+    training.warn()
+    run.poll()
+    found = run.since(seen)
+    assert found is not None
+    assert [one["reason"] for one in found["facts"]["findings"]] == ["So."]
+
+
+def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_back(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    run = Run(project, training.run)
+    all_of(run)
+    training.epoch(0.75)
+    run.poll()
+    seen = run.seen
+    training.log("resume", step=20, cause="killed")
+    run.poll()
+    found = run.since(seen)
+    assert found is not None
+    assert found["whole"]
+    assert [row["step"] for row in found["rows"]] == [20]
+
+
+def test_a_run_that_ends_is_told_with_its_state_and_findings(digits: Project) -> None:
+    (run,) = [run for run in Scene(digits).runs() if run["phase"] == "baseline"]
+    facts = all_of(Run(digits, run["id"]))["facts"]
+    assert run["metrics"]["accuracy"] > 0.9
+    assert (facts["state"], run["state"]) == ("finished", "finished")
+    assert facts["planned"]["epochs"] == 12
+    assert facts["config"]["optimizer.name"] == "adamw"
+
+
+def test_a_process_that_died_leaves_an_interrupted_run(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    run = Run(project, training.run)
+    with training.living():
+        assert all_of(run)["facts"]["state"] == "running"
+        assert Scene(project).runs()[0]["state"] == "running"
+    assert run.look()
+    assert run.facts()["state"] == Scene(project).runs()[0]["state"] == "interrupted"
+
+
+def test_gates_show_as_they_come_true(digits: Project) -> None:
+    scene = Scene(digits)
+    assert [phase["state"] for phase in scene.look()["phases"]] == ["passed", "passed", "passed", "skipped", "passed"]
+    hidden = digits.phase_dir("finalization").rename(digits.root / "hidden")
+    shown = scene.look()
+    assert (shown["phases"][4]["state"], shown["next"]["command"]) == ("ready", "mltrainer phase run finalization")
+    hidden.rename(digits.phase_dir("finalization"))
+    shown = scene.look()
+    assert shown["phases"][4]["state"] == "passed"
+    assert {item["verdict"] for item in shown["phases"][4]["items"]} <= {"pass", "not_applicable"}
+    assert "phases/02_baseline/baseline_results.md" in [report["path"] for report in shown["reports"]]
+
+
+def test_a_running_study_shows_with_its_trials(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    write_json(project.state_dir / "running.json", {"phase": "optimization"})
+    told = {"what": "trials", "done": 3, "planned": 8, "left_s": 60.0, "metric": "accuracy", "running": [{"nr": 3}]}
+    write_json(project.state_dir / "studies/abc/live.json", told)
+    assert Scene(project).look()["study"] is None  # what a killed study left behind
+    with locked(project.state_dir / "lock", "the project"):
+        assert Scene(project).look()["study"] == {**told, "text": "3 of 8 trials; 60 s left"}
+
+
+def test_nothing_of_the_project_is_written(digits: Project) -> None:
+    def state() -> dict[str, tuple[int, int, bytes]]:
+        files = [path for path in digits.root.rglob("*") if path.is_file()]
+        return {str(path): (path.stat().st_mtime_ns, path.stat().st_size, path.read_bytes()) for path in files}
+
+    (digits.state_dir / "cache/digests.json").unlink()  # which other commands would write again
+    before = state()
+    with Follower(digits) as follower, follower.watching([run["id"] for run in follower.shown["runs"]]) as runs:
+        assert len(follower.news(runs, {})) == len(runs) >= 2
+        time.sleep(0.7)
+    assert state() == before
+
+
+def test_a_run_that_is_none_of_the_project_is_refused(tmp_path: Path) -> None:
+    follower = Follower(empty_project(tmp_path))
+    with pytest.raises(InputError, match="no 12 or fewer runs of this project"), follower.watching(["../../etc"]):
+        pass
+
+
+def latencies(project: Project, training: Training, events: int) -> list[float]:
+    """Return for some steps the seconds from when they were written until who waits for them has them."""
+    seen: dict[str, Seen] = {}
+    written: dict[int, float] = {}
+    found: list[float] = []
+
+    def watch(follower: Follower, runs: list[Run]) -> None:
+        version = -1
+        while len(found) < events:
+            for new in follower.news(runs, seen):
+                found.extend(time.monotonic() - written[step] for step in new["steps"]["step"] if step in written)
+            version = follower.wait(version, 2.0)
+
+    with Follower(project) as follower, follower.watching([training.run]) as runs:
+        thread = threading.Thread(target=watch, args=(follower, runs))
+        thread.start()
+        time.sleep(0.1)
+        for _ in range(events):
+            written[training.step + 1] = time.monotonic()
+            training.steps(0.5)
+            time.sleep(0.013)
+        thread.join(10)
+    return sorted(found)
+
+
+def test_a_step_reaches_who_waits_for_it_within_a_tenth_of_a_second(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    with training.living():
+        found = latencies(project, training, 60)
+    assert len(found) == 60
+    assert (
+        found[len(found) // 2] < 0.1
+    )  # the 99th percentile is measured by tests/benchmarks/bench_monitor.py, where nothing else runs
+
+
+def test_following_costs_next_to_nothing(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    with Follower(project) as follower, follower.watching([training.run]):
+        time.sleep(0.2)
+        begun, busy = time.monotonic(), time.process_time()
+        time.sleep(1.0)
+        share = (time.process_time() - busy) / (time.monotonic() - begun)
+    assert share < 0.2
+
+
+def test_no_torch_is_imported_by_looking(tmp_path: Path) -> None:
+    training = Training(empty_project(tmp_path))
+    training.epoch(0.5)
+    code = (
+        "import sys, pathlib\n"
+        "from mltrainer.workspace import Project\nfrom mltrainer.monitor.follower import Follower\n"
+        f"with Follower(Project(pathlib.Path({str(tmp_path)!r}))) as f, f.watching([f.shown['runs'][0]['id']]) as r:\n"
+        "    f.news(r, {})\n"
+        "print([name for name in ('torch', 'polars', 'sklearn') if name in sys.modules])\n"
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert json.loads(done.stdout.replace("'", '"')) == [], done.stderr

@@ -1,0 +1,126 @@
+"""The terminal view, as its user sees it: the screen's text after keys were pressed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.monitor.follower import Follower
+from mltrainer.workspace import Project
+from tests.conftest import Cli
+from tests.monitor.invented import Training, empty_project
+
+pytest.importorskip("textual", reason="the terminal view needs the extra monitor")
+
+Work = Callable[[Any, Callable[[], str]], Awaitable[None]]
+
+
+def text_of(app: Any) -> str:
+    """Return what stands on the screen."""
+    return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
+
+
+def look(project: Project, work: Work, *chosen: str, size: tuple[int, int] = (120, 60)) -> None:
+    """Let a user do something in the terminal view of a project."""
+    from mltrainer.monitor.terminal import Monitor
+
+    async def run() -> None:
+        with Follower(project) as follower:
+            app = Monitor(project, follower, chosen)
+            async with app.run_test(size=size) as pilot:
+                await pilot.pause()
+                await work(pilot, lambda: text_of(app))
+
+    asyncio.run(run())
+
+
+async def until(pilot: Any, true: Callable[[], bool]) -> None:
+    """Wait until something is so on the screen."""
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end, text_of(pilot.app)
+        await pilot.pause(0.02)
+
+
+def test_a_run_is_seen_as_it_goes_on(tmp_path: Path) -> None:
+    training = Training(empty_project(tmp_path))
+    training.epoch(0.5)
+
+    async def work(pilot: Any, seen: Callable[[], str]) -> None:
+        await until(pilot, lambda: "epoch 1/10  step 20/200  best accuracy 0.5" in seen())
+        training.steps(40.0)
+        training.warn()
+        await until(pilot, lambda: "step 21/200" in seen() and "▌ Loss spike warning, epoch 1: So." in seen())
+        assert "40 │" in seen()  # the curve reaches the spike
+
+    with training.living():
+        look(Project(tmp_path), work)
+
+
+def test_two_runs_side_by_side_and_one_alone(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    for name, accuracy in (("a" * 12, 0.5), ("b" * 12, 0.75)):
+        Training(project, name).epoch(accuracy)
+        time.sleep(0.01)
+
+    async def work(pilot: Any, seen: Callable[[], str]) -> None:
+        await until(pilot, lambda: "best accuracy 0.75" in seen())
+        assert "best accuracy 0.5" not in seen()
+        await pilot.press("down", "space")
+        await until(pilot, lambda: "best accuracy 0.75" in seen() and "best accuracy 0.5" in seen())
+        await pilot.press("enter")
+        await until(pilot, lambda: "best accuracy 0.75" not in seen() and "best accuracy 0.5" in seen())
+
+    look(project, work)
+
+
+def test_a_run_that_begins_is_shown_unasked(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+
+    async def work(pilot: Any, seen: Callable[[], str]) -> None:
+        await until(pilot, lambda: "Nothing has been trained yet." in seen())
+        Training(project).epoch(0.5)
+        await until(pilot, lambda: "best accuracy 0.5" in seen())
+
+    look(project, work)
+
+
+def test_gates_and_reports_are_a_key_away(digits: Project) -> None:
+    async def work(pilot: Any, seen: Callable[[], str]) -> None:
+        assert "✓ baseline" in seen()
+        await pilot.press("g")
+        await until(pilot, lambda: "✓ The training config is complete and valid." in seen())
+        await pilot.press("g", "r")
+        await until(pilot, lambda: "reproducibility manifest" in seen())
+        await pilot.press("down")
+        await until(pilot, lambda: "Baseline results: digits" in seen())
+        await pilot.press("escape")
+        await until(pilot, lambda: "Gradient norm" in seen())
+
+    look(digits, work)
+
+
+def test_without_textual_the_message_names_the_extra_and_the_browser(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    empty_project(tmp_path)
+    monkeypatch.delitem(sys.modules, "mltrainer.monitor.terminal", raising=False)
+    monkeypatch.setitem(sys.modules, "textual", None)
+    monkeypatch.setitem(sys.modules, "textual.app", None)
+    said = cli("monitor", "--project", tmp_path)
+    assert said.code == 1
+    assert "pip install 'mltrainer[monitor]'" in said.err
+    assert "mltrainer monitor --web" in said.err
+
+
+def test_a_run_that_is_not_there_is_refused(tmp_path: Path, cli: Cli) -> None:
+    empty_project(tmp_path)
+    said = cli("monitor", "cafe", "--web", "--project", tmp_path)
+    assert (said.code, "there is no run 'cafe'" in said.err) == (1, True)
