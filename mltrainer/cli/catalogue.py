@@ -33,6 +33,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "monitor": Entry("monitor", "Watch runs live, in the terminal or the browser."),
         "runs": Entry("runs", "List, show and compare runs."),
         "diagnose": Entry("runs", "Findings over a recorded run, with suggested changes."),
+        "rows": Entry("rows", "The samples of a step, an epoch or a finding, and the hardest ones."),
         "reproduce": Entry("runs", "Train a run again in a fresh process and compare bit for bit."),
         "ablate": Entry("ablation", "Take out the config's components one at a time, over several seeds."),
         "fork": Entry("runs", "Train a new run from another run's checkpoint."),

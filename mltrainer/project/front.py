@@ -18,7 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
-from mltrainer.project import ablating, curing, engine, exploring
+from mltrainer.project import ablating, curing, engine, exploring, rows
 from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
@@ -333,6 +333,44 @@ class Project:
         with self._tools(tell) as tools:
             chosen = curing.first_suggestion(self._places, find_run(self._places, run)) if changes is None else changes
             return curing.apply_fix(tools, chosen)
+
+    # --- samples ---
+
+    def rows(
+        self,
+        run: str | None = None,
+        *,
+        step: int | None = None,
+        epoch: int | None = None,
+        finding: str | None = None,
+        hardest: bool = False,
+        checkpoint: str | None = None,
+        most: int = rows.SHOWN,
+        tell: Tell | None = None,
+    ) -> Found:
+        """Return samples of a run and how the model does on each, as `mltrainer rows --json` prints it.
+
+        Args:
+            run: As in `load_run`.
+            step: The samples of this step.
+            epoch: The hardest ones of this epoch.
+            finding: Those that a finding of `diagnose` is about, by its id.
+            hardest: Those with the largest losses, of training and validation.
+            checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
+            most: How many; of a step all.
+            tell: Takes the events.
+
+        Raises:
+            InputError: Not one of them is asked for, or the run has no such step, epoch, finding or checkpoint.
+
+        Examples:
+            >>> [(row["place"], row["loss"]) for row in project.rows("baseline", step=40)["rows"]][:1]
+            [('data/train.csv:117', 2.41)]
+        """
+        with self._tools(tell) as tools:
+            name = find_run(self._places, run)
+            question, since = rows.question(self._places, name, step, epoch, finding, hardest=hardest)
+            return rows.show_rows(tools, name, question, checkpoint, most, since)
 
     # --- exploring ---
 

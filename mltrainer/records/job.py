@@ -137,6 +137,26 @@ class Comparing(Asked):
     settings: dict[str, Number]
 
 
+class Inspecting(Asked):
+    """Show samples of a run.
+
+    Attributes:
+        run_folder: The run's folder.
+        checkpoint: The checkpoint whose losses are told; None for the untrained model.
+        config: The training config.
+        chosen: Which samples: those of a `step` or an `epoch`, the `hardest`, the `mislabelled`, or those that are `nonfinite`.
+        number: The step or the epoch.
+        most: How many are shown; a step's are shown all.
+    """
+
+    run_folder: str
+    checkpoint: str | None
+    config: dict[str, Any]
+    chosen: Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
+    number: int | None = None
+    most: int
+
+
 class Searching(Contracted):
     """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline.
 
@@ -189,7 +209,7 @@ class Ablating(Contracted):
 
 
 def _kind(job: Any) -> str:
-    marks = {"question": "exploring", "formats": "exporting", "kept": "comparing"}
+    marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
     marks |= {"trials": "searching", "variants": "ablating"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
@@ -202,6 +222,7 @@ def adapter() -> TypeAdapter[Any]:
         | Annotated[Exploring, Tag("exploring")]
         | Annotated[Exporting, Tag("exporting")]
         | Annotated[Comparing, Tag("comparing")]
+        | Annotated[Inspecting, Tag("inspecting")]
         | Annotated[Searching, Tag("searching")]
         | Annotated[Ablating, Tag("ablating")]
     )

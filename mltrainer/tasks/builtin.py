@@ -82,6 +82,14 @@ class BuiltinTask(Task):
         """Return what plain models read of some rows, and their targets; None where there is nothing that they could."""
         return None
 
+    @abstractmethod
+    def place(self, row: int) -> str:
+        """Return where a row comes from: `file:line`, or the file of a picture."""
+
+    def cells(self, row: int) -> dict[str, str]:
+        """Return what a row holds as its source has it, by column; nothing where its inputs show it."""
+        return {}
+
     def metric(self, name: str, outputs: Tensor, targets: Tensor) -> float:
         """Return one metric, or the loss, and measure no other where that would take longer."""
         return float(self.loss(outputs, targets)) if name == "loss" else float(self.metrics(outputs, targets)[name])

@@ -68,6 +68,16 @@ class Table:
         return next((place for first, place in reversed(self.later) if row >= first), self.place)
 
 
+def cells_of(table: Table, row: int) -> dict[str, str]:
+    """Return the cells of a row by column; a missing number is empty."""
+    found = {name: cells[row] for name, cells in table.columns.items()}
+    return {name: "" if cell is None or cell != cell else _plainly(cell) for name, cell in found.items()}
+
+
+def _plainly(cell: Any) -> str:
+    return f"{cell:.12g}" if isinstance(cell, float) else str(cell)
+
+
 def without(table: Table, missing: list[str]) -> Table:
     """Return a table in which cells are empty that mean no value; in columns of numbers, those equal to such a number."""
     if not missing:
@@ -106,6 +116,7 @@ class Arrays:
         classes: The classes' names; None for values to predict.
         place: The file's name, or the data set's.
         x_sha256: Digest of x, where reading it has made one.
+        names: The file of each sample, where each has one.
     """
 
     x: np.ndarray
@@ -113,6 +124,7 @@ class Arrays:
     classes: list[str] | None
     place: str
     x_sha256: str | None = None
+    names: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.x)

@@ -136,7 +136,13 @@ def _arrays(parts: Sequence[Arrays]) -> Arrays:
         return Arrays(x, np.concatenate([part.y for part in parts]), None, first.place)
     names = sorted({name for part in parts for name in part.classes or []}, key=_order)
     y = [np.array([names.index(name) for name in part.classes or []], dtype=np.int64)[part.y] for part in parts]
-    return Arrays(x, np.concatenate(y), names, first.place)
+    return Arrays(x, np.concatenate(y), names, first.place, names=_files(parts))
+
+
+def _files(parts: Sequence[Arrays]) -> list[str] | None:
+    """Return the file of each sample; None where they have none of their own."""
+    named = [name for part in parts for name in part.names or []]
+    return named if len(named) == sum(map(len, parts)) else None
 
 
 def _order(name: str) -> tuple[int, int, str]:

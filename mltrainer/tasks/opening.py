@@ -79,6 +79,14 @@ class OpenTask:
             self._taken["test"] = self._holdings.take("test")
         return self._taken["test"]
 
+    def place(self, row: int) -> str:
+        """Return where a sample comes from, by its id: `file:line`, a picture's file, or its place in the task's own data."""
+        return self._holdings.place(row)
+
+    def cells(self, row: int) -> dict[str, str]:
+        """Return what a sample holds as its source has it, by column; nothing where its inputs show it."""
+        return self._holdings.cells(row)
+
     def close(self) -> None:
         """End the worker processes that were kept for the next evaluation."""
         for samples in self._taken.values():
@@ -236,6 +244,14 @@ class _Holdings(ABC):
     def hashes(self, split: str) -> np.ndarray:
         """Return a hash of each sample of a split; none where the samples are not in memory."""
 
+    @abstractmethod
+    def place(self, row: int) -> str:
+        """Return where a sample comes from."""
+
+    def cells(self, row: int) -> dict[str, str]:
+        """Return what a sample holds as its source has it, by column."""
+        return {}
+
     def excuse(self, limits: DataLimits) -> str | None:
         """Return why equal samples may be no leakage, or None."""
         return None
@@ -265,6 +281,12 @@ class _Builtin(_Holdings):
 
     def take(self, split: str) -> Samples:
         return Samples(self.ids[split], self.task.rows(self.ids[split]))
+
+    def place(self, row: int) -> str:
+        return self.task.place(row)
+
+    def cells(self, row: int) -> dict[str, str]:
+        return self.task.cells(row)
 
     def describe(self) -> dict[str, Any]:
         return self.task.describe(self._open_ids())
@@ -358,6 +380,9 @@ class _Whole(_Own):
         self.divide(len(whole), labels if stratify else None, self._split, seed)
         self.parts = {name: pick(whole, places) for name, places in self.ids.items()}
 
+    def place(self, row: int) -> str:
+        return f"sample {row} of samples()"
+
 
 class _Given(_Own):
     """A user's samples that come with their own splits; ids count through train, validation and test."""
@@ -383,6 +408,10 @@ class _Given(_Own):
             self.parts[name] = replace(part, ids=part.ids + start, loaders={})
             start += len(part)
         self.sha256 = digest(prints)
+
+    def place(self, row: int) -> str:
+        name = next(name for name, part in self.parts.items() if len(part) and part.ids[0] <= row <= part.ids[-1])
+        return f"sample {row - int(self.parts[name].ids[0])} of dataset({name!r})"
 
     def _part(self, name: str, given: Any) -> Samples:
         if given is None:

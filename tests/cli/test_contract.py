@@ -190,6 +190,7 @@ def test_every_command_with_json_is_tried_here() -> None:
         "reproduce",
         "fork",
         "ablate",
+        "rows",
         "lr-find",
         "batch-size",
         "profile",

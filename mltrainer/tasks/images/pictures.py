@@ -98,7 +98,8 @@ def read_pictures(listed: Listed, config: Image, root: Path) -> tuple[Arrays, li
     pixels = decoded.pixels[left] if decoded.faults else decoded.pixels
     x_sha256 = digest([decoded.sha256, left]) if decoded.faults else decoded.sha256
     rows = _rows(listed, decoded.digests, [size for size, *_ in marks])
-    return Arrays(pixels, y, classes, listed.place, x_sha256), rows, _notes(listed, decoded, config)
+    names = [listed.names[place] for place in left]
+    return Arrays(pixels, y, classes, listed.place, x_sha256, names), rows, _notes(listed, decoded, config)
 
 
 def _rows(listed: Listed, digests: list[str], sizes: list[int]) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ def read_images(folder: Path, place: str) -> tuple[Arrays, list[dict[str, Any]],
     notes = ["pixels were divided by 255"]
     if not grey and modes != {"RGB"}:
         notes.append(f"images of modes {', '.join(sorted(modes))} were converted to RGB")
-    return Arrays(x, y, classes, place), rows, notes
+    return Arrays(x, y, classes, place, names=[str(row["path"]) for row in rows]), rows, notes
 
 
 def image_paths(folder: Path, place: str) -> list[Path]:

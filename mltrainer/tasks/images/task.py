@@ -45,6 +45,7 @@ class ImageClassification(Classification):
                 mend="task: {kind: tabular_classification}",
             )
         self._config, self._x, self._notes = config, content.x, source.notes
+        self._place, self._names = content.place, content.names
         self._picture = config.data.image if config.data else None
         self.labels = class_numbers(content.y, content.place)
         self.classes = list(content.classes or [])
@@ -83,6 +84,10 @@ class ImageClassification(Classification):
         size = (min(PLAIN_SIDE, images.shape[2]), min(PLAIN_SIDE, images.shape[3]))
         pixels = images if images.shape[2:] == size else functional.adaptive_avg_pool2d(images, size)
         return pixels.flatten(1)
+
+    def place(self, row: int) -> str:
+        """Return the file of a picture, or the place of an image in the file that holds them all."""
+        return f"{self._place}, image {row}" if self._names is None else self._names[row]
 
     def keys(self) -> np.ndarray:
         """Return a hash of each image's pixels."""

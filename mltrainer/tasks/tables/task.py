@@ -15,7 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks import metrics, validation
 from mltrainer.tasks._arrays import class_numbers
 from mltrainer.tasks.builtin import BuiltinTask, Classification, Ids
-from mltrainer.tasks.content import Arrays, Source
+from mltrainer.tasks.content import Arrays, Source, cells_of
 from mltrainer.tasks.models import build
 from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.segments import Trait, segments
@@ -69,6 +69,14 @@ class _Tabular(BuiltinTask):
         self._statistics = fit_statistics(matrix, categories)
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
+
+    def place(self, row: int) -> str:
+        """Return the file and line of a row."""
+        return self._schema.where(row)
+
+    def cells(self, row: int) -> dict[str, str]:
+        """Return a row's cells as the file has them, the target too; a missing one is empty."""
+        return cells_of(self._schema.table, int(self._schema.kept[row]))
 
     def keys(self) -> np.ndarray:
         """Return a hash of each row's features, before anything is fitted."""

@@ -69,6 +69,15 @@ class TextGeneration(BuiltinTask):
         super().bound(split)
         return Bound(given=np.repeat(np.arange(len(SPLITS)), [self._windows[name] for name in SPLITS]))
 
+    def place(self, row: int) -> str:
+        """Return the number of a window in its block."""
+        split, first = self._block(np.array([row]))
+        return f"{self._source.content.place}, {split}, window {row - first}"
+
+    def cells(self, row: int) -> dict[str, str]:
+        """Return a window's text."""
+        return {"text": str(self._tokenizer.decode(self.rows(np.array([row]))[0][0].tolist()))}
+
     def keys(self) -> np.ndarray:
         """Return a number of its own for each window: what repeats in a text is part of what is to be learned."""
         return np.arange(self.size, dtype=np.uint64)

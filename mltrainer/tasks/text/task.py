@@ -44,6 +44,7 @@ class TextClassification(Classification):
         table, self._target = table_of(source.content, config.data.target or folder_target(source.content))
         self._column = text_column(table, config.data.text, self._target, config.data.ignore)
         self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
+        self._table = table
         self._take(text_cells(table, self._column), text_cells(table, self._target))
         validation.refuse_one_class(self.classes, table.place)
         validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
@@ -51,7 +52,7 @@ class TextClassification(Classification):
     def _take(self, texts: list[str], cells: list[str]) -> None:
         """Keep the rows that have both a text and a class, and say how many have not."""
         kept = [row for row, (text, cell) in enumerate(zip(texts, cells, strict=True)) if text and cell]
-        self.texts = [texts[row] for row in kept]
+        self._kept, self.texts = kept, [texts[row] for row in kept]
         self.labels, self.classes = classes_of([cells[row] for row in kept])
         self.size = len(kept)
         self.given = None if self._source.given is None else self._source.given[kept]
@@ -75,6 +76,14 @@ class TextClassification(Classification):
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return token ids int64 [texts, tokens of the longest training text] and class numbers."""
         return torch.from_numpy(self._encoded.matrix(ids, self._width, self._padding)), torch.from_numpy(self.labels[ids])
+
+    def place(self, row: int) -> str:
+        """Return the file and line of a text."""
+        return self._table.where(self._kept[row])
+
+    def cells(self, row: int) -> dict[str, str]:
+        """Return the text."""
+        return {self._column: self.texts[row]}
 
     def keys(self) -> np.ndarray:
         """Return a hash of each text."""

@@ -1,0 +1,160 @@
+"""`mltrainer rows`: the samples of a step, an epoch, a finding or a whole run, and how a checkpoint does on each.
+
+No log of samples is kept: draws are addressed, so that the samples of any step follow from the config. Nothing of the project
+changes but a folder in the state folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mltrainer.checkpointing.manifest import folders, step_of
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.runs.find import config_of, diagnose_run, result_of
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked
+
+TOOL = "row_inspector"
+SHOWN = 20  # rows, unless asked otherwise
+OF_RUN = {"label_noise": "mislabelled", "nonfinite_data": "nonfinite"}  # findings that are of samples, not of a step
+Chosen = Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
+Found = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which samples are asked for.
+
+    Attributes:
+        chosen: Of a step, an epoch or the whole run.
+        number: The step or the epoch.
+    """
+
+    chosen: Chosen
+    number: int | None = None
+
+
+def show_rows(
+    tools: Tools, run: str, question: Question, checkpoint: str | None = None, most: int = SHOWN, since: str | None = None
+) -> Found:
+    """Return samples of a run: where each comes from, what it looks like, and how a checkpoint does on it.
+
+    Args:
+        tools: The project's tools.
+        run: The run's id.
+        question: Which samples.
+        checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
+        most: How many, the hardest first; of a step all.
+        since: Why these are asked for, which is told.
+
+    Raises:
+        InputError: The run has no such step, epoch or checkpoint.
+        GateError: The checkpoint is damaged, or the data is not the run's.
+    """
+    project = tools.project
+    config = TrainingConfig.model_validate(config_of(project, run))
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        step = _checkpoint(project, run, question, checkpoint)
+        job = _job(project, run, config, question, step, most)
+        found = tools.run(TOOL, job)
+    head = {"run": run, "chosen": question.chosen, "number": question.number, "because": since, "checkpoint": _told(step)}
+    return {**head, **{key: value for key, value in found.items() if key != "schema"}}
+
+
+def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int) -> Found:
+    folder = project.runs_dir / run
+    place = None if step is None else next(path for path in folders(folder / "checkpoints") if step_of(path) == step)
+    job = {
+        "schema": 1,
+        "run": run,
+        "run_folder": project.relative(folder),
+        "checkpoint": None if place is None else project.relative(place),
+        "config": config.model_dump(),
+        "chosen": question.chosen,
+        "number": question.number,
+        "most": most,
+        "threads": config.threads,
+    }
+    return {**job, "folder": project.relative(project.state_dir / "rows" / digest(job)[:12])}
+
+
+def _told(step: int | None) -> str:
+    return "the untrained model" if step is None else f"step {step}"
+
+
+# --- which checkpoint -----------------------------------------------------------------------------
+
+
+def _checkpoint(project: Project, run: str, question: Question, asked: str | None) -> int | None:
+    """Return the step of the checkpoint whose losses are told; None for the untrained model of a run that keeps none."""
+    steps = [step for path in folders(project.runs_dir / run / "checkpoints") if (step := step_of(path)) is not None]
+    result = result_of(project, run) or {}
+    roles = {role: row["step"] for row in result.get("checkpoints") or [] for role in row["roles"] if row["step"] in steps}
+    if asked is not None:
+        return _asked(asked, steps, roles)
+    if question.number is not None:
+        step = question.number if question.chosen == "step" else _last_of_epoch(result, question.number)
+        return min(steps, key=lambda one: (abs(one - step), one), default=None)
+    return roles.get("best", max(steps, default=None))
+
+
+def _last_of_epoch(result: Mapping[str, Any], epoch: int) -> int:
+    """Return the last step of an epoch by the run's plan."""
+    return epoch * int(result.get("planned_steps") or 0) // max(1, int(result.get("planned_epochs") or 1))
+
+
+def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
+    """Return the step of the checkpoint that was named.
+
+    Raises:
+        InputError: There is none.
+    """
+    found = roles.get(asked) if asked in ("best", "last") else int(asked) if asked.isdigit() else None
+    if found is None or found not in steps:
+        known = ", ".join([*(f"{role} (step {step})" for role, step in roles.items()), *map(str, steps)]) or "none"
+        raise InputError(f"the run has no checkpoint {asked!r}; there are {known}", where="--checkpoint")
+    return found
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+def question(
+    project: Project, run: str, step: int | None, epoch: int | None, finding: str | None, *, hardest: bool
+) -> tuple[Question, str | None]:
+    """Return which samples are asked for, and of a finding what it says.
+
+    Raises:
+        InputError: Not one of them is asked for, or the finding is about no samples.
+    """
+    asked = [step is not None, epoch is not None, finding is not None, hardest]
+    if sum(asked) != 1:
+        raise InputError("one of step, epoch, finding and hardest was expected", mend=f"mltrainer rows {run} --hardest")
+    if finding is not None:
+        return of_finding(project, run, finding)
+    chosen: Chosen = "step" if step is not None else "epoch" if epoch is not None else "hardest"
+    return Question(chosen, step or epoch), None
+
+
+def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]:
+    """Return which samples a finding over a run is about, and what it says.
+
+    Raises:
+        InputError: There is no such finding, it did not fire, or it is about no samples.
+    """
+    rows = {row["id"]: row for row in diagnose_run(project, run)}
+    row = rows.get(finding)
+    if row is None:
+        raise InputError(f"there is no diagnostic {finding!r}", where="--finding", mend=f"mltrainer diagnose {run}")
+    if row["state"] != "fired":
+        raise InputError(f"{finding} did not fire: {row['reason']}", where="--finding", mend=f"mltrainer diagnose {run}")
+    if finding in OF_RUN:
+        return Question(OF_RUN[finding]), row["reason"]  # type: ignore[arg-type]  # values of `Chosen`
+    step = row["evidence"].get("step")
+    if not isinstance(step, int) or step < 1:
+        mend = f"mltrainer rows {run} --hardest, or name a step: mltrainer rows {run} --step N"
+        raise InputError(f"{finding} is about the whole run, not about some of its samples", where="--finding", mend=mend)
+    return Question("step", step), row["reason"]

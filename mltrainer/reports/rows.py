@@ -1,0 +1,140 @@
+"""Samples as `mltrainer rows` shows them: a table on the terminal, a page of pictures, cells or text in Markdown or HTML.
+
+What a sample holds is somebody else's: in a page it is escaped, and no page has a script or asks for anything elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.reports import markdown as md
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import as_float, cut, number, visible
+
+Found = Mapping[str, Any]
+LONGEST = 60  # letters of a cell on the terminal
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+STYLE = (
+    "body{font:15px system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}"
+    "article{border-top:1px solid #ccc;padding:.8rem 0;overflow-wrap:anywhere}"
+    "img{image-rendering:pixelated;width:96px;float:right}"
+    "td{padding:0 1rem 0 0;vertical-align:top}p{margin:.3rem 0}"
+)
+
+
+def text(found: Found) -> str:
+    """Return the samples as a table under what is to be said of all."""
+    heads = ["sample", "split", "loss", "label", "answer", "of label", "where", ""]
+    rows = [[*_cells(row), row["reason"] or _content(row)] for row in found["rows"]]
+    return "\n".join([*facts(found), table(rows, heads).rstrip("\n")])
+
+
+def facts(found: Found) -> list[str]:
+    """Return what is to be said of all samples, a sentence each."""
+    lines = [_title(found)]
+    lines += [str(found["because"])] if found.get("because") else []
+    if found.get("recorded_loss") is not None:
+        lines.append(f"The step's loss was {number(found['recorded_loss'])}, in training mode.")
+    if found.get("as_recorded") is not None:
+        agrees = "are those" if found["as_recorded"] else "are NOT those: data, split or seed changed since"
+        lines.append(f"The digest of the samples that the run recorded: these {agrees}.")
+    lines.append(f"Loss and answer of each are those of {found['checkpoint']}, in evaluation mode.")
+    return [*lines, *(str(line) for line in found.get("notes") or [])]
+
+
+def _title(found: Found) -> str:
+    shown, run = len(found["rows"]), found["run"]
+    if found["chosen"] == "step":
+        return f"Run {run}, step {found['step']} (epoch {found['epoch']}): its {shown} samples, the hardest first."
+    what = {
+        "epoch": f"of the {found['total']} samples of epoch {found['number']}, the {shown} hardest",
+        "hardest": f"the {shown} hardest of {found['total']} training and validation samples",
+        "mislabelled": f"{shown} samples whose label is probably wrong, of {found['total']} that look so",
+        "nonfinite": f"{shown} of the {found['total']} samples that hold NaN or infinity",
+    }
+    return f"Run {run}: {what[str(found['chosen'])]}."
+
+
+def _cells(row: Found) -> list[str]:
+    share = "" if row["share"] is None else f"{100 * as_float(row['share']):.3g} %"
+    return [
+        str(row["sample"]),
+        row["split"],
+        number(row["loss"]),
+        _value(row["label"]),
+        _value(row["answer"]),
+        share,
+        row["place"],
+    ]
+
+
+def _value(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else number(value)
+
+
+def _content(row: Found) -> str:
+    """Return what a sample holds in one line."""
+    cells = ", ".join(f"{name}={value}" for name, value in row["cells"].items())
+    return cut(cells or " ".join(map(number, row["values"])), LONGEST)
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def markdown(found: Found, folder: str) -> tuple[str, dict[str, bytes]]:
+    """Return a page in Markdown, and its pictures by file name.
+
+    Args:
+        found: What `mltrainer rows --json` prints.
+        folder: Where the pictures will lie, relative to the page.
+    """
+    pictures = {f"{row['sample']}.png": base64.b64decode(row["picture"]) for row in found["rows"] if row["picture"]}
+    blocks = [f"# {md.text(_title(found))}", *(md.text(line) for line in facts(found)[1:])]
+    for row in found["rows"]:
+        blocks += [f"## Sample {row['sample']}", md.text(_sentence(row))]
+        blocks += [f"![sample {row['sample']}]({folder}/{row['sample']}.png)"] if row["picture"] else []
+        blocks += [md.facts((md.text(name), md.text(value)) for name, value in _held(row).items())] if _held(row) else []
+    return md.document(blocks), pictures
+
+
+def page(found: Found) -> str:
+    """Return a page in HTML with its pictures in it; it has no script, and its policy allows none."""
+    articles = "\n".join(_article(row) for row in found["rows"])
+    lines = "\n".join(f"<p>{_escaped(line)}</p>" for line in facts(found)[1:])
+    title = _escaped(_title(found))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f"<title>{title}</title><style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{lines}\n{articles}\n</body></html>\n"
+    )
+
+
+def _article(row: Found) -> str:
+    source = f"data:image/png;base64,{row['picture']}"
+    picture = f'<img src="{source}" alt="sample {row["sample"]}">' if row["picture"] else ""
+    cells = "".join(f"<tr><td>{_escaped(name)}</td><td>{_escaped(value)}</td></tr>" for name, value in _held(row).items())
+    held = f"<table>{cells}</table>" if cells else ""
+    return f"<article>{picture}<h2>Sample {row['sample']}</h2><p>{_escaped(_sentence(row))}</p>{held}</article>"
+
+
+def _sentence(row: Found) -> str:
+    _, split, loss, label, answer, share, place = _cells(row)
+    told = f"{place} ({split}): loss {loss}"
+    told += f", label {label}" if label else ""
+    told += f", answer {answer}" if answer else ""
+    told += f", {share} for its label" if share else ""
+    return told + (f"; {row['reason']}" if row["reason"] else "")
+
+
+def _held(row: Found) -> dict[str, str]:
+    """Return a sample's cells, or its first numbers."""
+    values = {"values": ", ".join(map(number, row["values"]))} if row["values"] else {}
+    return {name: visible(cell) for name, cell in row["cells"].items()} or values
+
+
+def _escaped(value: object) -> str:
+    return html.escape(visible(value))

@@ -1,0 +1,109 @@
+"""How a model does on each sample by itself: its loss, the class it names, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.structures import length, main_output, mapped
+from mltrainer.tasks.user_code import user_code
+from mltrainer.trainer.data.addresses import evaluation_batches
+from mltrainer.trainer.evaluation import evaluating
+from mltrainer.trainer.signals.observing import answers_of, is_classes
+from mltrainer.trainer.updates.precision import autocast, full
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on a sample.
+
+    Attributes:
+        sample: Its id.
+        split: Of which it is.
+        loss: Of the sample by itself.
+        label: Its class number or value; None where the target is neither.
+        answer: What the model answers.
+        probabilities: Of the classes; empty where there are none.
+    """
+
+    sample: int
+    split: str
+    loss: float
+    label: int | float | None
+    answer: int | float | None
+    probabilities: list[float]
+
+    @property
+    def share(self) -> float | None:
+        """The probability that the model gives to the sample's own class."""
+        return self.probabilities[int(self.label or 0)] if self.probabilities else None
+
+
+@torch.no_grad()
+def scores(
+    opened: OpenTask, model: nn.Module, config: TrainingConfig, split: str, positions: np.ndarray | None = None
+) -> Iterator[Score]:
+    """Yield how a model does in evaluation mode on samples of a split, each by itself; training's draws change none of them.
+
+    Args:
+        opened: The task.
+        model: On its device.
+        config: Seed, device and precision.
+        split: "train" or "validation".
+        positions: Which of its samples; None for all.
+
+    Raises:
+        InputError: The task's loss cannot be computed of one sample; with the line.
+    """
+    samples, task = opened.split(split), opened.task
+    positions = np.arange(len(samples)) if positions is None else positions
+    begins = 0
+    with evaluating(model):
+        for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
+            seeds.seed_everything(seeds.key(config.seed, "rows", number))
+            with autocast(config):
+                outputs, targets = task.forward(model, batch)
+            outputs, count = full(outputs), length(targets)
+            ids = samples.ids[positions[begins : begins + count]].tolist()
+            with user_code(opened.root, "the loss of one sample"):
+                losses = [float(task.loss(one(outputs, n, count), one(targets, n, count))) for n in range(count)]
+            yield from _rows(ids, split, losses, main_output(outputs), targets)
+            begins += count
+
+
+def one(value: Any, place: int, count: int) -> Any:
+    """Return one sample's part of a batch's outputs or targets, as a batch of one."""
+    return mapped(lambda part: part[place : place + 1] if part.dim() and len(part) == count else part, value)
+
+
+def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets: Any) -> Iterator[Score]:
+    labels, answers = _plain(targets), _plain(output)
+    probabilities = None
+    if isinstance(targets, Tensor) and isinstance(output, Tensor) and is_classes(targets):
+        found = answers_of(output)
+        answers = [None] * len(ids) if found is None or found.shape != targets.shape else found.tolist()
+        if output.dim() == 2 and output.shape[1] > max(1, int(targets.max())):
+            probabilities = output.softmax(1).tolist()
+    for place, (sample, loss) in enumerate(zip(ids, losses, strict=True)):
+        yield Score(sample, split, loss, labels[place], answers[place], probabilities[place] if probabilities else [])
+
+
+def _plain(value: Any) -> list[Any]:
+    """Return one number for each sample; None where it has none or several."""
+    if not isinstance(value, Tensor) or value[:1].numel() != 1:
+        return [None] * length(value)
+    return list(value.flatten().tolist())
+
+
+def by_loss(found: list[Score]) -> list[Score]:
+    """Return samples from the hardest on; one whose loss is no number comes first."""
+    return sorted(found, key=lambda score: (-math.inf if math.isnan(score.loss) else -score.loss, score.split, score.sample))
