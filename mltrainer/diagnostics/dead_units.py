@@ -13,6 +13,9 @@ FIGURES = ("gradient_layers.svg",)
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where most units of a layer are zero for every observed sample; a model that has learned may spare more of them."""
+    if run.nonfinite is not None:
+        reason = "A number that was not finite ended the run; steps so large leave units dead, too: see nan_loss."
+        return Finding(ID, "not_applicable", reason)
     module, share = run.largest_share("dead")
     if math.isnan(share):
         return Finding(ID, "not_applicable", "No rectified units were observed.")
