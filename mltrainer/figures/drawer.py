@@ -50,6 +50,7 @@ class Drawer(Protocol):
         *,
         x_label: str,
         scale_label: str,
+        terrain: bool = False,
     ) -> str:
         """Return a grid of values on a log colour scale."""
 

@@ -6,8 +6,20 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-from mltrainer.figures.axes import Scale, drawable, logarithmic
-from mltrainer.figures.canvas import GREY, LINE, WIDTH, cross, empty, label, picture, pixels, width_of
+from mltrainer.figures.axes import Scale, drawable, log10, logarithmic
+from mltrainer.figures.canvas import (
+    GREY,
+    LINE,
+    VERMILLION,
+    WIDTH,
+    cross,
+    dot_path,
+    empty,
+    label,
+    picture,
+    pixels,
+    width_of,
+)
 from mltrainer.reports.values import number, visible
 from mltrainer.reports.views import evenly
 
@@ -91,6 +103,7 @@ def heat_map(
     *,
     x_label: str,
     scale_label: str,
+    terrain: bool = False,
 ) -> str:
     """Return a heat map on a log colour scale; zeros are grey, values that are not finite are crossed out.
 
@@ -101,13 +114,14 @@ def heat_map(
         columns: What the columns stand for, such as epochs; many columns are thinned evenly, the last one kept.
         x_label: Name of the columns.
         scale_label: Name of what the colours show.
+        terrain: The columns are places on an axis with 0 in the middle, which is marked, and the colours end at the values.
     """
     chosen_rows = [rows[place] for place in evenly(len(rows), MAX_ROWS)]
     places = evenly(len(columns), MAX_COLUMNS)
     values = [value for _, row in chosen_rows for value in row if drawable(value) and value > 0]
     if not values:
         return empty(title, "No positive value was measured.")
-    scale = logarithmic(values)
+    scale = _tight(values) if terrain else logarithmic(values)
     names = labels([name for name, _ in chosen_rows])
     left = float(round(32 + max(width_of(name) for name in names)))
     width, height = float((WIDTH - 110 - left) // len(places)), float(min(26, 300 // len(chosen_rows)))
@@ -116,12 +130,23 @@ def heat_map(
     words = [label(left - 8, 48 + (nr + 0.5) * height + 4, name, anchor="end") for nr, name in enumerate(names)]
     end = max(48 + len(chosen_rows) * height, 150.0)
     below = 48 + len(chosen_rows) * height
+    told = [f"{columns[place]:.3g}" if terrain else number(int(columns[place])) for place in places]
     ticks = [
-        label(left + (nr + 0.5) * width, below + 16, number(int(columns[places[nr]])), anchor="middle", fill=GREY)
-        for nr in evenly(len(places), 8)
+        label(left + (nr + 0.5) * width, below + 16, told[nr], anchor="middle", fill=GREY)
+        for nr in evenly(len(places), 5 if terrain else 8)
     ]
+    middle = (left + len(places) * width / 2, 48 + len(chosen_rows) * height / 2)
+    ticks += [dot_path([middle], "#fff", 10), dot_path([middle], VERMILLION, 7)] if terrain else []
     axis = label(left + len(places) * width / 2, below + 34, x_label, anchor="middle", fill=GREY)
     return picture(title, description, end + 48, [*words, *body, *ticks, axis, *_colour_bar(scale, scale_label, end)])
+
+
+def _tight(values: Sequence[float]) -> Scale:
+    """Return a log axis from the smallest to the largest of positive values, with ticks between."""
+    low, high = min(values), max(values)
+    high = max(high, low * (1 + 1e-6))
+    ticks = [low + (high - low) * share for share in (0.0, 0.1, 0.3, 0.6, 1.0)]
+    return Scale(log10(low), log10(high), tuple((log10(tick), number(tick, 3)) for tick in ticks), log=True)
 
 
 def labels(names: Sequence[str], limits: Sequence[int] = (24, 32, 40)) -> list[str]:
@@ -198,7 +223,8 @@ def _colour_bar(scale: Scale, name: str, end: float) -> list[str]:
         f'fill="{mix(CIVIDIS, nr / (LEVELS - 1))}"/>'
         for nr in range(LEVELS)
     ]
-    ticks = [tick for tick in scale.ticks if tick[0] == int(tick[0])]
+    powers = [tick for tick in scale.ticks if tick[0] == int(tick[0])]
+    ticks = powers if len(powers) > 1 else scale.ticks
     parts += [
         label(x + 20, end - (tick - scale.low) / (scale.high - scale.low) * (end - top) + 4, text, fill=GREY)
         for tick, text in ticks

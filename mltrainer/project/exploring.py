@@ -45,7 +45,7 @@ def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int = RATE_STEP
     """
     if not low < high:
         raise InputError(f"--from {low:g} is not below --to {high:g}", mend="mltrainer lr-find --from 1e-7 --to 10")
-    with _exploring(tools, "lr_find", assignments) as exploration:
+    with exploring(tools, "lr_find", assignments) as exploration:
         answer = exploration.ask({"steps": steps, "low": low, "high": high})
         rate = answer["suggestion"]
         command = None if rate is None else exploration.command({"optimizer.lr": rate})
@@ -71,7 +71,7 @@ def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIR
             rows.append({key: value for key, value in event.items() if key != "event"})
         tools.tell(event)
 
-    with _exploring(tools, "batch_size", assignments) as exploration:
+    with exploring(tools, "batch_size", assignments) as exploration:
         try:
             limit = exploration.settings.get("minutes") if minutes is None else minutes  # a page of 0.1 has none
             answer = exploration.ask({"first": first, "minutes": limit}, on_event)
@@ -89,25 +89,26 @@ def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIR
 
 def profile(tools: Tools, assignments: tuple[str, ...], steps: int = TIMED_STEPS) -> Found:
     """Return where the time of a step goes, the most expensive operators, and the file of the trace."""
-    with _exploring(tools, "profile", assignments) as exploration:
+    with exploring(tools, "profile", assignments) as exploration:
         answer = exploration.ask({"steps": steps})
         return exploration.kept({**answer, "trace": tools.project.relative(exploration.folder / TRACE_FILE)})
 
 
 class Exploration:
-    """One question to the explorer, asked of the config that planning would write now.
+    """One question to the explorer, asked of the config that planning would write now, or of a run's.
 
     Args:
         tools: The project's tools; the project is locked meanwhile.
-        question: "lr_find", "batch_size" or "profile"; also the name of the scratch folder.
+        question: What is asked, such as "lr_find"; also the name of the scratch folder.
         assignments: `KEY=VALUE` changes of the config.
+        config: Of a run.
     """
 
-    def __init__(self, tools: Tools, question: str, assignments: tuple[str, ...]) -> None:
+    def __init__(self, tools: Tools, question: str, assignments: tuple[str, ...], config: TrainingConfig | None = None) -> None:
         project = tools.project
         self.tools, self.project, self.question, self.assignments = tools, project, question, assignments
         self.folder = project.state_dir / question
-        self.config = present_config(tools, assignments)
+        self.config = present_config(tools, assignments) if config is None else config
         self.settings = tool_page(EXPLORER, project.root).settings
         self._before = files(project, self.folder)
 
@@ -155,10 +156,13 @@ class Exploration:
 
 
 @contextlib.contextmanager
-def _exploring(tools: Tools, question: str, assignments: tuple[str, ...]) -> Iterator[Exploration]:
+def exploring(
+    tools: Tools, question: str, assignments: tuple[str, ...] = (), config: TrainingConfig | None = None
+) -> Iterator[Exploration]:
+    """Lock the project for one question to the explorer, as `Exploration` takes it."""
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        yield Exploration(tools, question, assignments)
+        yield Exploration(tools, question, assignments, config)
 
 
 def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig:

@@ -18,7 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
-from mltrainer.project import ablating, curing, engine, exploring, rows
+from mltrainer.project import ablating, curing, engine, exploring, rows, surroundings
 from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
@@ -406,6 +406,17 @@ class Project:
         """
         with self._tools(tell) as tools:
             return exploring.profile(tools, as_assignments(set), **asked)
+
+    def landscape(self, run: str | None = None, *, tell: Tell | None = None, **asked: Any) -> Found:
+        """Measure the loss around a run's best checkpoint, as `mltrainer landscape --json` prints it; nothing changes.
+
+        Args:
+            run: As in `load_run`.
+            tell: Takes the events.
+            **asked: `points`, `samples` and `span`, as `mltrainer.project.surroundings.landscape` takes them.
+        """
+        with self._tools(tell) as tools:
+            return surroundings.landscape(tools, find_run(self._places, run), **asked)
 
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""

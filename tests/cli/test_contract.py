@@ -194,6 +194,7 @@ def test_every_command_with_json_is_tried_here() -> None:
         "lr-find",
         "batch-size",
         "profile",
+        "landscape",
     }  # tested where runs are trained
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mltrainer.errors import StoppedError
 from mltrainer.tools.explorer.batch_sizes import try_sizes
+from mltrainer.tools.explorer.landscape import survey
 from mltrainer.tools.explorer.profiling import profile_steps
 from mltrainer.tools.explorer.range_test import test_range
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
@@ -18,6 +19,7 @@ ANSWERS: dict[str, Callable[[Session], dict[str, Any]]] = {
     "lr_find": test_range,
     "batch_size": try_sizes,
     "profile": profile_steps,
+    "landscape": survey,
 }
 
 

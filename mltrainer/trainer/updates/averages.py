@@ -122,9 +122,13 @@ def _needs_statistics(model: nn.Module, config: TrainingConfig) -> bool:
 def _measure_statistics(task: OpenTask, model: nn.Module, config: TrainingConfig) -> None:
     """Measure the batch-norm statistics of the weights that a model holds, over the training samples."""
     samples = task.split("train")
+    measure_statistics(task.task, model, config, evaluation_batches(samples, np.arange(len(samples)), config, "train"))
+
+
+def measure_statistics(task: Task, model: nn.Module, config: TrainingConfig, batches: Iterable[Batch]) -> None:
+    """Measure a model's batch-norm statistics over some batches; nothing happens where it has none."""
     with autocast(config):
-        batches = evaluation_batches(samples, np.arange(len(samples)), config, "train")
-        update_bn(_alone(batches, config.seed), _Forward(task.task, model))
+        update_bn(_alone(batches, config.seed), _Forward(task, model))
 
 
 def _alone(batches: Iterable[Batch], seed: int) -> Iterator[list[Batch]]:

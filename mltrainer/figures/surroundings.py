@@ -1,0 +1,58 @@
+"""The figures of a loss landscape: along one random direction, and over two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.figures.canvas import Mark, Series
+from mltrainer.figures.drawer import DRAWER
+from mltrainer.figures.figure import Figure
+from mltrainer.figures.svg import log_suits
+from mltrainer.reports.values import as_float, number
+
+Found = Mapping[str, Any]
+BESIDE = "distance along the direction (1: the weights' own norm)"
+
+
+def of_landscape(found: Found) -> list[Figure]:
+    """Return both figures."""
+    return [_line(found["line"]), _plane(found["plane"])]
+
+
+def _line(found: Found) -> Figure:
+    names = {"train": "training", "validation": "validation"}
+    series = [
+        Series(name, [(place, as_float(loss)) for place, loss in zip(found["places"], found[split], strict=True)])
+        for split, name in names.items()
+    ]
+    middle = len(found["places"]) // 2
+    losses = [as_float(loss) for loss in found["train"]]
+    caption = (
+        f"Training loss {number(losses[middle])} at the checkpoint, {number(losses[0])} and {number(losses[-1])} at the ends "
+        "of a random direction."
+    )
+    log = log_suits(y for one in series for _, y in one.points)
+    axis = "loss (log scale)" if log else "loss"
+    title = "Loss along a random direction"
+    chart = DRAWER.line_chart(
+        title, caption, series, x_label=BESIDE, y_label=axis, log_y=log, marks=[Mark(0.0, "the checkpoint")]
+    )
+    return Figure("line.svg", title, caption, chart)
+
+
+def _plane(found: Found) -> Figure:
+    places, rows = found["places"], [[as_float(loss) for loss in row] for row in found["losses"]]
+    center = rows[len(rows) // 2][len(places) // 2]
+    every = [loss for row in rows for loss in row if math.isfinite(loss)] or [math.nan]
+    near = sum(loss <= 2 * center for loss in every) / (len(places) * len(rows))
+    caption = (
+        f"Training loss {number(center)} at the checkpoint in the middle, {number(min(every))} to {number(max(every))} over the "
+        f"plane; {number(100 * near, 3)} % of it is within twice the checkpoint's."
+    )
+    title = "Loss over two random directions"
+    named = [(f"{y:.3g}", row) for y, row in zip(places, rows, strict=True)]
+    beside = "distance along the first direction (across) and the second (up)"
+    chart = DRAWER.heat_map(title, caption, named[::-1], places, x_label=beside, scale_label="loss", terrain=True)
+    return Figure("plane.svg", title, caption, chart)

@@ -1,0 +1,51 @@
+"""What surrounds a trained model, asked on the command line: a page with figures, and no trace in the project."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from mltrainer.workspace import Project
+from tests.conftest import Cli
+from tests.projects import write_rings
+
+
+@pytest.fixture
+def trained(tmp_path: Path, cli: Cli, tools_here: None) -> Project:
+    """A project with a baseline."""
+    project = write_rings(tmp_path / "rings")
+    for phase in ("planning", "baseline"):
+        settings = ["--set", "epochs=2"] if phase == "planning" else []
+        assert cli("phase", "run", phase, "--project", project.root, *settings).code == 0
+    return project
+
+
+def test_a_landscape_has_its_lowest_loss_near_the_checkpoint_and_leaves_no_trace(trained: Project, cli: Cli) -> None:
+    options = ("--points", "5", "--samples", "64", "--project", trained.root)
+    found = cli("landscape", "--json", *options).json
+    assert found["state"]["changed"] == []
+    assert [len(row) for row in found["plane"]["losses"]] == [5] * 5
+    assert found["plane"]["losses"][2][2] == found["line"]["train"][4]
+    assert found["samples"]["train"] == 64
+    assert found["sharpness"]["largest"] > 0
+    page = (trained.root / found["page"]).read_text()
+    for name in ("line.svg", "plane.svg"):
+        assert f"({name})" in page
+        ElementTree.fromstring((trained.state_dir / "landscape" / name).read_text())
+    again = cli("landscape", *options)
+    assert "largest eigenvalue of the Hessian" in again.out
+    kept = json.loads((trained.state_dir / "landscape/result.json").read_bytes())
+    assert {**kept, "state": 0} == {**found, "state": 0}
+    assert cli("gate", "check", "baseline", "--project", trained.root).code == 0
+
+
+def test_what_cannot_be_surrounded_is_refused(trained: Project, cli: Cli) -> None:
+    even = cli("landscape", "--points", "6", "--project", trained.root)
+    assert (even.code, "an odd number from 5 on was expected; found 6" in even.err) == (1, True)
+    for file in trained.state_dir.glob("runs/*/checkpoints/*/state.safetensors"):
+        file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
+    altered = cli("landscape", "--project", trained.root)
+    assert (altered.code, "state.safetensors" in altered.err) == (4, True)
