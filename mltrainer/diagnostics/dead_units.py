@@ -8,26 +8,30 @@ from collections.abc import Mapping
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, text
 
 ID = "dead_units"
+UNLEARNED = "has not learned"
 FIGURES = ("gradient_layers.svg",)
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where most units of a layer are zero for every observed sample; a model that has learned may spare more of them."""
-    if run.nonfinite is not None:
-        reason = "A number that was not finite ended the run; steps so large leave units dead, too: see nan_loss."
-        return Finding(ID, "not_applicable", reason)
-    module, share = run.largest_share("dead")
+    module, share = run.dead_share
     if math.isnan(share):
         return Finding(ID, "not_applicable", "No rectified units were observed.")
     spread = number((run.start_data or {}).get("spread"))
     if spread < thresholds["input_spread"]:
         reason = f"The inputs hardly differ (standard deviation {text(spread)}), and so no unit can: see input_scale."
         return Finding(ID, "not_applicable", reason, {"input_spread": spread})
-    has_learned = run.learned(thresholds["learned_skill"])
-    limit = thresholds["share_learned"] if has_learned else thresholds["share"]
-    state = "has learned" if has_learned else "has not learned"
+    state = _state(run, thresholds)
+    limit = thresholds["share"] if state == UNLEARNED else thresholds["share_else"]
     reason = (
         f"{percent(share)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "
         f"that {state}; skill {text(run.reached_skill)})."
     )
     return judged(ID, share >= limit, reason, {"module": module, "share": share, "skill": run.reached_skill}, FIGURES)
+
+
+def _state(run: Run, thresholds: Mapping[str, float]) -> str:
+    loss = number(run.last_seen.get("loss"))
+    if run.nonfinite is not None and not loss <= thresholds["exploded"] * max(run.first_loss, 1.0):
+        return f"exploded, to a loss of {text(loss)}"
+    return "has learned" if run.learned(thresholds["learned_skill"]) else UNLEARNED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, settled
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, ratio, settled
 
 ID = "label_noise"
 FIGURES = ("gap.svg",)
@@ -27,6 +27,5 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return Finding(
             ID, "not_applicable", "Too few samples for so many features: near ones are hardly nearer than others.", evidence
         )
-    gap, margin = thresholds["gap"], thresholds["margin"]
-    by_heart = train - validation > gap and validation < agreeing + margin
+    by_heart = ratio(train - validation, 1 - validation) > thresholds["by_heart"] and validation < agreeing + thresholds["margin"]
     return judged(ID, agreeing < thresholds["neighbours"] and by_heart, reason, evidence, FIGURES)

@@ -283,19 +283,17 @@ class Run:
         found = ((row, _mapping(row.get("signals"))) for row in self.history)
         return [(row, signals) for row, signals in found if signals is not None]
 
-    def largest_share(self, what: str) -> tuple[str, float]:
-        """Return the module with the largest share of units in a state at the last observation, and that share.
+    @functools.cached_property
+    def last_seen(self) -> Row:
+        """What validation samples showed at the last observation: where a number that is not finite ended the run, or before."""
+        stop = _mapping(_at(self.record, ("signals", "stop", "validation")))
+        return stop or (self.seen[-1][1].get("validation") if self.seen else self.start) or {}
 
-        Args:
-            what: `dead` or `saturated`.
-
-        Returns:
-            An empty name and NaN where no module tells.
-        """
-        stop = _at(self.record, ("signals", "stop", "validation"))
-        last = stop or (self.seen[-1][1].get("validation") if self.seen else self.start)
-        modules = _mapping(_at(last or {}, ("modules",))) or {}
-        shares = {str(name): number(row.get(what)) for name, row in modules.items() if isinstance(row, Mapping) and what in row}
+    @property
+    def dead_share(self) -> tuple[str, float]:
+        """The module with the largest share of dead units at the last observation, and that share; NaN where none tells."""
+        modules = _mapping(self.last_seen.get("modules")) or {}
+        shares = {str(name): number(row["dead"]) for name, row in modules.items() if isinstance(row, Mapping) and "dead" in row}
         return max(shares.items(), key=lambda one: one[1], default=("", NAN))
 
     # --- steps, time, memory ---

@@ -163,19 +163,18 @@ class Recorder:
             fingerprint.step_entry(self._first_step + i, fingerprint.ids_digest(self._ids[i].tobytes()), losses[i], totals[i])
             for i in range(kept)
         ]
-        ids = self._ids
+        ids, sizes = self._ids, [len(i) for i in self._ids]
         self._ids = []
         lines = self._append(entries)
         self._keep_gradients(norms[:kept])
+        self.losses.extend(self._first_step, losses[:kept], sizes[:kept], self._batch_size)
         if bad is not None:
             what = "gradient" if math.isfinite(losses[bad]) else "loss"
             self.interval.note(losses[:kept], totals[:kept])
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
         self.first_loss = losses[0] if self.first_loss is None else self.first_loss
         both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
-        sizes = [len(i) for i in ids]
         self.interval.extend(losses, sizes, both, self._clip_norm)
-        self.losses.extend(self._first_step, losses, sizes, self._batch_size)
         return lines
 
     def note_weights(self, step: int, sha256: str) -> list[str]:

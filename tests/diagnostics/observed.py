@@ -112,6 +112,13 @@ def unlearned() -> dict[str, Any]:
     return observed(unlearned=True, **changes)
 
 
+def exploded() -> dict[str, Any]:
+    """Return a run that ended as its loss exploded, with most units of a layer dead by then."""
+    last = "history__-1__signals__validation__"
+    ended = {"step": 600, "epoch": 10, "what": "loss", "samples": [1]}
+    return observed(unlearned=True, nonfinite=ended, **{f"{last}modules__1__dead": 0.6, f"{last}loss": 1e9})
+
+
 def of_numbers() -> dict[str, Any]:
     """Return a run towards numbers of another shape than the outputs'."""
     target = {"shape": [], "classes": None, "entropy": None, "top": None, "lowest": -3.0, "largest": 3.0, "spread": 1.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics.rules import RULES, diagnose
 from mltrainer.diagnostics.signals import Finding, Run
-from tests.diagnostics.observed import DATA, SEEN, observed, of_numbers
+from tests.diagnostics.observed import DATA, SEEN, exploded, observed, of_numbers
 
 START, LAST = "signals__start__model__", "history__9__signals__"
 DATA_AT = "signals__start__data__"
@@ -89,6 +88,11 @@ TRAPS: list[tuple[str, str, dict[str, Any]]] = [
         "dead_units",
         "inputs that hardly differ",
         observed(unlearned=True, **{f"{LAST}validation__modules__1__dead": 0.9, f"{DATA_AT}spread": 1e-4}),
+    ),
+    (
+        "dead_units",
+        "a run that ended as its loss exploded",
+        exploded(),
     ),
     (
         "output_activation",
@@ -174,4 +178,3 @@ def test_classes_that_were_not_counted_are_not_judged() -> None:
     run = observed(**{f"{DATA_AT}counts": None, f"{DATA_AT}neighbours": None})
     assert DATA["counts"] is not None
     assert say("class_imbalance", run).state == say("label_noise", run).state == "not_applicable"
-    assert math.isnan(Run(run).largest_share("nothing")[1])

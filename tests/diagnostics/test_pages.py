@@ -16,7 +16,7 @@ from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_page
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.firing import FIRING
-from tests.diagnostics.observed import OBSERVED, of_numbers, unlearned
+from tests.diagnostics.observed import OBSERVED, exploded, of_numbers, unlearned
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Mend, in this order", "It worked when", "When the rule is wrong"]
 CONFIG: dict[str, Any] = {
@@ -60,7 +60,7 @@ def test_every_threshold_is_read_by_the_rule(name):
     by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
     gpu = {"gpu": {"utilization_p95": 20}}
     recorded = [entry["run"] for entry in RECORDED.values()]
-    for run in [*recorded, by_loss, gpu, OBSERVED, unlearned(), of_numbers(), *FIRING.values()]:
+    for run in [*recorded, by_loss, gpu, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
         RULES[name](Run(run), thresholds)
     assert thresholds.read == set(thresholds)
 
