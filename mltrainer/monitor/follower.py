@@ -39,6 +39,8 @@ class Follower:
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._poll, self._look)]
 
     def __enter__(self) -> Self:
+        import numpy  # noqa: F401 - now, so that nobody who opens a run waits for it
+
         self._shown = self._scene.look()
         for thread in self._threads:
             thread.start()

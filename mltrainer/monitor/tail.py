@@ -13,10 +13,11 @@ class Tail:
 
     Args:
         path: The file; it may not be there yet.
+        piece: At most so many bytes are read at once, more than any line has; -1: all.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, piece: int = -1) -> None:
+        self._path, self._piece = path, piece
         self._mark: tuple[int, ...] = ()
         self._offset = 0
         self._before = b""
@@ -24,7 +25,8 @@ class Tail:
     def read(self) -> tuple[bool, bytes]:
         """Return whether the file is no longer what it was up to here, and its new whole lines.
 
-        A file that was cut back, or replaced, is read from its beginning again.
+        A file that was cut back, or replaced, is read from its beginning again. Of one that is read in pieces, there is more
+        until no line is returned.
         """
         try:
             stat = os.stat(self._path)
@@ -45,7 +47,9 @@ class Tail:
             if anew:
                 self._offset, self._before = 0, b""
                 file.seek(0)
-            data = file.read()
+            data = file.read(self._piece)
+        if len(data) == self._piece:
+            self._mark = ()  # there may be more
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         self._before = (self._before + whole[-REMEMBERED:])[-REMEMBERED:]

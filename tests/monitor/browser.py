@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -114,7 +115,7 @@ def browser() -> Iterator[Page]:
     (to_read, to_send), (from_read, from_send) = os.pipe(), os.pipe()
 
     def as_three_and_four() -> None:
-        first, second = os.dup(to_read), os.dup(from_send)
+        first, second = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (to_read, from_send))  # neither is 3 or 4 now
         os.dup2(first, 3)
         os.dup2(second, 4)
 

@@ -332,7 +332,7 @@ function comparison(runs) {
 function drawCharts() {
   const wanted = wantedCharts().filter((chart) => chart.lines.length);
   for (const [name, chart] of charts) if (!wanted.some((one) => one.name === name)) { chart.plot.destroy(); chart.figure.remove(); charts.delete(name); }
-  wanted.forEach((one) => drawChart(one));
+  wanted.forEach(drawChart);
 }
 
 function wantedCharts() {
@@ -399,7 +399,7 @@ function trialLines() {
   ];
 }
 
-function drawChart(one) {
+function drawChart(one, place) {
   const key = JSON.stringify([one.lines.map((line) => [line.label, line.colour, line.dash, line.band, line.points]), isLog(one), document.documentElement.dataset.theme]);
   let chart = charts.get(one.name);
   if (!chart) {
@@ -410,11 +410,15 @@ function drawChart(one) {
     charts.set(one.name, chart);
     new ResizeObserver(() => chart.plot?.setSize({ width: chart.body.clientWidth, height: height(one) })).observe(chart.body);
   }
-  $("charts").append(chart.figure); // in the order that is wanted
+  const there = $("charts").children[place];
+  if (there !== chart.figure) $("charts").insertBefore(chart.figure, there ?? null); // one that is moved loses the focus
   fill(chart.caption, [one.title, one.note], () => [one.title, make("small", {}, one.note ?? "")]);
   chart.figure.setAttribute("aria-label", `${one.title}: ${one.lines.map(lastValue).join(", ")}`);
-  const data = uPlot.join(one.lines.map((line) => line.table));
   chart.one = one;
+  const drawn = JSON.stringify([key, state.zoom, one.lines.map(({ table: [xs, ys] }) => [xs.length, xs[0], xs.at(-1), ys.at(-1)]), marked(one)]);
+  if (chart.drawn === drawn) return; // each redraw costs milliseconds, and most charts change at evaluations alone
+  chart.drawn = drawn;
+  const data = uPlot.join(one.lines.map((line) => line.table));
   if (chart.key !== key) {
     chart.plot?.destroy();
     chart.plot = new uPlot(options(one, chart.body.clientWidth), data, chart.body);
@@ -472,6 +476,8 @@ function selected(plot, one) {
   plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
   zoom(Math.max(1, first), Math.max(first + 1, last));
 }
+
+const marked = (one) => (one.isTrials ? [] : state.chosen.map((id) => [state.runs[id]?.facts.findings?.map((found) => found.step), state.runs[id]?.steps?.nonfinite]));
 
 // Upright lines where a finding was told, and where a number was not finite.
 function marks(plot, one) {

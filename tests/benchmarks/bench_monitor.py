@@ -1,0 +1,178 @@
+"""What the monitor takes: to open a long run, and to bring an event to who looks on.
+
+One JSON object a line. Without Chromium the last two, which are measured on the screen, are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from mltrainer.workspace import Project
+from tests.monitor.browser import CHROMIUM, browser
+from tests.monitor.invented import Training, empty_project
+
+STEPS = 1_000_000
+EVENTS = 500
+OPENINGS = 7
+SPIKE = 654_321
+BETWEEN_S = 0.037  # no multiple of what the monitor waits between two looks
+
+
+def long_chain(path: Path, steps: int) -> None:
+    """Write a chain of a run of so many steps; its digests are made up, which the monitor does not check."""
+    draws = np.random.default_rng(0)
+    losses = (2 * np.exp(-np.arange(steps) / 2e5) + 0.1 * draws.random(steps)).astype(">f4")
+    losses[SPIKE - 1] = 40.0
+    bits = losses.tobytes().hex()
+    rest = f"{'0123456789abcdef' * 2}"
+    with open(path, "w", encoding="ascii") as file:
+        for nr in range(steps):
+            loss = bits[8 * nr : 8 * nr + 8]
+            file.write(f"{nr + 1} 0123456789abcdef {loss} {loss} {rest}\n")
+            if nr % 1000 == 999:
+                file.write(f"w {nr + 1} {'ab' * 32} {rest}\n")
+
+
+@contextlib.contextmanager
+def monitor(project: Project) -> Iterator[str]:
+    """Yield the address of a monitor in a process of its own."""
+    command = [sys.executable, "-m", "mltrainer", "monitor", "--web", "--project", str(project.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def heard(url: str, run: str) -> Iterator[dict[str, Any]]:
+    """Yield what a page hears of a run."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
+    connection.request("GET", f"{parts.path}events?run={run}")
+    answer = connection.getresponse()
+    while line := answer.fp.readline():
+        if line == b"event: run\n":
+            yield json.loads(answer.fp.readline()[6:])
+
+
+def opened(url: str, run: str) -> float:
+    """Return the seconds from asking for a run until its whole history was read."""
+    begun = time.perf_counter()
+    found = next(heard(url, run))
+    seconds = time.perf_counter() - begun
+    assert found["last"] == STEPS
+    assert max(found["steps"]["loss"]["high"]) == 40.0, "the spike is lost"
+    return seconds
+
+
+def fresh(training: Training, measure: Callable[[str], float]) -> list[float]:
+    """Return what is measured at several monitors that have read nothing of a run yet."""
+    found = []
+    for _ in range(OPENINGS):
+        with monitor(Project(training.folder.parents[2])) as url:
+            found.append(measure(url))
+    return found
+
+
+def heard_after(url: str, training: Training) -> list[float]:
+    """Return for each of many steps the seconds from just before it was written until a page heard of it."""
+    arrived: dict[int, float] = {}
+    first = training.step + 1
+
+    def listen() -> None:
+        for news in heard(url, training.run):
+            arrived.update({step: time.perf_counter() for step in news["steps"]["step"] if step >= first})
+            if len(arrived) == EVENTS:
+                return
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    time.sleep(1.0)
+    written = written_steps(training)
+    thread.join(30)
+    return [arrived[step] - at for step, at in written.items()]
+
+
+def written_steps(training: Training, clock: Any = time.perf_counter) -> dict[int, float]:
+    """Write many steps, one at a time, and return when each was."""
+    written = {}
+    for _ in range(EVENTS):
+        written[training.step + 1] = clock()
+        training.steps(0.5)
+        time.sleep(BETWEEN_S)
+    return written
+
+
+# --- on the screen ----------------------------------------------------------------------------------
+
+WATCH = """(() => { window.drawn = {}; new MutationObserver(() => {
+  const step = document.querySelector('#heads').textContent.match(/step([\\d,]+)/);
+  if (step) { const nr = +step[1].replaceAll(',', ''); window.drawn[nr] ??= Date.now(); }
+}).observe(document.querySelector('#heads'), {childList: true, subtree: true, characterData: true}); return 1; })()"""
+
+
+def on_screen(url: str) -> float:
+    """Return the seconds from going to the address until the curves of a run are drawn."""
+    with browser() as page:
+        page.open(f"{url}style.css")  # the browser has begun
+        page.until("document.readyState === 'complete'")
+        begun = time.perf_counter()
+        page.open(url)
+        page.until("document.querySelector('[data-name=loss] canvas') && 1")
+        return time.perf_counter() - begun
+
+
+def drawn_after(url: str, training: Training) -> list[float]:
+    """Return for many steps the seconds from just before one was written until the page had drawn it."""
+    with browser() as page:
+        page.open(url)
+        page.until("document.querySelector('[data-name=loss] canvas') && 1")
+        page.js(WATCH)
+        written = written_steps(training, time.time)
+        time.sleep(1.0)
+        drawn = {int(step): at / 1000 for step, at in page.js("window.drawn").items()}
+    # a step whose frame showed a later one already was drawn with that
+    return [min(at for step, at in drawn.items() if step >= nr) - begun for nr, begun in written.items()]
+
+
+def told(what: str, seconds: list[float]) -> None:
+    """Print one measurement."""
+    ordered = sorted(seconds)
+    place = {"p50": statistics.median(ordered), "p99": ordered[round(0.99 * (len(ordered) - 1))], "max": ordered[-1]}
+    shown = {f"{name}_ms": round(1e3 * value, 1) for name, value in place.items()}
+    print(json.dumps({"what": what, "n": len(ordered), **shown}), flush=True)
+
+
+def main() -> None:
+    """Measure everything."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        long = Training(empty_project(Path(one)), "0123456789ab")
+        long_chain(long.folder / "chain.txt", STEPS)
+        told("a run of 1,000,000 steps, asked for until heard whole", fresh(long, lambda url: opened(url, long.run)))
+        if CHROMIUM:
+            told("the same, until drawn in Chromium", fresh(long, on_screen))
+        training = Training(empty_project(Path(other)), "ba9876543210")
+        training.epoch(0.5)
+        with training.living(), monitor(Project(Path(other))) as url:
+            told("a step, written until heard", heard_after(url, training))
+            if CHROMIUM:
+                told("a step, written until drawn in Chromium", drawn_after(url, training))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The page as a user has it: in a headless Chromium, on a training that goes on meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from mltrainer.workspace import Project
+from tests.monitor.browser import CHROMIUM, Page, browser
+from tests.monitor.invented import STEPS_PER_EPOCH, Training, empty_project
+from tests.monitor.test_server import serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")]
+ENTER, SPACE = ("Enter", 13, "\r"), (" ", 32, " ")
+ROWS = "[...document.querySelectorAll('[data-name=loss] .u-legend .u-series')]"
+LINES = f"{ROWS}.filter((row) => !row.hidden).map((row) => row.innerText.replace(/\\s/g, ''))"
+
+
+@pytest.fixture(scope="module")
+def shared_page() -> Iterator[Page]:
+    """One page for all tests."""
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(shared_page: Page) -> Iterator[Page]:
+    """A page that must not complain, nor ask for anything from elsewhere."""
+    shared_page.call("Page.navigate", url="about:blank")
+    shared_page.requests.clear()
+    shared_page.complaints.clear()
+    yield shared_page
+    shared_page.js("1")
+    asked = {urlsplit(url).hostname for url in shared_page.requests if not url.startswith(("about:", "data:"))}
+    assert asked == {"127.0.0.1"}
+    assert [told for told in shared_page.complaints if "CONNECTION_REFUSED" not in told] == []  # its server has ended
+
+
+def pressed(page: Page, *keys: tuple[str, int, str]) -> None:
+    for key in keys:
+        page.key(*key)
+
+
+def test_a_run_is_watched_from_its_start_to_its_end(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    with serving(project) as server:
+        page.open(server.url)
+        page.until("document.body.innerText.includes('Nothing has been trained yet')")
+        training = Training(project)
+        with training.living():
+            training.epoch(0.5)
+            page.until("document.querySelector('#heads').innerText.includes('running')")
+            page.until("document.querySelector('[data-name=loss] canvas') && 1")
+            for nr in range(2, 11):
+                training.epoch(0.5 + nr / 25)
+            page.until("document.querySelector('#heads').innerText.replace(/\\s/g, '').includes('step200/200')")
+            assert page.js("document.querySelector('progress').value") == 200
+        page.until("document.querySelector('#heads').innerText.includes('interrupted')")  # it wrote no result
+        assert "0.9" in page.js("document.querySelector('[data-name=metric]').getAttribute('aria-label')")
+
+
+def test_a_spike_is_seen_as_it_happens(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    with training.living(), serving(project) as server:
+        page.open(server.url)
+        page.until("document.querySelector('[data-name=loss] canvas') && 1")
+        loss = "[...charts.get('loss').plot.data[1]].filter((value) => value === 40).length"
+        assert page.js(loss) == 0
+        begun = time.monotonic()
+        training.steps(40.0)
+        page.until(f"{loss} === 1")
+        assert time.monotonic() - begun < 2.0  # how soon: tests/benchmarks/bench_monitor.py
+        training.warn()
+        page.until("document.querySelector('.finding.warning').innerText.includes('Loss spike')")
+        assert page.js("charts.get('loss').plot.scales.y.max") >= 40
+
+
+def test_two_runs_are_compared_by_keyboard_alone(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    for name, accuracy, rate in (("a" * 12, 0.5, 0.1), ("b" * 12, 0.75, 0.2)):
+        Training(project, name, optimizer={"lr": rate}).epoch(accuracy)
+        time.sleep(0.02)
+    with serving(project) as server:
+        page.open(server.url)
+        page.until("document.querySelectorAll('.run').length === 2 && document.querySelectorAll('.head').length === 1")
+        for _ in range(30):
+            if page.js("document.activeElement.classList.contains('run')"):
+                break
+            page.key("Tab", 9)
+        pressed(page, ("ArrowDown", 40, ""), SPACE)
+        page.until("document.querySelectorAll('.head').length === 2")
+        table = page.until("!document.querySelector('#compare').hidden && document.querySelector('#compare').innerText")
+        assert "optimizer.lr\t0.2\t0.1" in table
+        assert "accuracy\t0.75\t0.5" in table
+        assert len(page.js(LINES)) == 5  # the step, and two curves of each run
+        assert page.js("document.activeElement.dataset.focus") == "a" * 12  # focus stays where it was
+        pressed(page, ENTER)
+        page.until("document.querySelectorAll('.head').length === 1")
+        page.js("document.querySelector('[data-name=loss]').focus()")
+        pressed(page, ("End", 35, ""), ("ArrowLeft", 37, ""))
+        assert page.js(LINES)[0] == f"step{STEPS_PER_EPOCH - 1}"
+        pressed(page, ("+", 187, "+"))
+        page.until("charts.get('loss').plot.scales.x.max - charts.get('loss').plot.scales.x.min < 15")
+        pressed(page, ("0", 48, "0"))
+        page.until("charts.get('loss').plot.scales.x.max === 20")
+
+
+def test_a_page_of_a_phones_width_needs_no_scrolling_sideways(page: Page, digits: Project) -> None:
+    with serving(digits) as server:
+        page.open(server.url, width=375, height=800)
+        page.until("document.querySelectorAll('canvas').length >= 6 && 1")
+        assert page.js("document.documentElement.scrollWidth") == 375
+        assert page.js("document.querySelector('[data-name=loss] canvas').getBoundingClientRect().width") <= 375
+        page.open(f"{server.url}report/phases/02_baseline/baseline_results.md", width=375, height=800)
+        page.until("document.querySelectorAll('img').length > 5 && [...document.images].every((one) => one.naturalWidth)")
+        assert page.js("document.documentElement.scrollWidth") == 375
+
+
+def test_gates_reports_and_the_handbook_are_reached(page: Page, digits: Project) -> None:
+    with serving(digits) as server:
+        page.open(server.url)
+        page.until("document.querySelectorAll('#phases button').length === 5")
+        page.js("document.querySelector('#phases button').focus()")
+        pressed(page, ENTER)
+        page.until("document.querySelector('#phase').innerText.includes('The training config is complete and valid.')")
+        page.js("document.querySelector('#reports a').click()")
+        page.until("document.querySelector('.paper h1').innerText === 'Reproducibility manifest: digits'")
+        page.js("document.querySelector('.bar a').click()")
+        page.until("document.querySelectorAll('.run').length >= 2")
+
+
+def test_light_and_dark(page: Page, tmp_path: Path) -> None:
+    training = Training(empty_project(tmp_path))
+    training.epoch(0.5)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with serving(Project(tmp_path)) as server:
+        page.open(server.url, is_dark=True)
+        page.until("document.querySelector('canvas') && 1")
+        dark = page.js(ground)
+        pressed(page, ("t", 84, "t"))
+        light = page.js(ground)
+        assert dark != light
+        page.open(server.url, is_dark=True)
+        page.until("document.querySelector('canvas') && 1")
+        assert page.js(ground) == light  # the choice is kept
+        page.js("localStorage.clear()")
