@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "rows": Entry("rows", "The samples of a step, an epoch or a finding, and the hardest ones."),
         "reproduce": Entry("runs", "Train a run again in a fresh process and compare bit for bit."),
         "ablate": Entry("ablation", "Take out the config's components one at a time, over several seeds."),
+        "seeds": Entry("surroundings", "Train the config on several seeds: how much of a difference is luck."),
         "fork": Entry("runs", "Train a new run from another run's checkpoint."),
         "checkpoints": Entry("checkpoints", "List, verify and export checkpoints."),
         "predict": Entry("checkpoints", "Predict new rows, texts or pictures with the delivered model."),

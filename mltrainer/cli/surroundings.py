@@ -1,4 +1,4 @@
-"""`mltrainer landscape`."""
+"""`mltrainer landscape` and `mltrainer seeds`: what lies around a trained model, and how much of its metric is luck."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group
 from mltrainer.cli.output import emit, printable
+from mltrainer.project.ablating import MOST_SEEDS
 from mltrainer.project.front import Project
+from mltrainer.project.luck import FEWEST_SEEDS, SEEDS
 from mltrainer.project.surroundings import FEWEST_POINTS, POINTS, SAMPLES, SPAN
+from mltrainer.reports.luck import text as seeds_text
 from mltrainer.reports.surroundings import text
 
 app = group()
@@ -34,4 +37,19 @@ def landscape(
     """
     found = Project(folder).landscape(run, points=points, samples=samples, span=span)
     emit(found) if as_json else print(printable(text(found)))
+    return 0
+
+
+@app.command(epilog="Example: mltrainer seeds --seeds 8")
+def seeds(
+    count: Annotated[int, typer.Option("--seeds", min=FEWEST_SEEDS, max=MOST_SEEDS, metavar="N", help="How many.")] = SEEDS,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Train the config on several fresh seeds: how its metric spreads, and what difference between two runs is luck.
+
+    Its runs are kept and found again, by `ablate` too; no gate and no record changes. The page lies in .mltrainer/seeds/.
+    """
+    found = Project(folder).seeds(count)
+    emit(found) if as_json else print(printable(seeds_text(found)))
     return 0

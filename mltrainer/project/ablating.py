@@ -121,10 +121,10 @@ def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
     (planning,) = gates_before(project, "baseline", "an ablation")
     assert planning.record is not None
     require_one_trainer(project, "an ablation")
-    config, is_final, file, why = _whole(project, planning)
+    config, is_final, file, why = whole_config(project, planning)
     swaps = swaps_of(config, asked)
     require_no_secret([swap.changes for swap in swaps])
-    level = _level(project)
+    level = level_of(project)
     count = fewest_pairs(level, len(swaps)) if seeds is None else _counted(seeds)
     typed = tuple(text for one in asked for text in ([one] if isinstance(one, str) else ["+".join(as_assignments(one))]))
     return Ablation(config, is_final, file, why, swaps, count, level, planning.record, typed)
@@ -152,7 +152,7 @@ def require_one_trainer(project: Project, what: str) -> None:
         raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
 
 
-def _whole(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
+def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
     """Return the config that is ablated, whether optimization decided it, where it stands, and why it is this one."""
     assert planning.record is not None
     gate = next(gate for gate in check_gates(project) if gate.phase == "optimization")
@@ -166,7 +166,7 @@ def _whole(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str,
     return config.with_workers(workers), gate.holds, project.relative(folder / file), why
 
 
-def _level(project: Project) -> float:
+def level_of(project: Project) -> float:
     """Return the level of the comparison of a search's winner, by which components are judged, too."""
     items = phase_page("optimization", project.root).items
     return float(next(item.settings["level"] for item in items if item.id == "improvement_validated"))

@@ -18,7 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
-from mltrainer.project import ablating, curing, engine, exploring, rows, surroundings
+from mltrainer.project import ablating, curing, engine, exploring, luck, rows, surroundings
 from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
@@ -290,6 +290,20 @@ class Project:
         """Return what `ablate` would swap, in how many runs, and about how long it would take; nothing is trained."""
         with self._tools(None) as tools:
             return ablating.listed(tools, swaps, seeds)
+
+    def seeds(self, count: int = luck.SEEDS, *, tell: Tell | None = None) -> Found:
+        """Train the config on fresh seeds and return how its metric spreads, as `mltrainer seeds --json` prints it.
+
+        Args:
+            count: How many.
+            tell: Takes the events.
+
+        Raises:
+            GateError: Planning's gate does not hold.
+            InputError: Too few or too many.
+        """
+        with self._tools(tell) as tools:
+            return luck.seed_variance(tools, count)
 
     # --- cures ---
 
