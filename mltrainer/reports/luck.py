@@ -42,8 +42,8 @@ def markdown(found: Found, figure: Figure) -> str:
         f"{md.code(config['file'])} ({md.text(config['why'])}), trained on {count}; "
         f"{md.code(found['metric']['name'])} on validation data. Weights, order of samples and every other draw differ with the "
         "seed; the split stays. A change of the config that gains less than two runs differ by luck has shown nothing: train "
-        "both on the same seeds with `mltrainer ablate`. The interval of the mean is exact for few seeds (Hartigan, 1969); the spread "
-        "that other samples would bring is no part of it."
+        "both on the same seeds with `mltrainer ablate`. The interval of the mean is exact for few seeds (Hartigan, 1969); the "
+        "spread that other samples would bring is no part of it."
     )
     values = md.table(["what", "measured"], [[md.text(name), md.text(value)] for name, value in rows(found)])
     each = md.table(
