@@ -29,6 +29,9 @@ def rows(
     hardest: Annotated[
         bool, typer.Option("--hardest", help="The samples with the largest losses, of training and validation.")
     ] = False,
+    mislabelled: Annotated[
+        bool, typer.Option("--mislabelled", help="The samples whose label is probably wrong, the surest first.")
+    ] = False,
     checkpoint: Annotated[
         str | None,
         typer.Option(metavar="WHICH", help="best, last or a step; default: the one nearest to the step or epoch, else the best."),
@@ -45,7 +48,8 @@ def rows(
 
     Without RUN: the newest phase's run. No gate, no record and no run changes; the test split stays sealed.
     """
-    asked = {"step": step, "epoch": epoch, "finding": finding, "hardest": hardest or None}
+    of_run = {"hardest": hardest or None, "mislabelled": mislabelled or None}
+    asked: dict[str, Any] = {"step": step, "epoch": epoch, "finding": finding, **of_run}
     found = Project(folder).rows(run, checkpoint=checkpoint, most=most, **_one(asked))
     if out is not None:
         _write(found, out)

@@ -170,6 +170,7 @@ def diagnose(
         raise typer.BadParameter("it goes with --try.", param_hint="'--epochs'")
     if is_try or is_apply:
         return _cure(folder, run or "baseline", is_try, epochs, is_apply, as_json)
+    from mltrainer.project.rows import has_rows
     from mltrainer.runs.find import diagnose_run
 
     project = open_project(folder)
@@ -182,6 +183,8 @@ def diagnose(
         print(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
         for change in row["changes"]:
             print(f"  {change['why']}: mltrainer phase run planning {as_typed(change['set'])}")
+        if has_rows(row):
+            print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row["id"]]))
     return 0
 
 

@@ -358,6 +358,7 @@ class Project:
         epoch: int | None = None,
         finding: str | None = None,
         hardest: bool = False,
+        mislabelled: bool = False,
         checkpoint: str | None = None,
         most: int = rows.SHOWN,
         tell: Tell | None = None,
@@ -370,6 +371,7 @@ class Project:
             epoch: The hardest ones of this epoch.
             finding: Those that a finding of `diagnose` is about, by its id.
             hardest: Those with the largest losses, of training and validation.
+            mislabelled: Those whose label is probably wrong, the surest first.
             checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
             most: How many; of a step all.
             tell: Takes the events.
@@ -383,7 +385,8 @@ class Project:
         """
         with self._tools(tell) as tools:
             name = find_run(self._places, run)
-            question, since = rows.question(self._places, name, step, epoch, finding, hardest=hardest)
+            of_run = {"hardest": hardest, "mislabelled": mislabelled}
+            question, since = rows.question(self._places, name, step, epoch, finding, [one for one, on in of_run.items() if on])
             return rows.show_rows(tools, name, question, checkpoint, most, since)
 
     # --- exploring ---

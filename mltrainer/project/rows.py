@@ -19,8 +19,8 @@ from mltrainer.workspace import LOCK_FILE, Project, digest, locked
 
 TOOL = "row_inspector"
 SHOWN = 20  # rows, unless asked otherwise
-OF_RUN = {"label_noise": "mislabelled", "nonfinite_data": "nonfinite"}  # findings that are of samples, not of a step
 Chosen = Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
+OF_RUN: dict[str, Chosen] = {"label_noise": "mislabelled", "nonfinite_data": "nonfinite"}  # findings of samples, not of a step
 Found = dict[str, Any]
 
 
@@ -123,20 +123,30 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
 
 
 def question(
-    project: Project, run: str, step: int | None, epoch: int | None, finding: str | None, *, hardest: bool
+    project: Project, run: str, step: int | None, epoch: int | None, finding: str | None, of_run: list[str]
 ) -> tuple[Question, str | None]:
     """Return which samples are asked for, and of a finding what it says.
+
+    Args:
+        project: The project.
+        run: The run's id.
+        step: A step, or None.
+        epoch: An epoch, or None.
+        finding: A diagnostic's id, or None.
+        of_run: `hardest` or `mislabelled`, or nothing.
 
     Raises:
         InputError: Not one of them is asked for, or the finding is about no samples.
     """
-    asked = [step is not None, epoch is not None, finding is not None, hardest]
-    if sum(asked) != 1:
-        raise InputError("one of step, epoch, finding and hardest was expected", mend=f"mltrainer rows {run} --hardest")
+    asked = [one for one in (step, epoch, finding, *of_run) if one is not None]
+    if len(asked) != 1:
+        what = "one of step, epoch, finding, hardest and mislabelled was expected"
+        raise InputError(what, mend=f"mltrainer rows {run} --hardest")
     if finding is not None:
         return of_finding(project, run, finding)
-    chosen: Chosen = "step" if step is not None else "epoch" if epoch is not None else "hardest"
-    return Question(chosen, step or epoch), None
+    if of_run:
+        return Question(of_run[0]), None  # type: ignore[arg-type]  # values of `Chosen`
+    return Question("epoch" if step is None else "step", epoch if step is None else step), None
 
 
 def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]:
@@ -152,9 +162,18 @@ def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]
     if row["state"] != "fired":
         raise InputError(f"{finding} did not fire: {row['reason']}", where="--finding", mend=f"mltrainer diagnose {run}")
     if finding in OF_RUN:
-        return Question(OF_RUN[finding]), row["reason"]  # type: ignore[arg-type]  # values of `Chosen`
-    step = row["evidence"].get("step")
-    if not isinstance(step, int) or step < 1:
+        return Question(OF_RUN[finding]), row["reason"]
+    if (step := _step_of(row)) is None:
         mend = f"mltrainer rows {run} --hardest, or name a step: mltrainer rows {run} --step N"
         raise InputError(f"{finding} is about the whole run, not about some of its samples", where="--finding", mend=mend)
     return Question("step", step), row["reason"]
+
+
+def has_rows(row: Mapping[str, Any]) -> bool:
+    """Return whether a finding, as a row of `diagnose`, is about some samples."""
+    return row["state"] == "fired" and (row["id"] in OF_RUN or _step_of(row) is not None)
+
+
+def _step_of(row: Mapping[str, Any]) -> int | None:
+    step = row["evidence"].get("step")
+    return step if isinstance(step, int) and step >= 1 else None

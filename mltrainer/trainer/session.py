@@ -360,6 +360,7 @@ class Session:
             outcome = self.trainer.run()
         if outcome.nonfinite is not None and self.job["purpose"] in ("train", "explore") and self.job.get("phase") not in OF_MANY:
             outcome.nonfinite["located"] = self._located(outcome.nonfinite["step"])
+        self.trainer.margins.write(self.folder)
         for interruption in outcome.interruptions:
             self._log("stopped", **interruption)
         self._log_time()

@@ -25,6 +25,7 @@ from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
 from mltrainer.trainer.signals.early import BATCHES, Early, EarlySteps, update_ratios
 from mltrainer.trainer.signals.losses import Losses
+from mltrainer.trainer.signals.margins import Margins
 from mltrainer.trainer.signals.observing import at_evaluation, is_watched, watch_for
 from mltrainer.trainer.stepping import Stepper
 from mltrainer.trainer.stopping import best_row, by_epochs_seen, missed_rung, patience_is_over, plateaus
@@ -127,6 +128,8 @@ class Trainer:
         self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
         self.layers = [named[place][0] for place in self.layer_places]
         self.watch = watch_for(plan)
+        self.margins = Margins(config, plan.epochs, task.split("train").ids)
+        self.stepper.saw = self.margins.note
         self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if config.signals else [])
         self.history: list[dict[str, Any]] = []
         self.step = 0
@@ -164,7 +167,7 @@ class Trainer:
             "interval": self.recorder.interval.tree(),
             "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
             "gradients": self.recorder.gradients_sha256,
-            "signals": {"losses": self.recorder.losses.tree(), "early": self.early.early.tree()},
+            "signals": {"losses": self.recorder.losses.tree(), "early": self.early.early.tree(), "margins": self.margins.tree()},
         }
 
     def take_over(self, tree: dict[str, Any]) -> None:
@@ -185,6 +188,7 @@ class Trainer:
         if "signals" in tree:  # a checkpoint of version 0.1 has none
             self.recorder.losses = Losses(**tree["signals"]["losses"])
             self.early.early = Early(**tree["signals"]["early"])
+            self.margins.restore(tree["signals"]["margins"])
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
         size = self.step * len(self.parameters) * 4
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
@@ -280,13 +284,16 @@ class Trainer:
         step = next(self._steps)
         loaded = time.perf_counter()
         self.step += 1
-        self.held.enter(self.plan.place(self.step)[0] + 1)
+        epoch = self.plan.place(self.step)[0] + 1
+        self.held.enter(epoch)
+        self.margins.enter(epoch)
         if self.step <= BATCHES and self.config.signals:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self.stepper.take(self.step, self.rate(self.step), step)
         if measured.taken:
             self.early.after(self.step)
             self.average.update(self.step)
+            self.margins.took(step.ids, len(step.micro_batches))
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
@@ -339,6 +346,7 @@ class Trainer:
         """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
         lines = self.recorder.fetch(self.stepper.may_overflow())
         self.early.fetch()
+        self.margins.fetch()
         if losses := self.recorder.interval.recent["losses"]:
             self.sinks.progress(self.step, losses[-1])
         return self._differs(lines)

@@ -76,6 +76,7 @@ class Stepper:
         self._autocast = autocast(config)
         self._looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
         self.before_step: Callable[[int], None] = lambda _number: None
+        self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
         groups = [group["parameters"] for group in parameter_groups(config.optimizer, model)]
         self._made = {"optimizer": kind_of(config.optimizer), "groups": groups}
@@ -206,6 +207,7 @@ class Stepper:
         """Return a batch's mean loss, and how many items it is the mean of."""
         with self._autocast:
             outputs, targets = self.task.forward(self.model, batch)
+            self.saw(outputs, targets)
             return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
 
     def _gradients(self) -> list[Tensor]:

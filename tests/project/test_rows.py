@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
@@ -54,6 +55,7 @@ TABLE: dict[str, Any] = {
     "split": {"validation": 0.25, "test": 0.0},
     "model": {"name": "mlp", "hidden": [8]},
 }
+PICTURES: dict[str, Any] = {"task": {"kind": "image_classification"}, "data": {"source": "digits.npz"}}
 OWN: dict[str, Any] = {"task": {"use": "own_task:Own"}}
 
 
@@ -151,6 +153,38 @@ def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(projec
     assert [(row["sample"], row["place"], row["reason"]) for row in alone["rows"]] == [
         (7, "sample 7 of dataset('train')", "part 0: 1 numbers are not finite, the first at [0, 2, 3]")
     ]
+
+
+def planted(project: Project, share: float) -> set[int]:
+    """Write the digits with a share of wrong labels, and return the rows of those."""
+    digits, draw = load_digits(), np.random.default_rng(0)
+    wrong = draw.choice(len(digits.target), int(share * len(digits.target)), replace=False)
+    labels = digits.target.copy()
+    labels[wrong] = (labels[wrong] + draw.integers(1, 10, len(wrong))) % 10
+    np.savez(project.root / "digits.npz", x=(digits.images / 16).astype(np.float32), y=labels)
+    return set(wrong.tolist())
+
+
+def test_the_samples_whose_labels_were_planted_wrong_lead_the_list(project: Project, cli: Cli) -> None:
+    wrong = planted(project, 0.05)
+    split, model = {"validation": 0.2, "test": 0.0}, {"name": "mlp", "hidden": [64]}
+    train(project, **{**TABLE, **PICTURES, "split": split, "model": model, "epochs": 8, "batch_size": 32})
+    found = rows(cli, project, "--mislabelled", "--most", str(len(wrong)))
+    right = [row["sample"] in wrong for row in found["rows"]]
+    assert {row["split"] for row in found["rows"]} == {"train", "validation"}
+    assert all(right[: len(wrong) // 4])
+    assert sum(right) / len(wrong) > 0.85
+    digits = load_digits().target
+    told = [row["reason"].endswith(f"rather {digits[row['sample']]}") for row in found["rows"] if row["sample"] in wrong]
+    assert sum(told) / len(told) > 0.85
+    assert "margin is the mean over training" in cli("rows", RUN, "--mislabelled", "--project", project.root).out
+
+
+def test_without_margins_only_validation_is_judged(project: Project, cli: Cli) -> None:
+    train(project, **TABLE, signals=False)
+    found = rows(cli, project, "--mislabelled")
+    assert {row["split"] for row in found["rows"]} <= {"validation"}
+    assert "noted no margins" in found["notes"][0]
 
 
 def test_a_page_shows_pictures(project: Project, cli: Cli) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,10 @@ from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import Plan
 from mltrainer.trainer.signals.distributions import BINS, LAYERS, VALUES, chosen_layers, histogram, histograms, some_of
 from mltrainer.trainer.signals.losses import Losses
+from mltrainer.trainer.signals.margins import MARGINS_FILE, Margins
 from mltrainer.trainer.signals.modules import Modules, symmetric
 from mltrainer.trainer.signals.observing import is_watched, neighbours, telling, watch_for
+from tests.trainer import digits_runs
 
 
 class Lively(Task):
@@ -188,3 +192,44 @@ def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share() -> None
     near = torch.nn.functional.one_hot(labels).double() + 0.01 * torch.randn(200, 4, dtype=torch.double)
     assert neighbours(near, labels) == 1.0
     assert neighbours(near, labels[torch.randperm(200)]) < 0.6
+
+
+# --- margins --------------------------------------------------------------------------------------
+
+
+def test_the_margins_of_a_run_that_was_gone_on_with_are_those_of_one_that_was_not(tmp_path: Path) -> None:
+    files = []
+    for name, stops in (("whole", ()), ("stopped", (8,))):
+        root = digits_runs.make(tmp_path / name)
+        digits_runs.train(root, stops=stops)
+        files.append((root / ".mltrainer/runs/run" / MARGINS_FILE).read_bytes())
+    assert files[0] == files[1]
+    noted = np.frombuffer(files[0], dtype="<f4")
+    assert np.isfinite(noted).sum() == 96
+
+
+def noted(**settings: Any) -> Margins:
+    config = SimpleNamespace(augment=None, signals=True, label_smoothing=0.0, **settings)
+    found = Margins(config, epochs=1, ids=np.arange(4))
+    found.enter(1)
+    return found
+
+
+def test_a_margin_is_what_the_own_class_has_above_the_others() -> None:
+    found = noted()
+    found.note(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))
+    found.note(torch.full((2, 3), 9.0), torch.tensor([0, 0]))  # a second pass, such as that of SAM
+    found.took(np.array([3, 1]), passes=1)
+    found.fetch()
+    assert found.means().nan_to_num(-99).tolist() == [-99, -4, -99, 1]
+
+
+@pytest.mark.parametrize(
+    "targets", [torch.tensor([0.5, 1.0]), torch.tensor([[1, 0, 0], [0, 1, 0]]), torch.tensor([-100, 7])], ids=str
+)
+def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
+    found = noted()
+    found.note(torch.zeros(2, 3), targets)
+    found.took(np.array([0, 1]), passes=1)
+    found.fetch()
+    assert bool(found.means().isnan().all())

@@ -22,8 +22,9 @@ from mltrainer.tasks.structures import tensors_in
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.tools.rows.content import contents
-from mltrainer.tools.rows.scoring import Score, by_loss, one, scores
+from mltrainer.tools.rows.scoring import Score, by_loss, doubtful, one, scores
 from mltrainer.trainer.data.addresses import Plan, evaluation_batches, plan_for
+from mltrainer.trainer.signals.margins import MARGINS_FILE
 from mltrainer.workspace import plain, write_json
 
 Found = dict[str, Any]
@@ -181,6 +182,46 @@ def hardest(look: Look) -> Answer:
     return Answer(found[: look.asked.most], len(found), {}, {})
 
 
+def mislabelled(look: Look) -> Answer:
+    """Return the samples whose label is probably wrong: of training by their margins meanwhile, of validation by the model.
+
+    Raises:
+        InputError: The task tells no classes apart.
+    """
+    validation = look.scores("validation")
+    if not any(score.probabilities for score in validation):
+        raise InputError(
+            "the task tells no classes apart by one output each, so that no label can be doubted", where="--mislabelled"
+        )
+    margins = _margins(look)
+    ids = look.opened.split("train").ids
+    below = np.argsort(margins[ids], kind="stable")[: int((margins[ids] < 0).sum())]
+    trained = look.scores("train", below[: look.asked.most]) if len(below) else []
+    doubted = [(float(margins[score.sample]), score) for score in trained]
+    unseen = doubtful(validation)
+    shown = sorted([*doubted, *unseen], key=lambda pair: (pair[0], pair[1].sample))[: look.asked.most]
+    reasons = {score.sample: f"margin {margin:.3g}, rather {_rather(look, score)}" for margin, score in shown}
+    return Answer([score for _, score in shown], len(below) + len(unseen), {"notes": _notes(margins)}, reasons)
+
+
+def _margins(look: Look) -> np.ndarray:
+    """Return the mean margin of each training sample by id, NaN for the others; all are NaN where the run noted none."""
+    path = look.folder / MARGINS_FILE
+    size = int(look.opened.split("train").ids.max()) + 1
+    found = np.fromfile(path, dtype="<f4") if path.is_file() else np.zeros(0, dtype=np.float32)
+    return found if len(found) == size else np.full(size, np.nan, dtype=np.float32)
+
+
+def _notes(margins: np.ndarray) -> list[str]:
+    how = "A training sample's margin is the mean over training of its label's output less the largest other one."
+    none = "The run noted no margins of its training samples (signals: true notes them), so that only validation is judged."
+    return [none if np.isnan(margins).all() else how]
+
+
+def _rather(look: Look, score: Score) -> str:
+    return str(_named(score.other, look.opened.task.classes if hasattr(look.opened.task, "classes") else None))
+
+
 @torch.no_grad()
 def nonfinite(look: Look) -> Answer:
     """Return the samples that hold NaN or infinity, and in which part."""
@@ -221,5 +262,6 @@ ANSWERS: dict[str, Callable[[Look], Answer]] = {
     "step": of_step,
     "epoch": of_epoch,
     "hardest": hardest,
+    "mislabelled": mislabelled,
     "nonfinite": nonfinite,
 }

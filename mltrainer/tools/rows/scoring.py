@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,12 @@ class Score:
     label: int | float | None
     answer: int | float | None
     probabilities: list[float]
+
+    @property
+    def other(self) -> int | None:
+        """The most probable of the other classes."""
+        others = {place: share for place, share in enumerate(self.probabilities) if place != self.label}
+        return max(others, key=lambda place: others[place], default=None)
 
     @property
     def share(self) -> float | None:
@@ -107,3 +114,30 @@ def _plain(value: Any) -> list[Any]:
 def by_loss(found: list[Score]) -> list[Score]:
     """Return samples from the hardest on; one whose loss is no number comes first."""
     return sorted(found, key=lambda score: (-math.inf if math.isnan(score.loss) else -score.loss, score.split, score.sample))
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def doubtful(found: list[Score]) -> list[tuple[float, Score]]:
+    """Return the samples that were not trained on whose label is probably wrong, each with its margin, the worst first.
+
+    That is where the model gives another class at least the probability that it gives that class on average over the samples
+    that are labelled so, and the sample's own class less than it (confident learning: Northcutt et al., 2021, arXiv 1911.00068).
+    The margin is the logarithm of the ratio of the two probabilities, which is the difference of their outputs.
+    """
+    known = [score for score in found if score.probabilities]
+    usual = {label: statistics.fmean(score.share or 0.0 for score in known if score.label == label) for label in _labels(known)}
+    wrong = [score for score in known if score.probabilities[score.other or 0] >= usual.get(score.other or 0, math.inf)]
+    margins = [(margin_of(score), score) for score in wrong]
+    return sorted(((margin, score) for margin, score in margins if margin < 0), key=lambda pair: (pair[0], pair[1].sample))
+
+
+def margin_of(score: Score) -> float:
+    """Return by how much the output of a sample's own class is above the largest other one."""
+    own, other = score.share or 0.0, score.probabilities[score.other or 0]
+    return math.log(max(own, 1e-30)) - math.log(max(other, 1e-30))
+
+
+def _labels(found: list[Score]) -> set[int | float | None]:
+    return {score.label for score in found}
