@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.monitor.run import Run, Seen
 from mltrainer.monitor.scene import Scene
 from mltrainer.runs.find import run_ids
@@ -17,6 +17,7 @@ from mltrainer.workspace import Project
 
 POLL_S = 0.02  # the files of the runs that are looked at, a few of which are asked for size and time
 LOOK_S = 0.5  # the project: runs, gates, a study
+UNREADABLE = (MltrainerError, OSError, ValueError, KeyError, TypeError)  # of files that are removed, or damaged; it looks again
 MOST_RUNS = 12  # side by side
 
 
@@ -57,18 +58,19 @@ class Follower:
 
     def _poll(self) -> None:
         while not self._end.wait(POLL_S):
-            with self._changed:
+            with self._changed, contextlib.suppress(*UNREADABLE):
                 if sum(run.poll() for run in self._runs.values()):
                     self._tell()
 
     def _look(self) -> None:
         while not self._end.wait(LOOK_S):
-            shown = self._scene.look()
-            with self._changed:
-                is_other = sum(run.look() for run in self._runs.values()) or shown != self._shown
-                self._shown = shown
-                if is_other:
-                    self._tell()
+            with contextlib.suppress(*UNREADABLE):
+                shown = self._scene.look()
+                with self._changed:
+                    is_other = sum(run.look() for run in self._runs.values()) or shown != self._shown
+                    self._shown = shown
+                    if is_other:
+                        self._tell()
 
     def _tell(self) -> None:
         self._version += 1

@@ -61,6 +61,11 @@ def rows_line(points: Sequence[tuple[float, float | None]], style: str) -> Line:
     return Line([(x, y) for x, y in points if y is not None], style)
 
 
+def positive(line: Line) -> Line:
+    """Return a curve without the points that have no logarithm."""
+    return Line([(x, y) for x, y in line.points if y > 0], line.style)
+
+
 def drawn(lines: Sequence[Line], width: int, height: int, is_log: bool = False, reach: Point | None = None) -> Text:
     """Return curves with their scales as so many columns and lines of text.
 
@@ -68,10 +73,11 @@ def drawn(lines: Sequence[Line], width: int, height: int, is_log: bool = False, 
         lines: The curves; a later one is drawn over an earlier one.
         width: Columns, the numbers at the left among them.
         height: Lines, the numbers below among them.
-        is_log: Draw values by their logarithm, where all are above zero.
+        is_log: Draw values by their logarithm; those that have none are left out.
         reach: From where to where it goes from left to right; by default as far as there are points.
     """
     columns, rows = max(2, width - MARGIN), max(2, height - 1)
+    lines = [positive(line) for line in lines] if is_log else lines
     points = [point for line in lines for point in line.points]
     if not points:
         return Text("nothing yet", style="dim")
@@ -89,9 +95,9 @@ def _axes(points: Sequence[Point], columns: int, rows: int, is_log: bool, reach:
     xs, ys = [x for x, _ in points], [y for _, y in points]
     low, high = min(ys), max(ys)
     if low == high:
-        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2  # of one above zero, both are above zero
     begin, end = reach or (min(xs), max(xs))
-    return Axis(begin, end, 2 * columns), Axis(low, high, 4 * rows, is_log and low > 0)
+    return Axis(begin, end, 2 * columns), Axis(low, high, 4 * rows, is_log)
 
 
 def _dots(points: Sequence[Point], across: Axis, up: Axis) -> Iterator[tuple[int, int]]:
@@ -106,7 +112,7 @@ def _dots(points: Sequence[Point], across: Axis, up: Axis) -> Iterator[tuple[int
 
 def label_of(value: float) -> str:
     """Return a number in as few columns as stand beside a curve."""
-    label = f"{value / 1e3:.3g}k" if 1e4 <= abs(value) < 1e6 else f"{value:.3g}"
+    label = f"{value / 1e3:.3g}k" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
     return label if len(label) <= MARGIN - 2 else f"{value:.0e}"
 
 

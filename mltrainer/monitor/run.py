@@ -139,14 +139,12 @@ class Run:
     def facts(self) -> Row:
         """Return what is known of the run beside its numbers."""
         found, config = self._ended, self._config
-        metric = config.get("metric") or found.get("metric") or {"name": "loss", "mode": "min"}
         return dict(
             plain(
                 {
                     "state": found.get("state", "ended") if self._state == "ended" else self._state,
                     "stop_reason": found.get("stop_reason"),
-                    "metric": {"name": metric["name"], "mode": metric["mode"]},
-                    "clip": (config.get("clip") or {}).get("norm"),
+                    "metric": metric_of(config, found),
                     "layers": self._log.observed.get("layers") or found.get("layers") or [],
                     "planned": {"steps": self._planned_steps(), "epochs": config.get("epochs")},
                     "wall_s": found.get("wall_s") if found else self._worked(),
@@ -178,6 +176,13 @@ class Run:
 
 
 SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
+
+
+def metric_of(*known: Mapping[str, Any]) -> Row:
+    """Return name and mode of the metric that chooses the best checkpoint, from what first tells it: a config, or a result."""
+    told = (one["metric"] for one in known if isinstance(one.get("metric"), dict))
+    found: Mapping[str, Any] = next(told, {})
+    return {"name": str(found.get("name", "loss")), "mode": str(found.get("mode", "min"))}
 
 
 def planned_steps(config: Mapping[str, Any], samples: Any) -> int | None:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.follow.live import running_study, study_text
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
 from mltrainer.monitor.log import Log
-from mltrainer.monitor.run import planned_steps
+from mltrainer.monitor.run import metric_of, planned_steps
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
@@ -38,6 +39,7 @@ class Scene:
         self._digests = FileDigests(project)
         self._phases: list[PhaseState] = []
         self._derived: tuple[Any, float] = (None, 0.0)
+        self._name = project.root.name
         self._summaries: dict[str, tuple[Any, Row]] = {}
         self._logs: dict[str, Log] = {}
 
@@ -49,7 +51,7 @@ class Scene:
         return dict(
             plain(
                 {
-                    "project": self._project.root.name,
+                    "project": self._name,
                     "folder": str(self._project.root),
                     "phases": [phase_row(state) for state in states],
                     "next": next_row(states),
@@ -68,6 +70,8 @@ class Scene:
         known, derived_at = self._derived
         if known != marks or time.monotonic() - derived_at > AGAIN_S:
             with contextlib.suppress(MltrainerError):  # a file that is half edited: the last good state stays
+                self._name = load_project(self._project.file).name
+            with contextlib.suppress(MltrainerError):
                 self._phases = derive(self._project, known=self._digests)
             self._derived = marks, time.monotonic()
         return self._phases
@@ -140,7 +144,7 @@ def summary(project: Project, run: str, is_running: bool, log: Log) -> Row:
         "parent": job.get("parent") if "parent_sha256" in (job.get("contract") or {}) else None,
         "state": "running" if is_running else ended,
         "begun": _begun(folder),
-        "metric": _metric(config, result),
+        "metric": metric_of(config, result),
         "planned": config.get("epochs"),
         **shown,
     }
@@ -149,11 +153,6 @@ def summary(project: Project, run: str, is_running: bool, log: Log) -> Row:
 def _result(project: Project, run: str) -> Row:
     """Return a run's result as it lies in its folder, whose seal is for gates to check, else the one of a record."""
     return _json(project.runs_dir / run / RESULT_FILE) or result_of(project, run) or {}
-
-
-def _metric(config: Mapping[str, Any], result: Mapping[str, Any]) -> Row:
-    found = config.get("metric") or result.get("metric") or {"name": "loss", "mode": "min"}
-    return {"name": found["name"], "mode": found["mode"]}
 
 
 def _from_result(result: Mapping[str, Any]) -> Row:
@@ -181,7 +180,7 @@ def _so_far(folder: Path, config: Mapping[str, Any], log: Log) -> Row:
 
 
 def _best(rows: Iterable[Row], config: Mapping[str, Any]) -> Row | None:
-    metric = _metric(config, {})
+    metric = metric_of(config)
     known = [row for row in rows if row["validation"].get(metric["name"]) is not None]
     choose = min if metric["mode"] == "min" else max
     return choose(known, key=lambda row: row["validation"][metric["name"]]) if known else None

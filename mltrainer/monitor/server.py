@@ -21,7 +21,7 @@ from mltrainer.errors import InputError, MachineError
 from mltrainer.monitor import pages
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen
-from mltrainer.workspace import Project, machine_faults, plain
+from mltrainer.workspace import Project, machine_faults
 
 LOOPBACK = "127.0.0.1"
 BEAT_S = 5.0  # silence after which a page is told that the monitor is still there, which also shows whether the page is
@@ -187,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()  # what is shown is plain already
 
 
 def _event(name: str, value: Any) -> bytes:

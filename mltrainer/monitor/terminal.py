@@ -110,6 +110,7 @@ class Monitor(App[int]):
     #heads, #findings, #study, #gate { height: auto; padding: 0 1; }
     #findings, #study, #gate { display: none; margin-top: 1; }
     Grid { grid-size: 2; grid-gutter: 0 1; grid-rows: 14; height: auto; margin-top: 1; }
+    VerticalScroll { scrollbar-size-vertical: 1; scrollbar-color: $panel-lighten-2; scrollbar-background: $background; }
     .plot { border: round $panel-lighten-2; border-title-color: $text; padding: 0 1; height: 14; }
     #loss { column-span: 2; }
     """

@@ -26,6 +26,7 @@ from tests.monitor.browser import CHROMIUM, browser
 from tests.monitor.invented import Training, empty_project
 
 STEPS = 1_000_000
+EVERY = 1000  # steps from one evaluation to the next
 EVENTS = 500
 OPENINGS = 7
 SPIKE = 654_321
@@ -163,6 +164,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         long = Training(empty_project(Path(one)), "0123456789ab")
         long_chain(long.folder / "chain.txt", STEPS)
+        for long.step in range(EVERY, STEPS + 1, EVERY):
+            long.evaluate(1 - 1 / long.step)
         told("a run of 1,000,000 steps, asked for until heard whole", fresh(long, lambda url: opened(url, long.run)))
         if CHROMIUM:
             told("the same, until drawn in Chromium", fresh(long, on_screen))

@@ -14,6 +14,12 @@ from mltrainer.reproducibility.fingerprint import Head, step_entry, weights_entr
 from mltrainer.workspace import Project, locked, write_json
 
 STEPS_PER_EPOCH = 20
+PROJECT = """name: invented
+task: {kind: image_classification}
+data: {source: 'sklearn:digits'}
+model: {name: mlp}
+metric: {name: accuracy, mode: max}
+"""
 
 
 def chain(folder: Path, losses: list[float], first: int = 1, head: Head | None = None) -> Head:
@@ -79,5 +85,5 @@ class Training:
 
 def empty_project(folder: Path) -> Project:
     """Write a project in which nothing has been trained."""
-    (folder / "mltrainer.yaml").write_text("name: invented\n", "utf-8")
+    (folder / "mltrainer.yaml").write_text(PROJECT, "utf-8")
     return Project(folder)

@@ -212,3 +212,25 @@ def test_no_torch_is_imported_by_looking(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     assert json.loads(done.stdout.replace("'", '"')) == [], done.stderr
+
+
+WRONG = b'{"config": {"metric": 7, "batch_size": "x", "clip": 1}, "phase": []}'
+DAMAGE = [b"", b"[]", b"{", b'{"config": 3}', WRONG, b"\xff\x00\n\n", b"null\n1 2 3\n"]
+
+
+FILES = ("job.json", "result.json", "events.jsonl", "chain.txt", "alerts.jsonl", "lock")
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_of_one_run_hides_no_other(tmp_path: Path, damage: bytes) -> None:
+    project = empty_project(tmp_path)
+    names = [f"{nr:012x}" for nr in range(len(FILES) + 1)]
+    for run in names:
+        Training(project, run).epoch(0.5)
+    for run, name in zip(names[1:], FILES, strict=True):
+        (project.runs_dir / run / name).write_bytes(damage)
+    with Follower(project) as follower, follower.watching(names) as runs:
+        assert sorted(run["id"] for run in follower.shown["runs"]) == names
+        found = {new["run"]: new for new in follower.news(runs, {})}
+        assert json.dumps(list(found.values()))
+        assert found[names[0]]["rows"][0]["validation"]["accuracy"] == 0.5

@@ -36,11 +36,12 @@ def test_a_bucket_without_a_finite_number_is_left_out() -> None:
     assert steps_line([1, 2, 3], [1.0, None, 3.0], [1.0, None, 3.0], "blue").points == [(1, 1.0), (3, 3.0)]
 
 
-def test_a_scale_by_logarithms_needs_numbers_above_zero() -> None:
+def test_a_scale_by_logarithms_leaves_out_what_has_none() -> None:
     falling = [(nr, 10.0**-nr) for nr in range(5)]
     middle = drawn([Line(falling, "blue")], 60, 12, is_log=True).plain.splitlines()[5]
     assert "0.01" in middle  # the middle of 1 and 0.0001
-    assert "nothing yet" not in drawn([Line([(0, 0.0), (1, 1.0)], "blue")], 60, 12, is_log=True).plain
+    assert drawn([Line([*falling, (9, 0.0)], "blue")], 60, 12, is_log=True).plain.splitlines()[5] == middle
+    assert drawn([Line([(0, 0.0)], "blue")], 60, 12, is_log=True).plain == "nothing yet"
 
 
 def test_nothing_to_draw_and_a_flat_line_are_drawn_too() -> None:
@@ -49,4 +50,6 @@ def test_nothing_to_draw_and_a_flat_line_are_drawn_too() -> None:
 
 
 def test_the_numbers_beside_a_curve_fit() -> None:
-    assert [label_of(value) for value in (30000.0, 0.000115, 1.5, -2e-30)] == ["30k", "1e-04", "1.5", "-2e-30"]
+    assert [label_of(value) for value in (30000.0, 2960.0, 0.000115, 1.5, -2e-30)] == [
+        *("30k", "2.96k", "1e-04", "1.5", "-2e-30"),
+    ]

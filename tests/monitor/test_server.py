@@ -203,7 +203,7 @@ def test_a_page_hears_the_whole_and_then_what_is_new(tmp_path: Path) -> None:
     training.epoch(0.5)
     with training.living(), serving(project, training.run) as server, stream(server, training.run) as heard:
         name, shown = next(heard)
-        assert (name, shown["project"], shown["chosen"]) == ("project", tmp_path.name, [training.run])
+        assert (name, shown["project"], shown["chosen"]) == ("project", "invented", [training.run])
         assert [run["state"] for run in shown["runs"]] == ["running"]
         name, run = next(heard)
         assert (name, run["whole"], run["last"]) == ("run", True, 20)

@@ -259,7 +259,7 @@ function head(id) {
   const best = bestRow(rows, facts.metric);
   const isLive = facts.state === "running";
   const parts = [
-    ["", facts.stop_reason && facts.stop_reason !== "completed" && !isLive ? `${words(facts.state)}: ${words(facts.stop_reason)}` : words(facts.state ?? "")],
+    ["", facts.stop_reason && facts.stop_reason !== "epochs" && !isLive ? `${words(facts.state)}: ${words(facts.stop_reason)}` : words(facts.state ?? "")],
     ["epoch", row ? `${row.epoch}${facts.planned?.epochs ? ` / ${facts.planned.epochs}` : ""}` : null],
     ["step", last ? `${count(last)}${planned ? ` / ${count(planned)}` : ""}` : null],
     [`best ${words(facts.metric?.name ?? "")}`, best ? `${short(best.validation[facts.metric.name])} (epoch ${best.epoch})` : null],
@@ -340,7 +340,9 @@ function wantedCharts() {
   const metric = live.length ? state.runs[live[0]].facts.metric?.name : null;
   const rows = (pick, options) => live.flatMap((id) => rowLine(id, pick, options));
   const several = live.length > 1;
+  const trials = { name: "trials", title: "Trials", note: "best value of each, in order", isTrials: true, lines: trialLines() };
   return [
+    ...(state.project.study ? [{ ...trials, wide: true }] : []),
     { name: "loss", title: "Loss", note: "each step, and at evaluations", wide: true, canLog: true, lines: live.flatMap((id) => [...stepLines(id, "loss", several), ...rowLine(id, (row) => row.validation.loss, { label: "validation", dash: several ? [6, 4] : null, colour: several ? null : COLOURS[1] })]) },
     { name: "metric", title: metric ? words(metric[0].toUpperCase() + metric.slice(1)) : "", note: "training and validation", lines: metric && metric !== "loss" ? [...rows((row) => row.train[metric], { label: "training", faded: several, dash: several ? [2, 3] : null }), ...rows((row) => row.validation[metric], { label: "validation", colour: several ? null : COLOURS[1] })] : [] },
     { name: "norm", title: "Gradient norm", note: "each step, before clipping", canLog: true, isLog: true, lines: live.flatMap((id) => stepLines(id, "norm", several)) },
@@ -349,7 +351,7 @@ function wantedCharts() {
     { name: "wait", title: "Waiting for data", note: "share of a step's time", lines: rows((row) => row.data_wait, { label: "share" }) },
     { name: "memory", title: "Memory", note: "MiB, at evaluations", lines: rows((row) => row.memory_mb, { label: "MiB" }) },
     { name: "lr", title: "Learning rate", lines: rows((row) => row.lr, { label: "rate" }) },
-    { name: "trials", title: "Trials", note: "best value of each, in order", isTrials: true, lines: trialLines() },
+    ...(state.project.study ? [] : [trials]),
   ];
 }
 
@@ -418,7 +420,7 @@ function drawChart(one, place) {
   const drawn = JSON.stringify([key, state.zoom, one.lines.map(({ table: [xs, ys] }) => [xs.length, xs[0], xs.at(-1), ys.at(-1)]), marked(one)]);
   if (chart.drawn === drawn) return; // each redraw costs milliseconds, and most charts change at evaluations alone
   chart.drawn = drawn;
-  const data = uPlot.join(one.lines.map((line) => line.table));
+  const data = uPlot.join(tables(one));
   if (chart.key !== key) {
     chart.plot?.destroy();
     chart.plot = new uPlot(options(one, chart.body.clientWidth), data, chart.body);
@@ -431,8 +433,8 @@ function drawChart(one, place) {
 
 const lastValue = (line) => `${line.label} ${short(line.table[1].at(-1))}`;
 const height = (one) => (one.wide ? 300 : 200);
-const isPositive = (one) => one.lines.every((line) => line.table[1].every((value) => value === null || value > 0));
-const isLog = (one) => Boolean(one.canLog && (state.isLog[one.name] ?? one.isLog) && isPositive(one));
+const isLog = (one) => Boolean(one.canLog && (state.isLog[one.name] ?? one.isLog) && one.lines.some((line) => line.table[1].some((value) => value > 0)));
+const tables = (one) => one.lines.map(({ table: [xs, ys] }) => (isLog(one) ? [xs, ys.map((y) => (y > 0 ? y : null))] : [xs, ys]));
 
 function setRange(chart, data) {
   const xs = data[0];
