@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "lr-find": Entry("exploring", "Find a learning rate, on a copy."),
         "batch-size": Entry("exploring", "Find a batch size by memory and throughput."),
         "profile": Entry("exploring", "Where a step's time goes."),
+        "extrapolate": Entry("surroundings", "Whether more data or more epochs would help."),
         "landscape": Entry("surroundings", "The loss around a trained model, and how sharply it curves."),
     },
 }

@@ -1,4 +1,4 @@
-"""`mltrainer landscape` and `mltrainer seeds`: what lies around a trained model, and how much of its metric is luck."""
+"""`mltrainer landscape`, `seeds` and `extrapolate`: around a trained model, how much of it is luck, and what more would bring."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group
 from mltrainer.cli.output import emit, printable
+from mltrainer.project import more
 from mltrainer.project.ablating import MOST_SEEDS
 from mltrainer.project.front import Project
 from mltrainer.project.luck import FEWEST_SEEDS, SEEDS
 from mltrainer.project.surroundings import FEWEST_POINTS, POINTS, SAMPLES, SPAN
 from mltrainer.reports.luck import text as seeds_text
+from mltrainer.reports.more import text as more_text
 from mltrainer.reports.surroundings import text
 
 app = group()
@@ -52,4 +54,30 @@ def seeds(
     """
     found = Project(folder).seeds(count)
     emit(found) if as_json else print(printable(seeds_text(found)))
+    return 0
+
+
+@app.command(epilog="Example: mltrainer extrapolate baseline --seeds 3")
+def extrapolate(
+    run: AnyRun = None,
+    count: Annotated[
+        int,
+        typer.Option(
+            "--seeds",
+            min=0,
+            max=more.MOST_SEEDS,
+            metavar="N",
+            help="Train each of four parts of the data on so many; 0: look at the run's epochs alone.",
+        ),
+    ] = more.SEEDS,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Tell whether more data or more epochs would help, by learning curves that are fitted to and go on.
+
+    Without RUN: the newest phase's run. It trains four times for each seed, as long as the run; nothing of it stays but a scratch
+    folder with a page and its figures.
+    """
+    found = Project(folder).extrapolate(run, seeds=count)
+    emit(found) if as_json else print(printable(more_text(found)))
     return 0

@@ -18,7 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
-from mltrainer.project import ablating, curing, engine, exploring, luck, rows, surroundings
+from mltrainer.project import ablating, curing, engine, exploring, luck, more, rows, surroundings
 from mltrainer.project.start import make_project
 from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
@@ -434,6 +434,17 @@ class Project:
         """
         with self._tools(tell) as tools:
             return surroundings.landscape(tools, find_run(self._places, run), **asked)
+
+    def extrapolate(self, run: str | None = None, *, seeds: int = more.SEEDS, tell: Tell | None = None) -> Found:
+        """Tell whether more data or more epochs would help a run, as `mltrainer extrapolate --json` prints it; nothing changes.
+
+        Args:
+            run: As in `load_run`.
+            seeds: On how many each of four parts of the data is trained; 0: the run's epochs alone are looked at.
+            tell: Takes the events.
+        """
+        with self._tools(tell) as tools:
+            return more.extrapolate(tools, find_run(self._places, run), seeds)
 
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""

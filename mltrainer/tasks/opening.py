@@ -87,6 +87,16 @@ class OpenTask:
         """Return what a sample holds as its source has it, by column; nothing where its inputs show it."""
         return self._holdings.cells(row)
 
+    def keep_training(self, places: np.ndarray) -> None:
+        """Leave some of the training samples, by their places, one that is named several times as often; for exploring alone.
+
+        Raises:
+            InputError: The samples come as a stream, which has no places.
+        """
+        if self._taken["train"].is_stream:
+            raise InputError("the training samples come as a stream, of which no part can be chosen", where="task.use")
+        self._taken["train"] = pick(self._taken["train"], places)
+
     def close(self) -> None:
         """End the worker processes that were kept for the next evaluation."""
         for samples in self._taken.values():

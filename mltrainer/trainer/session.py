@@ -87,7 +87,7 @@ class Session:
         determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
         self._tracer = self._begin_trace()
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
-        self.task: OpenTask = open_task(config, self.root, self._given_task)
+        self.task: OpenTask = self.open()
         self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
         seeds.seed_everything(seeds.key(config.seed, "model"))
@@ -119,6 +119,10 @@ class Session:
         self._expected = self._expected_chain()
         self._restore()
         self.gpu = GpuWatch(config.device)
+
+    def open(self) -> OpenTask:
+        """Return what the config describes, opened."""
+        return open_task(self.config, self.root, self._given_task)
 
     def _tell_start(self) -> None:
         """Tell what of the weights that the config names was loaded."""

@@ -195,6 +195,7 @@ def test_every_command_with_json_is_tried_here() -> None:
         "batch-size",
         "profile",
         "landscape",
+        "extrapolate",
         "seeds",
     }  # tested where runs are trained
 

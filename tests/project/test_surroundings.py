@@ -49,3 +49,21 @@ def test_what_cannot_be_surrounded_is_refused(trained: Project, cli: Cli) -> Non
         file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
     altered = cli("landscape", "--project", trained.root)
     assert (altered.code, "state.safetensors" in altered.err) == (4, True)
+
+
+def test_learning_curves_are_extrapolated_from_trainings_on_parts_and_leave_no_trace(trained: Project, cli: Cli) -> None:
+    found = cli("extrapolate", "--seeds", "2", "--json", "--project", trained.root).json
+    assert found["state"]["changed"] == []
+    rows = found["data"]["rows"]
+    whole = rows[-1]["samples"]
+    assert [row["samples"] for row in rows[::2]] == [round(part * whole) for part in (0.125, 0.25, 0.5, 1)]
+    assert len({row["seed"] for row in rows}) == 2
+    assert found["epochs"]["reason"].startswith("of 2 evaluations no curve can be told")
+    page = (trained.root / found["page"]).read_text()
+    assert "## More data" in page
+    assert not list((trained.state_dir / "extrapolate").glob("part-*"))
+    own = next(row for row in rows if row["part"] == 1.0)  # of the config's own seed: all of the data is the run again
+    history = json.loads(next(trained.state_dir.glob("runs/*/result.json")).read_bytes())["history"]
+    assert own["validation"] in [row["validation"] for row in history]
+    told = cli("extrapolate", "--seeds", "0", "--project", trained.root)
+    assert "Nothing can be told" in told.out

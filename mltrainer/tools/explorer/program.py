@@ -9,6 +9,7 @@ from typing import Any
 from mltrainer.errors import StoppedError
 from mltrainer.tools.explorer.batch_sizes import try_sizes
 from mltrainer.tools.explorer.landscape import survey
+from mltrainer.tools.explorer.learning_curve import extrapolate
 from mltrainer.tools.explorer.profiling import profile_steps
 from mltrainer.tools.explorer.range_test import test_range
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
@@ -20,6 +21,7 @@ ANSWERS: dict[str, Callable[[Session], dict[str, Any]]] = {
     "batch_size": try_sizes,
     "profile": profile_steps,
     "landscape": survey,
+    "extrapolate": extrapolate,
 }
 
 
