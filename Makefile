@@ -56,7 +56,7 @@ slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many mome
 	$(BIN)/python -m pytest -n 2 -m slow
 
 bench: $(STAMP)  ## the benchmarks, one program each
-	@set -e; for program in $(filter-out %/bench_tables.py %/bench_traps.py %/bench_diagnostics.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
+	@set -e; for program in $(filter-out %/bench_tables.py %/bench_traps.py %/bench_diagnostics.py %/bench_cures.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
 
 # The other trainers are installed, with this one, into an environment of their own: .venv stays as it is.
 $(PEERS)/.installed: pyproject.toml constraints.txt
@@ -86,6 +86,7 @@ bench-traps: $(STAMP)  ## tables with traps through all phases, or to their one 
 diagnostics-bench: $(STAMP)  ## the diagnostics on runs with labels, faulty and healthy, into docs/DIAGNOSTICS.md; about an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set second --jobs $(JOBS) --write
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_cures.py --jobs $(JOBS) --write
 
 mutations: $(STAMP)  ## planted faults, which the tests must notice
 	PYTHONPATH=. $(BIN)/python -m tests.mutations

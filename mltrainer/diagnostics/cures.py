@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from mltrainer.configs.components import swaps_of
 from mltrainer.configs.loading import EXCLUSIVE, flatten, validate_values
 from mltrainer.configs.project import TrainingConfig, config_digest
-from mltrainer.diagnostics.rules import changes_to_try
+from mltrainer.diagnostics.rules import assess, changes_to_try
 from mltrainer.errors import InputError
 
 CURES, HELPS, NOTHING, WORSE = VERDICTS = ("cures", "helps", "changes nothing", "makes it worse")
@@ -166,6 +166,13 @@ class Outcome:
     critical: tuple[str, ...]
     fit: str
     value: float
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], run_result: Mapping[str, Any], value: float) -> Self:
+        """Return what the rows of `diagnose` say of a run's result."""
+        fired = [row for row in rows if row["state"] == "fired"]
+        critical = tuple(row["id"] for row in fired if row["severity"] == "critical")
+        return cls(tuple(row["id"] for row in fired), critical, assess(rows, run_result)["fit"], value)
 
 
 def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str) -> tuple[str, str]:

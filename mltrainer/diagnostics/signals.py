@@ -194,6 +194,11 @@ class Run:
         return [sum(int(number(n)) for n in row) for row in matrix] if isinstance(matrix, list) else []
 
     @property
+    def known_counts(self) -> list[int]:
+        """Samples of each class: of the validation set, else of the training samples in memory; empty where neither tells."""
+        return self.class_counts or (self.start_data or {}).get("counts") or []
+
+    @property
     def validation_samples(self) -> int | None:
         """Number of validation samples, as the run recorded it or the confusion matrix tells it."""
         recorded = _at(self.record, ("measured_samples", "validation"))
@@ -205,7 +210,7 @@ class Run:
 
         Without a confusion matrix, as in a task of one's own or a run that goes on, the training samples tell.
         """
-        counts = self.class_counts or (self.start_data or {}).get("counts") or []
+        counts = self.known_counts
         return max(counts) / sum(counts) if sum(counts) else NAN
 
     def skill_of(self, split: Literal["train", "validation"], place: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, median, number, percent
@@ -11,14 +12,24 @@ FIGURES = ("learning_curves.svg",)
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
-    """Fire where the first batches' classes are far less mixed than the training set's, in batches that have room for all."""
-    target = (run.start or {}).get("target") or {}
+    """Fire where the first batches' classes are far less mixed than all samples', in batches that have room for all."""
     early = (run.record.get("signals") or {}).get("early") or {}
-    mixed, whole = median(number(value) for value in early.get("labels") or []), number(target.get("entropy"))
-    classes, size = target.get("classes") or 0, number(run.record.get("batch_size"))
+    mixed = median(number(value) for value in early.get("labels") or [])
+    classes, whole = _whole(run)
+    size = number(run.record.get("batch_size"))
     if not whole > 0 or mixed != mixed or size < thresholds["batches"] * classes:
         return Finding(ID, "not_applicable", "No batches of classes, or none large enough to hold all of them, were observed.")
     share = mixed / whole
-    whole_set = f"of the training set's entropy (at least {percent(thresholds['share'])} expected)"
+    whole_set = f"of all samples' entropy (at least {percent(thresholds['share'])} expected)"
     reason = f"The first batches' classes have {percent(share)} {whole_set}."
     return judged(ID, share < thresholds["share"], reason, {"share": share, "since_step": 1}, FIGURES)
+
+
+def _whole(run: Run) -> tuple[int, float]:
+    """Return how many classes there are, and their entropy in nats; the first samples of a sorted stream would not tell."""
+    counts = [count for count in run.known_counts if count]
+    if counts:
+        shares = [count / sum(counts) for count in counts]
+        return len(counts), -sum(share * math.log(share) for share in shares)
+    target = (run.start or {}).get("target") or {}
+    return target.get("classes") or 0, number(target.get("entropy"))

@@ -21,7 +21,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.templates import BASELINE, BaselineTemplate, baseline_template
 from mltrainer.diagnostics.cures import CURES, HELPS, Candidate, Outcome, candidates, ranked, symptoms_of, verdict
-from mltrainer.diagnostics.rules import assess, beside, changes_to_try, diagnose
+from mltrainer.diagnostics.rules import beside, changes_to_try, diagnose
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.phases.context import Context
@@ -114,10 +114,8 @@ def _side(project: Project, side: Mapping[str, Any], references: Mapping[str, An
     if result is None:
         return {**told, "fired": [], "critical": [], "fit": "unknown"}
     judged = beside(result, references)
-    rows = diagnose(judged, project.root)
-    fired = [row for row in rows if row["state"] == "fired"]
-    critical = [row["id"] for row in fired if row["severity"] == "critical"]
-    return {**told, "fired": [row["id"] for row in fired], "critical": critical, "fit": assess(rows, judged)["fit"]}
+    shown = Outcome.of(diagnose(judged, project.root), judged, side["value"])
+    return {**told, "fired": list(shown.fired), "critical": list(shown.critical), "fit": shown.fit}
 
 
 def _row(config: TrainingConfig, one: Candidate, before: Found, after: Found, symptoms: list[str]) -> Found:

@@ -69,7 +69,7 @@ def block(verdicts: Sequence[Verdict], with_cases: bool = True) -> str:
     return "\n\n".join([*parts, _cases(by_case(verdicts))] if with_cases else parts)
 
 
-def _table(head: Sequence[str], numbers: int, rows: Sequence[Sequence[Any]]) -> str:
+def table(head: Sequence[str], numbers: int, rows: Sequence[Sequence[Any]]) -> str:
     """Return a table whose last columns are numbers."""
     lines = [head, ["---"] * (len(head) - numbers) + ["---:"] * numbers, *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
@@ -86,7 +86,7 @@ def _summary(found: dict[str, Any]) -> str:
         rows.append(["median step of the first sign, as a share of the run", f"{found['since']:.0%}"])
     if found["refused"]:
         rows.append(["runs that could not be trained, and do not count", found["refused"]])
-    return _table(["", "runs"], 1, rows)
+    return table(["", "runs"], 1, rows)
 
 
 def _share(part: int, whole: int) -> str:
@@ -96,12 +96,12 @@ def _share(part: int, whole: int) -> str:
 def _rules(rows: Sequence[dict[str, Any]]) -> str:
     head = ["label", "diagnostic", "found", "missed", "said where it may be", "wrong", "of them on healthy runs"]
     keys = ("found", "missed", "allowed", "wrong", "wrong_of_healthy")
-    return _table(head, 5, [[row["label"], ", ".join(row["diagnostics"]), *(row[key] for key in keys)] for row in rows])
+    return table(head, 5, [[row["label"], ", ".join(row["diagnostics"]), *(row[key] for key in keys)] for row in rows])
 
 
 def _cases(rows: Sequence[dict[str, Any]]) -> str:
     head = ["case", "", "missed in runs", "wrong in runs"]
-    return _table(head, 0, [[row["case"], row["what"], _missed(row), _runs(row["wrong"])] for row in rows])
+    return table(head, 0, [[row["case"], row["what"], _missed(row), _runs(row["wrong"])] for row in rows])
 
 
 def _missed(row: dict[str, Any]) -> str:

@@ -46,6 +46,11 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("bad_initialization", "loss is 40", observed(**{f"{START}loss": 40.0})),
     ("unshuffled_data", "0 %", observed(signals__early__labels=[0.0] * 32)),
     (
+        "unshuffled_data",
+        "0 %",  # a sorted stream, whose first samples are of one class
+        observed(signals__early__labels=[0.0] * 32, **{f"{START}target__classes": 1, f"{START}target__entropy": 0.0}),
+    ),
+    (
         "train_eval_mismatch",
         "in evaluation mode",
         observed(**{f"{LAST}evaluating": {"loss": 5.0, "accuracy": 0.2}, f"{LAST}training": {"loss": 0.1, "accuracy": 0.98}}),

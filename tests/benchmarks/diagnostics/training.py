@@ -58,12 +58,13 @@ def trained(case: Case, seed: int) -> dict[str, Any]:
     """Train a case and return its result, as a run's `result.json` holds it; where nothing could be trained, why."""
     task = case.task()
     try:
-        return _trained(config_of(case, seed, task), task)
+        return train_config(config_of(case, seed, task), task)
     except InputError as error:
         return {"refused": str(error)}
 
 
-def _trained(config: TrainingConfig, task: Task) -> dict[str, Any]:
+def train_config(config: TrainingConfig, task: Task) -> dict[str, Any]:
+    """Train a config on a task and return its result."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as name, determinism.kept(), seeds.kept():
         folder = Path(name)
