@@ -109,6 +109,8 @@ class Session:
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         until = Until(self.job.get("max_steps"), self._stops_at_difference(), self.job.get("rungs") or ())
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until)
+        if self.job["purpose"] == "probe":  # which takes as many steps as are compared, whatever they give
+            self.trainer.stepper.looks = False
         run = self.job["run"]
         protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected)

@@ -188,7 +188,7 @@ class Trainer:
         if "signals" in tree:  # a checkpoint of version 0.1 has none
             self.recorder.losses = Losses(**tree["signals"]["losses"])
             self.early.early = Early(**tree["signals"]["early"])
-            self.margins.restore(tree["signals"]["margins"])
+            self.margins.restore(tree["signals"].get("margins"))
         head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
         size = self.step * len(self.parameters) * 4
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)

@@ -74,7 +74,7 @@ class Stepper:
         if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
         self._autocast = autocast(config)
-        self._looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
+        self.looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
         self.before_step: Callable[[int], None] = lambda _number: None
         self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
@@ -121,7 +121,7 @@ class Stepper:
         self.scaler.unscale_(self.optimizer)
         gradients = self._gradients()
         measured = Measured(loss, *gradient_norms(gradients))
-        if self._looks and not self._is_finite(measured):
+        if self.looks and not self._is_finite(measured):
             return replace(measured, taken=False)
         self._update(number, step, gradients, measured.total)
         return measured

@@ -155,7 +155,7 @@ def limited(root: Path, monkeypatch: pytest.MonkeyPatch, looks: bool = True, **m
 
     def init(self: Stepper, *arguments: Any) -> None:
         made(self, *arguments)
-        self._looks = looks
+        self.looks = looks
 
     monkeypatch.setattr(Stepper, "__init__", init)
     return part_of(root, {**job({"clip": None}), **more}, lambda _step: False)
@@ -178,3 +178,8 @@ def test_the_weights_are_those_before_the_step_whether_numbers_are_looked_at_or_
     assert {**where, "replayed_from": 0} == {**again, "replayed_from": 0}
     assert (where["operation"], where["line"], where["holds"]) == ("log", again["line"], "nan")
     assert where["line"].startswith("digits_task.py:")
+
+
+def test_a_probe_takes_the_steps_that_planning_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = limited(tmp_path, monkeypatch, purpose="probe", max_steps=18)
+    assert (result["steps"], result["state"], result["nonfinite"].get("located")) == (18, "failed", None)

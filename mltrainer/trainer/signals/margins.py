@@ -110,10 +110,10 @@ class Margins:
         """Return what a checkpoint holds of it."""
         return {"sums": self._sums, "counts": self._counts}
 
-    def restore(self, tree: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
-        self._sums, self._counts = tree["sums"].clone(), tree["counts"].clone()
-        self._outputs, self._targets, self._ids, self._made, self._held = [], [], [], [], 0
+    def restore(self, tree: dict[str, Tensor] | None) -> None:
+        """Go on from a checkpoint; from one that has none, with the margins of the steps after it."""
+        if tree is not None:
+            self._sums, self._counts = tree["sums"].clone(), tree["counts"].clone()
 
 
 def margins(outputs: Tensor, labels: Tensor) -> Tensor:
