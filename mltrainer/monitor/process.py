@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import socket
@@ -18,13 +19,14 @@ class Usage:
 
     Args:
         lock: The file, which says who holds it.
+        device: Where it trains; with "cuda" the machine's GPUs are told, too.
 
     Attributes:
-        last: `memory_mb` and `processors`, the mean number of busy ones, of late; None before anything is known.
+        last: `memory_mb`, `processors`, the mean number of busy ones, and `gpus`, of late; None before anything is known.
     """
 
-    def __init__(self, lock: Path) -> None:
-        self._lock = lock
+    def __init__(self, lock: Path, device: str) -> None:
+        self._lock, self._device = lock, device
         self._at: tuple[float, float] | None = None
         self.last: dict[str, Any] | None = None
 
@@ -39,8 +41,32 @@ class Usage:
         memory_mb, busy_s = found
         before, self._at = self._at, (now, busy_s)
         processors = None if before is None else round(max(0.0, busy_s - before[1]) / (now - before[0]), 2)
-        self.last = {"memory_mb": round(memory_mb, 1), "processors": processors}
+        shown = gpus() if self._device == "cuda" else []
+        self.last = {"memory_mb": round(memory_mb, 1), "processors": processors, "gpus": shown}
         return self.last
+
+
+def gpus() -> list[dict[str, int]]:
+    """Return how busy each GPU is, `percent`, and its memory in use, `memory_mb`; none where NVML tells nothing."""
+    try:
+        import pynvml
+
+        return [_gpu(pynvml, handle) for handle in _handles()]
+    except Exception:  # no package, no driver, or one that answers half of what is asked
+        return []
+
+
+@functools.cache
+def _handles() -> list[Any]:
+    import pynvml
+
+    pynvml.nvmlInit()
+    return [pynvml.nvmlDeviceGetHandleByIndex(nr) for nr in range(pynvml.nvmlDeviceGetCount())]
+
+
+def _gpu(pynvml: Any, handle: Any) -> dict[str, int]:
+    percent, memory = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, pynvml.nvmlDeviceGetMemoryInfo(handle).used
+    return {"percent": int(percent), "memory_mb": int(memory) >> 20}
 
 
 def holder(lock: Path) -> int | None:

@@ -42,7 +42,7 @@ class Run:
         self.steps = Steps(self.folder)
         self._log, self._alerts = Log(self.folder), Tail(self.folder / ALERTS_FILE)
         self._config = config_of(project, id)
-        self._usage = Usage(self.folder / "lock")
+        self._usage = Usage(self.folder / "lock", str(self._config.get("device")))
         self._pace: deque[tuple[float, int]] = deque()
         self._findings: dict[str, Row] = {}
         self._recorded: list[Row] = []

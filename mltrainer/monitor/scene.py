@@ -117,8 +117,16 @@ def next_row(states: list[PhaseState]) -> Row | None:
 
 def reports(project: Project) -> list[Row]:
     """Return the rendered reports that lie in the phases' folders: path, phase and title."""
-    found = [(phase, path) for phase in PHASES for path in sorted(project.phase_dir(phase).glob("*.md"))]
-    return [{"path": project.relative(path), "phase": phase, "title": path.stem.replace("_", " ")} for phase, path in found]
+    folders = {phase: project.phase_dir(phase) for phase in PHASES}
+    found = [(phase, path) for phase in PHASES for depth in ("*.md", "*/*.md") for path in sorted(folders[phase].glob(depth))]
+    return [
+        {
+            "path": project.relative(path),
+            "phase": phase,
+            "title": path.relative_to(folders[phase]).with_suffix("").as_posix().replace("_", " "),
+        }
+        for phase, path in found
+    ]
 
 
 # --- runs -----------------------------------------------------------------------------------------

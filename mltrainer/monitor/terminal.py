@@ -30,7 +30,7 @@ STYLES = {"✓": "green", "↷": "green", "●": "bold blue", "✕": "bold red",
 COLOURS = ("#5b9bff", "#f0944d", "#3fc08f", "#b48af0", "#f0716b", "#3fbccc")
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "blue"}
 AT_ONCE = 4  # runs that are chosen unasked
-REDRAW_S = 0.08  # a curve that grows faster is drawn this often
+REDRAW_S = 0.04  # a curve that grows faster is drawn this often
 
 Seen = Mapping[str, Any]
 
@@ -129,7 +129,7 @@ class Monitor(App[int]):
         self._project, self._follower = project, follower
         self._chosen, self._is_asked = list(chosen), bool(chosen)
         self._watched, self._stack = list[Any](), contextlib.ExitStack()
-        self._shows_gates, self._drawn_at = False, 0.0
+        self._shows_gates = False
         self._listed: Any = None
 
     def compose(self) -> ComposeResult:
@@ -158,9 +158,10 @@ class Monitor(App[int]):
         version = -1
         while self.is_running and not self._follower.has_ended:
             version = self._follower.wait(version, 1.0)
+            begun = time.monotonic()
             with contextlib.suppress(RuntimeError):  # the app ends
                 self.call_from_thread(self._draw)
-            time.sleep(max(0.0, self._drawn_at + REDRAW_S - time.monotonic()))
+            time.sleep(max(REDRAW_S, 2 * (time.monotonic() - begun)))  # a long run takes longer to draw
 
     # --- choosing ---
 
@@ -172,6 +173,7 @@ class Monitor(App[int]):
 
     def _choose(self, runs: list[str]) -> None:
         self._stack.close()
+        runs = [run for run in runs if run in {one["id"] for one in self._follower.shown["runs"]}]
         self._chosen = runs
         self._watched = self._stack.enter_context(self._follower.watching(runs))
         self._draw()
@@ -212,7 +214,6 @@ class Monitor(App[int]):
         if not self._is_asked and (wanted := self._choice()) != self._chosen:
             self._choose(wanted)
             return
-        self._drawn_at = time.monotonic()
         shown, width = self._follower.shown, max(20, self.query_one("#loss").size.width - MARGIN)
         runs = self._follower.picture(self._watched, 2 * width)
         self._put("phases", phases_text(shown))
@@ -298,6 +299,7 @@ def head_text(run: Seen, style: str) -> Text:
         parts += [f"{rate:,.0f} steps/s", f"{duration(max(0, planned['steps'] - run['last']) / rate)} left"]
     if facts["usage"]:
         parts.append(f"{facts['usage']['memory_mb']:,.0f} MiB")
+        parts += [f"GPU {gpu['percent']} %" for gpu in facts["usage"]["gpus"]]
     return Text.assemble(("● ", style), (run["id"], "bold"), "  ", visible("  ".join(parts)))
 
 

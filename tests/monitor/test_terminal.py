@@ -90,19 +90,35 @@ def test_a_run_that_begins_is_shown_unasked(tmp_path: Path) -> None:
     look(project, work)
 
 
-def test_gates_and_reports_are_a_key_away(digits: Project) -> None:
+@pytest.mark.slow
+def test_gates_are_a_key_away(digits: Project) -> None:
     async def work(pilot: Any, seen: Callable[[], str]) -> None:
         assert "✓ baseline" in seen()
         await pilot.press("g")
         await until(pilot, lambda: "✓ The training config is complete and valid." in seen())
-        await pilot.press("g", "r")
-        await until(pilot, lambda: "reproducibility manifest" in seen())
+
+    look(digits, work)
+
+
+def test_reports_are_a_key_away(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    for phase, title in (("planning", "One"), ("baseline", "Other")):
+        project.phase_dir(phase).mkdir(parents=True)
+        text = f"# {title} report\n\n<details>\n<summary>Folded</summary>\n\n| a |\n| --- |\n| x<br>y |\n\n</details>\n"
+        (project.phase_dir(phase) / f"{title}.md").write_text(text)
+
+    async def work(pilot: Any, seen: Callable[[], str]) -> None:
+        await pilot.press("r")
+        await until(pilot, lambda: "One report" in seen())
         await pilot.press("down")
-        await until(pilot, lambda: "Baseline results: digits" in seen())
+        await until(pilot, lambda: "Other report" in seen() and "One report" not in seen())
+        assert "Folded" in seen()
+        assert "x; y" in seen()
+        assert "<" not in seen()
         await pilot.press("escape")
         await until(pilot, lambda: "Gradient norm" in seen())
 
-    look(digits, work)
+    look(project, work)
 
 
 def test_without_textual_the_message_names_the_extra_and_the_browser(

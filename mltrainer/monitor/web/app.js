@@ -4,6 +4,7 @@
 const COLOURS = ["#3d7fe8", "#e07b2e", "#2ca678", "#9a6bd8", "#d6544f", "#1fa3b0", "#b08a2e", "#d067a6", "#7d8896", "#5f9e3a", "#8a5a44", "#4a5fc1"];
 const MARKS = { passed: "✓", skipped: "↷", running: "●", failed: "✕", stale: "!", ready: "○", locked: "·", pass: "✓", fail: "✕", waived: "!", not_applicable: "–" };
 const MOST_POINTS = 3000; // of a run that grows; then its steps are fetched again, thinned
+const RETRY_MS = 3000;
 const AT_ONCE = 4; // runs that are chosen unasked
 const LISTED = 8; // runs of a phase that are listed before "more"
 
@@ -50,7 +51,14 @@ function connect() {
   source.addEventListener("project", (event) => { state.project = JSON.parse(event.data); onProject(); });
   source.addEventListener("run", (event) => { take(JSON.parse(event.data)); draw(); });
   source.onopen = () => linked(true);
-  source.onerror = () => linked(false);
+  source.onerror = () => { linked(false); if (source.readyState === EventSource.CLOSED) setTimeout(anew, RETRY_MS); };
+}
+
+// The server refused: a run that was looked at is gone, or the monitor was ended.
+function anew() {
+  state.isAsked = false;
+  state.chosen = [];
+  connect();
 }
 
 function linked(isThere) {
@@ -267,6 +275,7 @@ function head(id) {
     ["left", isLive && isNumber(rate) && planned > last ? time((planned - last) / rate) : null],
     ["took", !isLive && isNumber(facts.wall_s) ? time(facts.wall_s) : null],
     ["memory", facts.usage ? `${count(facts.usage.memory_mb)} MiB` : null],
+    ["GPU", (facts.usage?.gpus ?? []).map((gpu) => `${gpu.percent} %, ${count(gpu.memory_mb)} MiB`).join("; ")],
     ["processors", isNumber(facts.usage?.processors) ? facts.usage.processors.toFixed(1) : null],
   ].filter(([, value]) => value);
   return make("div", { class: "head" },
