@@ -125,5 +125,6 @@ def margins(outputs: Tensor, labels: Tensor) -> Tensor:
     """
     is_known = (labels >= 0) & (labels < outputs.shape[1])
     own = labels.clamp(0, outputs.shape[1] - 1)[:, None]
-    others = outputs.scatter(1, own, -torch.inf).amax(1)
+    is_own = own == torch.arange(outputs.shape[1], device=outputs.device)
+    others = outputs.masked_fill(is_own, -torch.inf).amax(1)
     return torch.where(is_known, outputs.gather(1, own)[:, 0] - others, torch.nan)
