@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ LEVEL = 0.05  # of the tests together
 PARTS = 5  # into which numbers are cut, of equally many samples
 FEW_VALUES = 10  # of a column of numbers, each of which is a segment
 MOST_VALUES = 20  # of a category: the most frequent ones
-MOST_TRAITS = 500  # columns
+MOST_TRAITS = 200  # columns
+MOST_SAMPLES = 20_000  # evenly spaced: enough for any segment that matters, in a second or two
 MOST_ROWS = 10  # that are told
 LONGEST = 60  # characters of a value
 
@@ -75,7 +76,7 @@ def segments(errors: np.ndarray, traits: Sequence[Trait], measure: str) -> dict[
     """Return the segments whose errors are larger than those of all other samples; None where there are too few to compare.
 
     Args:
-        errors: Of each sample: 0 or 1, or how far it is off.
+        errors: Of each sample: 0 or 1, or how far it is off; of more than `MOST_SAMPLES` evenly spaced ones are looked at.
         traits: By what the samples are told apart.
         measure: What the errors are.
 
@@ -86,6 +87,9 @@ def segments(errors: np.ndarray, traits: Sequence[Trait], measure: str) -> dict[
     """
     if len(errors) < 2 * FEWEST_SAMPLES or not np.isfinite(errors).all():
         return None
+    if len(errors) > MOST_SAMPLES:
+        places = np.linspace(0, len(errors) - 1, MOST_SAMPLES).astype(np.int64)
+        errors, traits = errors[places], [replace(trait, values=trait.values[places]) for trait in traits]
     test = _exact(errors) if set(np.unique(errors)) <= {0.0, 1.0} else _ranked(errors)
     tested = [(trait.name, *group) for trait in traits[:MOST_TRAITS] for group in _large(trait.groups(), len(errors))]
     p_values = holm([test(inside) for _, _, inside in tested])

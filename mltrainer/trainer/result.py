@@ -16,7 +16,7 @@ from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.trainer.evaluation import evaluate, writes
-from mltrainer.trainer.session import Session
+from mltrainer.trainer.session import OF_MANY, Session
 from mltrainer.trainer.stages import Outcome
 from mltrainer.trainer.stopping import best_row, flat_metrics
 from mltrainer.trainer.updates.groups import parameter_groups
@@ -183,5 +183,6 @@ def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[s
     same = repr(found.metrics) == repr(recorded)
     if not isinstance(task.task, BuiltinTask):
         return same, {"evaluation": evaluation}
-    errors = task.task.errors(found.outputs, found.targets, samples.ids) if hold else {}
+    is_shown = hold and session.job.get("phase") not in OF_MANY
+    errors = task.task.errors(found.outputs, found.targets, samples.ids) if is_shown else {}
     return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors or None}

@@ -23,31 +23,33 @@ def trained(tmp_path: Path, cli: Cli, tools_here: None) -> Project:
     return project
 
 
-def test_a_landscape_has_its_lowest_loss_near_the_checkpoint_and_leaves_no_trace(trained: Project, cli: Cli) -> None:
-    options = ("--points", "5", "--samples", "64", "--project", trained.root)
+@pytest.mark.usefixtures("tools_here")
+def test_a_landscape_has_the_checkpoint_in_its_middle_and_leaves_no_trace(digits: Project, cli: Cli) -> None:
+    options = ("baseline", "--points", "5", "--samples", "64", "--project", digits.root)
     found = cli("landscape", "--json", *options).json
     assert found["state"]["changed"] == []
     assert [len(row) for row in found["plane"]["losses"]] == [5] * 5
     assert found["plane"]["losses"][2][2] == found["line"]["train"][4]
     assert found["samples"]["train"] == 64
     assert found["sharpness"]["largest"] > 0
-    page = (trained.root / found["page"]).read_text()
+    page = (digits.root / found["page"]).read_text()
     for name in ("line.svg", "plane.svg"):
         assert f"({name})" in page
-        ElementTree.fromstring((trained.state_dir / "landscape" / name).read_text())
+        ElementTree.fromstring((digits.state_dir / "landscape" / name).read_text())
     again = cli("landscape", *options)
     assert "largest eigenvalue of the Hessian" in again.out
-    kept = json.loads((trained.state_dir / "landscape/result.json").read_bytes())
+    kept = json.loads((digits.state_dir / "landscape/result.json").read_bytes())
     assert {**kept, "state": 0} == {**found, "state": 0}
-    assert cli("gate", "check", "baseline", "--project", trained.root).code == 0
+    assert cli("gate", "check", "baseline", "--project", digits.root).code == 0
 
 
-def test_what_cannot_be_surrounded_is_refused(trained: Project, cli: Cli) -> None:
-    even = cli("landscape", "--points", "6", "--project", trained.root)
+@pytest.mark.usefixtures("tools_here")
+def test_what_cannot_be_surrounded_is_refused(digits: Project, cli: Cli) -> None:
+    even = cli("landscape", "--points", "6", "--project", digits.root)
     assert (even.code, "an odd number from 5 on was expected; found 6" in even.err) == (1, True)
-    for file in trained.state_dir.glob("runs/*/checkpoints/*/state.safetensors"):
+    for file in digits.state_dir.glob("runs/*/checkpoints/*/state.safetensors"):
         file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
-    altered = cli("landscape", "--project", trained.root)
+    altered = cli("landscape", "--project", digits.root)
     assert (altered.code, "state.safetensors" in altered.err) == (4, True)
 
 
