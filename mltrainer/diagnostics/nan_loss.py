@@ -40,7 +40,8 @@ def _stopped(found: Mapping[str, Any]) -> Finding:
     }
     place = f"step {found.get('step')} (epoch {found.get('epoch')})"
     reason = f"The {what} was not finite at {place}, on a batch of {len(samples)} samples."
-    if located := found.get("located"):
+    located = found.get("located") or {}
+    if located:
         evidence |= {key: located[key] for key in SHOWN_PLACE if located.get(key) is not None}
         reason += f" First not finite: {located_text(located)}."
     return Finding(
@@ -49,6 +50,7 @@ def _stopped(found: Mapping[str, Any]) -> Finding:
         reason,
         evidence,
         ("learning_curves.svg", "gradients.svg"),
+        is_elsewhere=located.get("kind") == "data",
     )
 
 

@@ -141,10 +141,15 @@ def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | 
         "thresholds": thresholds,
         "severity": page.severity,
         "causes": page.causes,
-        "suggestions": [filled for one in page.suggestions if (filled := _filled(one, finding.evidence)) is not None],
+        "suggestions": [filled for one in _suggestions(page, finding) if (filled := _filled(one, finding.evidence)) is not None],
         "figures": list(finding.figures),
     }
     return dict(plain(row))
+
+
+def _suggestions(page: DiagnosticPage, finding: Finding) -> list[Suggestion]:
+    """Return a page's suggestions; where the cause lies outside of the config, those alone that change none of it."""
+    return [one for one in page.suggestions if not (finding.is_elsewhere and one.set)]
 
 
 def _filled(suggestion: Suggestion, evidence: Mapping[str, Any]) -> dict[str, Any] | None:

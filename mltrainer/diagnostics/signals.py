@@ -38,6 +38,7 @@ class Finding:
         reason: One sentence with the measured numbers and the threshold.
         evidence: The measured values, plain.
         figures: File names of the figures that show it.
+        is_elsewhere: Whether its cause lies outside of the config, so that no change of it is suggested.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Finding:
     reason: str
     evidence: dict[str, Any] = field(default_factory=dict)
     figures: tuple[str, ...] = ()
+    is_elsewhere: bool = False
 
 
 def judged(name: str, fired: bool, reason: str, evidence: dict[str, Any], figures: tuple[str, ...]) -> Finding:

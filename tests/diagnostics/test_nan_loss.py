@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from mltrainer.diagnostics.nan_loss import find
+from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
 
 
@@ -42,3 +43,26 @@ def test_the_evidence_holds_few_of_many_samples(broken):
     broken["nonfinite"]["samples"] = list(range(5000))
     evidence = find(Run(broken), {}).evidence
     assert (len(evidence["samples"]), evidence["batch_samples"]) == (16, 5000)
+
+
+SEEN = {"shape": [16, 6], "dtype": "float32", "lowest": -2.0, "largest": 3.0, "holds": "nan"}
+OF_DATA = {**SEEN, "kind": "data", "tensor": "inputs", "index": [2, 3], "count": 1, "sample": 7, "replayed_from": 26}
+OF_LOG = {**SEEN, "kind": "forward", "operation": "log", "module": "", "part": "loss", "line": "task.py:9", "replayed_from": 26}
+
+
+def nan_loss(broken, located):
+    broken["nonfinite"]["located"] = located
+    return next(row for row in diagnose(broken, None) if row["id"] == "nan_loss")
+
+
+def test_where_it_arose_is_part_of_the_finding(broken):
+    row = nan_loss(broken, OF_LOG)
+    assert "First not finite: log in the task's loss (task.py:9): its output [16, 6] float32 holds nan." in row["reason"]
+    assert (row["evidence"]["operation"], row["evidence"]["line"]) == ("log", "task.py:9")
+    assert any("optimizer.lr" in one["set"] for one in row["suggestions"])
+
+
+def test_of_a_number_in_the_data_no_change_of_the_config_is_suggested(broken):
+    row = nan_loss(broken, OF_DATA)
+    assert "the data itself: inputs [16, 6] float32 holds nan (1 of 96 numbers), first in sample 7, place [3]" in row["reason"]
+    assert [one["set"] for one in row["suggestions"]] == [{}]

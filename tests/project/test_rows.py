@@ -149,6 +149,7 @@ def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(projec
     batch = rows(cli, project, "--finding", "nan_loss")
     assert {row["sample"] for row in batch["rows"]} == set(result["nonfinite"]["samples"])
     assert (batch["rows"][0]["sample"], batch["rows"][0]["loss"], batch["checkpoint"]) == (7, "nan", "the untrained model")
+    assert f"its samples: mltrainer rows {RUN} --finding nan_loss\n" in cli("diagnose", RUN, "--project", project.root).out
     alone = rows(cli, project, "--finding", "nonfinite_data")
     assert [(row["sample"], row["place"], row["reason"]) for row in alone["rows"]] == [
         (7, "sample 7 of dataset('train')", "part 0: 1 numbers are not finite, the first at [0, 2, 3]")
