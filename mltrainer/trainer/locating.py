@@ -24,12 +24,15 @@ def locate(trainer: Trainer, step: int, go_back: Callable[[], None], root: Path)
         go_back: Puts the trainer back to a good state before the step.
         root: The project's folder.
     """
-    if trainer.refused == step and all(holds(buffer) is None for buffer in trainer.model.buffers()):
+    stands_before = trainer.refused == step and all(holds(buffer) is None for buffer in trainer.model.buffers())
+    if stands_before:
         trainer.step = step - 1
     else:
         go_back()
     begun = trainer.step
     again = trainer.take_again(step)
+    if not stands_before:
+        trainer.stepper.before_step(step)  # the callbacks' part in it, which has been done where the weights stand before it
     found = first_nonfinite(trainer.stepper, step, again, root)
     trainer.step = step
     return None if found is None else {**found, "replayed_from": begun}

@@ -70,6 +70,16 @@ class Masked(Rows):
         return model((weights @ batch[0][:, :, None])[:, :, 0]), batch[1]
 
 
+class Written(Rows):
+    """A logarithm that is written into a column, in place."""
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        outputs = model(batch[0]).clone()
+        outputs[:, 0].log_()
+        outputs[:, 1] += 1
+        return outputs, batch[1]
+
+
 class Narrow(Rows):
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
         return model(batch[0] * 3e5), batch[1]
@@ -119,6 +129,7 @@ CASES: list[tuple[Task, dict[str, Any], str, list[str]]] = [
     (Gone(), {}, "loss", ["the data itself: inputs [16, 6]", "1 of 96 numbers", "first in sample 7, place [3]"]),
     (Gone(), {"accumulate": 2}, "loss", ["the data itself", "first in sample 7, place [3]"]),
     (Masked(), {}, "loss", ["softmax in the task's forward", "holds nan", "its inputs ranged from -inf to"]),
+    (Written(), {}, "loss", ["log in the task's forward", "[16] float32 holds nan"]),
     (Narrow(), {"precision": "fp16"}, "loss", ["linear in 0 (Linear)", "[16, 16] float16 holds", "float16 ends at 65504"]),
     (Squared(), FAST, "loss", ["linear in 1 (Linear)", "e+28"]),
     (Squared(), {"optimizer": {"name": "sgd", "lr": 1e30}, "precision": "bf16"}, "loss", ["in 1 (Linear)", "bfloat16 holds"]),

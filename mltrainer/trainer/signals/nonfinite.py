@@ -261,12 +261,19 @@ class Watcher(TorchFunctionMode):
         self._taint(bad, origin)
 
     def _sources(self, call: Call, given: list[Tensor]) -> list[Origin]:
-        """Return where what was not finite before a call arose; an infinity that came from nowhere is one that was made so."""
+        """Return where what was not finite before a call arose.
+
+        What no call gave is a NaN that was written into a part of a tensor, by the call that made the newest one, or an
+        infinity that was made before the step.
+        """
         bad = [(tensor, shown) for tensor, shown in zip(given, call.inputs, strict=False) if shown["holds"] is not None]
         known = [origin for tensor, _ in bad if (origin := self._known(tensor))]
         if known or not bad:
             return known
-        return [self._new({**call.found("forward"), **bad[0][1]}, is_meant=all(shown["holds"] != "nan" for _, shown in bad))]
+        has_nan = _has_nan(tensor for tensor, _ in bad)
+        if has_nan and self._origins:
+            return [self._origins[-1]]
+        return [self._new({**call.found("forward"), **bad[0][1]}, is_meant=not has_nan)]
 
     def _new(self, found: Found, is_meant: bool) -> Origin:
         self._origins.append(Origin(len(self._origins), found, is_meant))
