@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
 
 EMPTY_CELL = 0x2800  # the first of the Braille patterns, with no dot
-DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a cell
+DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))  # of a cell's left and right column, the lowest first
+SIDES = [[sum(bit for nr, bit in enumerate(side) if dots >> nr & 1) for dots in range(16)] for side in DOTS]
 MARGIN = 9  # columns of the numbers at the left
 
 Point = tuple[float, float]
+Cells = dict[tuple[int, int], tuple[int, str]]  # by row and column: dots, and the style of the curve drawn last
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,9 @@ def drawn(lines: Sequence[Line], width: int, height: int, is_log: bool = False, 
     if not points:
         return Text("nothing yet", style="dim")
     across, up = _axes(points, columns, rows, is_log, reach)
-    cells: dict[tuple[int, int], tuple[int, str]] = {}
+    cells: Cells = {}
     for line in lines:
-        for x, y in _dots(line.points, across, up):
-            row, column = rows - 1 - y // 4, x // 2
-            bits, _ = cells.get((row, column), (0, ""))
-            cells[row, column] = bits | DOTS[3 - y % 4][x % 2], line.style
+        _add(cells, _columns(line.points, across, up), rows, line.style)
     return _text(cells, across, up, columns, rows)
 
 
@@ -100,14 +99,35 @@ def _axes(points: Sequence[Point], columns: int, rows: int, is_log: bool, reach:
     return Axis(begin, end, 2 * columns), Axis(low, high, 4 * rows, is_log)
 
 
-def _dots(points: Sequence[Point], across: Axis, up: Axis) -> Iterator[tuple[int, int]]:
-    """Yield the dots of a curve, from each point straight to the next."""
+def _columns(points: Sequence[Point], across: Axis, up: Axis) -> dict[int, int]:
+    """Return for each column of dots that a curve goes through a number whose bits are its dots, the lowest first."""
     places = [(across.dot(x), up.dot(y)) for x, y in points]
-    yield from places[:1]
-    for (x, y), (to_x, to_y) in itertools.pairwise(places):
-        count = max(abs(to_x - x), abs(to_y - y))
-        for nr in range(1, count + 1):
-            yield x + round((to_x - x) * nr / count), y + round((to_y - y) * nr / count)
+    columns = {x: 1 << y for x, y in places[:1]}
+    for begin, end in itertools.pairwise(places):
+        for x, low, high in _spans(*begin, *end):
+            columns[x] = columns.get(x, 0) | (2 << high) - (1 << low)
+    return columns
+
+
+def _spans(x: int, y: int, to_x: int, to_y: int) -> Iterator[tuple[int, int, int]]:
+    """Yield column, lowest and highest dot of a straight line to a dot that is no further left."""
+    if to_x == x:
+        yield x, min(y, to_y), max(y, to_y)
+        return
+    slope = (to_y - y) / (to_x - x)
+    for column in range(x, to_x + 1):
+        ends = (y + slope * (min(max(column + half, x), to_x) - x) for half in (-0.5, 0.5))
+        low, high = sorted(map(round, ends))
+        yield column, low, high
+
+
+def _add(cells: Cells, columns: Mapping[int, int], rows: int, style: str) -> None:
+    """Draw a curve over what is there."""
+    for x, dots in columns.items():
+        for row in range(rows):
+            if bits := SIDES[x % 2][dots >> 4 * row & 15]:
+                place = rows - 1 - row, x // 2
+                cells[place] = cells.get(place, (0, ""))[0] | bits, style
 
 
 def label_of(value: float) -> str:
@@ -116,16 +136,19 @@ def label_of(value: float) -> str:
     return label if len(label) <= MARGIN - 2 else f"{value:.0e}"
 
 
-def _text(cells: dict[tuple[int, int], tuple[int, str]], across: Axis, up: Axis, columns: int, rows: int) -> Text:
+def _style(cell: tuple[int, str]) -> str:
+    return cell[1]
+
+
+def _text(cells: Cells, across: Axis, up: Axis, columns: int, rows: int) -> Text:
     text = Text()
     named = {0: 1.0, rows // 2: 1 - (rows // 2) / max(1, rows - 1), rows - 1: 0.0}
     for row in range(rows):
         label = label_of(up.value(named[row])) if row in named else ""
         text.append(f"{label:>{MARGIN - 2}} ", "dim")
         text.append("│", "dim")
-        for column in range(columns):
-            bits, style = cells.get((row, column), (0, ""))
-            text.append(chr(EMPTY_CELL + bits) if bits else " ", style)
+        for style, some in itertools.groupby((cells.get((row, column), (0, "")) for column in range(columns)), key=_style):
+            text.append("".join(chr(EMPTY_CELL + bits) if bits else " " for bits, _ in some), style)
         text.append("\n")
     first, last = f"{across.low:,.0f}", f"{across.high:,.0f}"
     text.append(" " * MARGIN + first + last.rjust(max(1, columns - len(first))), "dim")

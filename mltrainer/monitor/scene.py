@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from mltrainer.trainer.stopping import flat_metrics
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_json
 
 AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
+AT_ONCE = 4  # runs that are looked at unasked
 GATE_ITEM = ("id", "statement", "verdict", "mend", "evidence")
 Row = dict[str, Any]
 
@@ -42,12 +43,14 @@ class Scene:
         self._name = project.root.name
         self._summaries: dict[str, tuple[Any, Row]] = {}
         self._logs: dict[str, Log] = {}
+        self._unasked: list[str] = []
 
     def look(self) -> Row:
         """Return what is to be seen now, as plain values."""
         study = running_study(self._project.state_dir, self._project.state_dir / RUNNING_FILE)
         is_busy = is_locked(self._project.state_dir / LOCK_FILE)
-        states = self._states(is_busy)
+        states, runs = self._states(is_busy), self.runs()
+        self._unasked = unasked(runs, self._unasked)
         return dict(
             plain(
                 {
@@ -56,7 +59,8 @@ class Scene:
                     "phases": [phase_row(state) for state in states],
                     "next": next_row(states),
                     "study": {**study, "text": study_text(study)} if study and is_busy else None,
-                    "runs": self.runs(),
+                    "runs": runs,
+                    "unasked": self._unasked,
                     "reports": reports(self._project),
                 }
             )
@@ -90,6 +94,18 @@ class Scene:
             log.poll()
             known = self._summaries[run] = mark, summary(self._project, run, is_running, log)
         return known[1]
+
+
+def unasked(runs: Sequence[Mapping[str, Any]], before: Sequence[str]) -> list[str]:
+    """Return the runs to look at where nobody chose: those that train, else what was looked at before, else the newest.
+
+    Args:
+        runs: The summaries of all, the oldest first.
+        before: What was looked at.
+    """
+    live = [str(run["id"]) for run in runs if run["state"] == "running"]
+    known = {run["id"] for run in runs}
+    return live[-AT_ONCE:] or [run for run in before if run in known] or [str(run["id"]) for run in runs[-1:]]
 
 
 def _mark(path: Path) -> tuple[int, int] | None:

@@ -83,6 +83,11 @@ class Server(ThreadingHTTPServer):
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         self.url = f"http://{LOOPBACK}:{self.server_port}/{self._token}/"
 
+    @property
+    def unasked(self) -> list[str]:
+        """The runs that a page shows where its user chose none."""
+        return self.chosen or list(self.follower.shown["unasked"])
+
     def admits(self, token: str) -> bool:
         """Return whether a token is this server's, in a time that does not tell how much of it is right."""
         return hmac.compare_digest(token.encode(), self._token.encode())
@@ -151,7 +156,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _events(self, asked: dict[str, list[str]]) -> None:
         """Send the project and some runs as they are, and what is new as it comes, until the page is closed."""
-        with self.server.follower.watching(asked.get("run", [])) as runs:
+        chosen = self.server.unasked if "unasked" in asked else asked.get("run", [])
+        with self.server.follower.watching(chosen) as runs:
             self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
             self.close_connection = True
             with contextlib.suppress(ConnectionError, TimeoutError):
@@ -159,11 +165,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self, runs: list[Any]) -> None:
         follower, version, shown = self.server.follower, -1, None
+        chosen = [run.id for run in runs]  # what a page that did not choose hears first, is what it shows
         seen: dict[str, Seen] = {}
         while not follower.has_ended:
             new = [("run", found) for found in follower.news(runs, seen)]
             if follower.shown is not shown and follower.shown != shown:
-                new.insert(0, ("project", {**follower.shown, "chosen": self.server.chosen}))
+                new.insert(0, ("project", {**follower.shown, "chosen": self.server.unasked if shown else chosen}))
             shown = follower.shown
             self.wfile.write(b"".join(_event(name, value) for name, value in new) or b": still here\n\n")
             version = follower.wait(version, BEAT_S)

@@ -29,8 +29,7 @@ MARKS |= {"pass": "✓", "fail": "✕", "waived": "!", "not_applicable": "-"}
 STYLES = {"✓": "green", "↷": "green", "●": "bold blue", "✕": "bold red", "!": "yellow"}
 COLOURS = ("#5b9bff", "#f0944d", "#3fc08f", "#b48af0", "#f0716b", "#3fbccc")
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "blue"}
-AT_ONCE = 4  # runs that are chosen unasked
-REDRAW_S = 0.04  # a curve that grows faster is drawn this often
+REDRAW_S = 0.01  # at least so long between two drawings, and half of the time is left to others
 
 Seen = Mapping[str, Any]
 
@@ -47,13 +46,14 @@ class Plot(Widget):
     def __init__(self, title: str, name: str, is_log: bool = False) -> None:
         super().__init__(id=name, classes="plot")
         self.border_title, self.is_log = title, is_log
-        self._lines: Sequence[Line] = ()
+        self._lines: list[Line] = []
         self._reach: tuple[float, float] | None = None
 
-    def show(self, lines: Sequence[Line], reach: tuple[float, float]) -> None:
+    def show(self, lines: list[Line], reach: tuple[float, float]) -> None:
         """Draw other curves, from step to step."""
-        self._lines, self._reach = lines, reach
-        self.refresh()
+        if (lines, reach) != (self._lines, self._reach):
+            self._lines, self._reach = lines, reach
+            self.refresh()
 
     def render(self) -> Text:
         """Return the chart as text."""
@@ -130,6 +130,7 @@ class Monitor(App[int]):
         self._chosen, self._is_asked = list(chosen), bool(chosen)
         self._watched, self._stack = list[Any](), contextlib.ExitStack()
         self._shows_gates = False
+        self._shown: dict[str, Text] = {}
         self._listed: Any = None
 
     def compose(self) -> ComposeResult:
@@ -150,7 +151,7 @@ class Monitor(App[int]):
 
     def on_mount(self) -> None:
         """Begin to follow."""
-        self._choose(self._chosen or self._choice())
+        self._choose(self._chosen or self._follower.shown["unasked"])
         self.run_worker(self._wait, thread=True, exclusive=True)
 
     def _wait(self) -> None:
@@ -161,15 +162,9 @@ class Monitor(App[int]):
             begun = time.monotonic()
             with contextlib.suppress(RuntimeError):  # the app ends
                 self.call_from_thread(self._draw)
-            time.sleep(max(REDRAW_S, 2 * (time.monotonic() - begun)))  # a long run takes longer to draw
+            time.sleep(max(REDRAW_S, time.monotonic() - begun))  # a long run takes longer to draw
 
     # --- choosing ---
-
-    def _choice(self) -> list[str]:
-        runs = self._follower.shown["runs"]
-        live = [run["id"] for run in runs if run["state"] == "running"]
-        known = [run for run in self._chosen if run in {one["id"] for one in runs}]
-        return live[-AT_ONCE:] or known or [run["id"] for run in runs[-1:]]
 
     def _choose(self, runs: list[str]) -> None:
         self._stack.close()
@@ -211,7 +206,7 @@ class Monitor(App[int]):
     def _draw(self) -> None:
         if isinstance(self.screen, Pages):
             return
-        if not self._is_asked and (wanted := self._choice()) != self._chosen:
+        if not self._is_asked and (wanted := self._follower.shown["unasked"]) != self._chosen:
             self._choose(wanted)
             return
         shown, width = self._follower.shown, max(20, self.query_one("#loss").size.width - MARGIN)
@@ -222,15 +217,19 @@ class Monitor(App[int]):
         self._put("study", study_text(shown["study"]))
         self._put("findings", findings_text(runs))
         self._list(shown["runs"])
-        reach = min((run["first"] for run in runs), default=1), max((run["last"] for run in runs), default=1)
+        first = min((run["first"] for run in runs), default=1)
+        last = max((run["last"] for run in runs), default=1)
+        evaluated = max((run["rows"][-1]["step"] for run in runs if run["rows"]), default=last)
         for name, pick in CHARTS.items():
             lines = [line for nr, run in enumerate(runs) for line in pick(run, colour(nr))]
-            self.query_one(f"#{name}", Plot).show(lines, reach)
+            self.query_one(f"#{name}", Plot).show(lines, (first, last if name in OF_STEPS else evaluated))
 
     def _put(self, name: str, text: Text) -> None:
-        place = self.query_one(f"#{name}", Static)
-        place.display = bool(text)
-        place.update(text)
+        before, self._shown[name] = self._shown.get(name), text
+        if before != text:
+            place = self.query_one(f"#{name}", Static)
+            place.display = bool(text)
+            place.update(text, layout=before is None or len(before) != len(text))  # of equal length it takes the same room
 
     def _list(self, runs: Sequence[Seen]) -> None:
         rows = [run_text(run, self._chosen) for run in reversed(runs)]
@@ -377,6 +376,9 @@ CHARTS: dict[str, Callable[[Seen, str], list[Line]]] = {
     "update": lambda run, style: [_rows(run, style, lambda row: _middle(row["update_ratios"]))],
     "rate": lambda run, style: [_rows(run, style, lambda row: row["samples_per_s"])],
 }
+
+
+OF_STEPS = ("loss", "norm")  # the others grow at evaluations alone, and are drawn anew only then
 
 
 def show(project: Project, chosen: Sequence[str]) -> int:

@@ -1,10 +1,11 @@
 """What the monitor takes: to open a long run, and to bring an event to who looks on.
 
-One JSON object a line. Without Chromium the last two, which are measured on the screen, are left out.
+One JSON object a line. Without Chromium what is measured on its screen is left out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -151,6 +152,40 @@ def drawn_after(url: str, training: Training) -> list[float]:
     return [min(at for step, at in drawn.items() if step >= nr) - begun for nr, begun in written.items()]
 
 
+def in_terminal(training: Training) -> list[float]:
+    """Return for many steps the seconds from just before one was written until the terminal view had drawn it."""
+    from mltrainer.monitor.follower import Follower
+    from mltrainer.monitor.terminal import Monitor
+
+    drawn: dict[int, float] = {}
+
+    class Watched(Monitor):
+        def _display(self, screen: Any, renderable: Any) -> None:
+            super()._display(screen, renderable)
+            for run in self._watched:
+                drawn.setdefault(self._drawn_upto, time.perf_counter())
+                assert run.id == training.run
+
+        _drawn_upto = 0
+
+        def _draw(self) -> None:
+            upto = self._watched[0].steps.last if self._watched else 0
+            super()._draw()
+            self._drawn_upto = upto
+
+    async def run() -> dict[int, float]:
+        with Follower(Project(training.folder.parents[2])) as follower:
+            app = Watched(Project(training.folder.parents[2]), follower, [training.run])
+            async with app.run_test(size=(140, 50)) as pilot:
+                await pilot.pause(1.0)
+                written = await asyncio.to_thread(written_steps, training)
+                await pilot.pause(1.0)
+                return written
+
+    written = asyncio.run(run())
+    return [min(at for step, at in drawn.items() if step >= nr) - begun for nr, begun in written.items()]
+
+
 def told(what: str, seconds: list[float]) -> None:
     """Print one measurement."""
     ordered = sorted(seconds)
@@ -175,6 +210,8 @@ def main() -> None:
             told("a step, written until heard", heard_after(url, training))
             if CHROMIUM:
                 told("a step, written until drawn in Chromium", drawn_after(url, training))
+        with training.living():
+            told("a step, written until drawn in the terminal", in_terminal(training))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Run, Seen
-from mltrainer.monitor.scene import Scene
+from mltrainer.monitor.scene import Scene, unasked
 from mltrainer.workspace import Project, locked, write_json
 from tests.monitor.invented import Training, empty_project
 
@@ -119,6 +119,15 @@ def test_gates_show_as_they_come_true(digits: Project) -> None:
     assert shown["phases"][4]["state"] == "passed"
     assert {item["verdict"] for item in shown["phases"][4]["items"]} <= {"pass", "not_applicable"}
     assert "phases/02_baseline/baseline_results.md" in [report["path"] for report in shown["reports"]]
+
+
+def test_unasked_those_are_looked_at_that_train_else_those_before_else_the_newest() -> None:
+    ended = [{"id": name, "state": "finished"} for name in "abc"]
+    assert unasked([], []) == []
+    assert unasked(ended, []) == ["c"]
+    assert unasked(ended, ["a", "gone"]) == ["a"]
+    live = [{"id": str(nr), "state": "running"} for nr in range(6)]
+    assert unasked([*ended, *live], ["a"]) == ["2", "3", "4", "5"]
 
 
 def test_a_running_study_shows_with_its_trials(tmp_path: Path) -> None:

@@ -217,6 +217,15 @@ def test_a_page_hears_the_whole_and_then_what_is_new(tmp_path: Path) -> None:
         assert news["facts"]["findings"][0]["title"] == "Loss spike"
 
 
+def test_a_page_that_chose_nothing_hears_at_once_what_it_is_to_show(training: Training, server: Server) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)) as connection:
+        connection.request("GET", f"/{server.url.split('/')[3]}/events?unasked=1")
+        answer = connection.getresponse()
+        lines = [answer.fp.readline().decode() for _ in range(5)]
+    assert json.loads(lines[1][6:])["chosen"] == [training.run]
+    assert (lines[3], json.loads(lines[4][6:])["run"]) == ("event: run\n", training.run)
+
+
 def test_a_run_that_begins_while_a_page_is_open_is_told(tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     with serving(project) as server, stream(server) as heard:

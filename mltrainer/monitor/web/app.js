@@ -5,7 +5,6 @@ const COLOURS = ["#3d7fe8", "#e07b2e", "#2ca678", "#9a6bd8", "#d6544f", "#1fa3b0
 const MARKS = { passed: "✓", skipped: "↷", running: "●", failed: "✕", stale: "!", ready: "○", locked: "·", pass: "✓", fail: "✕", waived: "!", not_applicable: "–" };
 const MOST_POINTS = 3000; // of a run that grows; then its steps are fetched again, thinned
 const RETRY_MS = 3000;
-const AT_ONCE = 4; // runs that are chosen unasked
 const LISTED = 8; // runs of a phase that are listed before "more"
 
 const state = { project: null, runs: {}, chosen: [], isAsked: false, isLog: {}, open: null, unfolded: new Set(), zoom: null };
@@ -46,7 +45,8 @@ const shown = (variable) => {
 
 function connect() {
   if (source) source.close();
-  const asked = new URLSearchParams(state.chosen.map((id) => ["run", id]));
+  state.isAdopting = !state.isAsked && !state.chosen.length;
+  const asked = new URLSearchParams(state.isAdopting ? [["unasked", 1]] : state.chosen.map((id) => ["run", id]));
   source = new EventSource(`events?${asked}`);
   source.addEventListener("project", (event) => { state.project = JSON.parse(event.data); onProject(); });
   source.addEventListener("run", (event) => { take(JSON.parse(event.data)); draw(); });
@@ -66,23 +66,15 @@ function linked(isThere) {
   $("link").className = isThere ? "" : "lost";
 }
 
+// Where the user chose no runs, the monitor does: those that train, else the newest.
 function onProject() {
-  const wanted = choice();
-  if (String(wanted) !== String(state.chosen)) choose(wanted, false);
-  draw();
-}
-
-// Unasked: the runs that train, else the newest; what was named on the command line first of all.
-function choice() {
   const { runs, chosen } = state.project;
   const known = new Set(runs.map((run) => run.id));
-  if (state.isAsked) return state.chosen.filter((id) => known.has(id));
-  const named = chosen.filter((id) => known.has(id));
-  if (named.length) return named;
-  const live = runs.filter((run) => run.state === "running").map((run) => run.id);
-  if (live.length) return live.slice(-AT_ONCE);
-  if (state.chosen.length && state.chosen.every((id) => known.has(id))) return state.chosen;
-  return runs.slice(-1).map((run) => run.id);
+  const wanted = state.isAsked ? state.chosen.filter((id) => known.has(id)) : chosen;
+  if (state.isAdopting) state.chosen = chosen; // these are told already
+  else if (String(wanted) !== String(state.chosen)) choose(wanted, false);
+  state.isAdopting = false;
+  draw();
 }
 
 function choose(ids, isAsked = true) {
