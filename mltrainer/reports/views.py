@@ -193,6 +193,13 @@ def most_skipped(rows: Rows) -> float:
     return max((as_float(row.get("skipped", 0.0)) for row in rows), default=0.0)
 
 
+def scaled(rows: Rows) -> dict[str, float] | None:
+    """Return the last loss scale and the largest share of gradients that were 0; None where no loss was scaled."""
+    found = [row for row in rows if row.get("loss_scale") is not None]
+    zero = max((as_float(row["zero_gradients"]) for row in found), default=0.0)
+    return {"scale": as_float(found[-1]["loss_scale"]), "zero": zero} if found else None
+
+
 # --- figures ------------------------------------------------------------------------------------
 
 
@@ -250,6 +257,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "layer_ends": layer_ends,
     "mistakes": lambda result: confused(result)[:MAX_MISTAKES],
     "most_skipped": most_skipped,
+    "scaled": scaled,
     "unverified": lambda run: sum(not kept["verified"] for kept in run["checkpoints"]),
     "averaged": lambda rows: any("trained" in row for row in rows),
     "ratio": lambda row, key: as_float(row["with"][key]) / (as_float(row["without"][key]) or math.nan),

@@ -151,6 +151,14 @@ def test_every_figure_is_well_formed_named_small_and_shown(name: str) -> None:
             assert "<script" not in content
 
 
+def test_a_loss_scale_is_told_where_there_is_one() -> None:
+    scaled = records.baseline()
+    for nr, row in enumerate(scaled["evidence"]["run"]["history"]):
+        row.update(loss_scale=65536.0 / (1 + nr % 2), zero_gradients=0.125 if nr == 3 else 0.01)
+    assert "by 32,768 at the end; at most 12.5 % of the gradients were 0" in report(scaled)
+    assert "scaled for fp16" not in report(records.baseline())
+
+
 def test_the_diagnostic_report_shows_where_the_model_is_wrong_and_links_the_runs_other_figures() -> None:
     told = report(records.diagnostics())
     assert all(f"![{title}](../02_baseline/{file})" in told for title, file in ERROR_FIGURES.items())
