@@ -29,6 +29,7 @@ MARKS |= {"pass": "✓", "fail": "✕", "waived": "!", "not_applicable": "-"}
 STYLES = {"✓": "green", "↷": "green", "●": "bold blue", "✕": "bold red", "!": "yellow"}
 COLOURS = ("#5b9bff", "#f0944d", "#3fc08f", "#b48af0", "#f0716b", "#3fbccc")
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "blue"}
+LOOK_S = 0.25  # after so long it is seen that the user has ended it
 REDRAW_S = 0.01  # at least so long between two drawings, and half of the time is left to others
 
 Seen = Mapping[str, Any]
@@ -129,7 +130,7 @@ class Monitor(App[int]):
         self._project, self._follower = project, follower
         self._chosen, self._is_asked = list(chosen), bool(chosen)
         self._watched, self._stack = list[Any](), contextlib.ExitStack()
-        self._shows_gates = False
+        self._shows_gates = self._is_over = False
         self._shown: dict[str, Text] = {}
         self._listed: Any = None
 
@@ -154,11 +155,16 @@ class Monitor(App[int]):
         self._choose(self._chosen or self._follower.shown["unasked"])
         self.run_worker(self._wait, thread=True, exclusive=True)
 
+    def on_unmount(self) -> None:
+        """Follow no longer."""
+        self._is_over = True
+        self._stack.close()
+
     def _wait(self) -> None:
         """Draw whenever something is new, from a thread that waits for it."""
         version = -1
-        while self.is_running and not self._follower.has_ended:
-            version = self._follower.wait(version, 1.0)
+        while not (self._is_over or self._follower.has_ended):
+            version = self._follower.wait(version, LOOK_S)
             begun = time.monotonic()
             with contextlib.suppress(RuntimeError):  # the app ends
                 self.call_from_thread(self._draw)
