@@ -46,7 +46,8 @@ def monitor(
         print(server.url, flush=True)
         warn("open this address in a browser on this machine; Ctrl-C ends the monitor")
         try:
-            server.serve_forever(poll_interval=0.1)
+            with follower.watching(server.unasked):  # a long run is read while its user goes to the browser
+                server.serve_forever(poll_interval=0.1)
         except Terminated:
             raise
         except KeyboardInterrupt:

@@ -50,9 +50,9 @@ def long_chain(path: Path, steps: int) -> None:
 
 
 @contextlib.contextmanager
-def monitor(project: Project) -> Iterator[str]:
+def monitor(project: Project, *runs: str) -> Iterator[str]:
     """Yield the address of a monitor in a process of its own."""
-    command = [sys.executable, "-m", "mltrainer", "monitor", "--web", "--project", str(project.root)]
+    command = [sys.executable, "-m", "mltrainer", "monitor", *runs, "--web", "--project", str(project.root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
@@ -82,11 +82,11 @@ def opened(url: str, run: str) -> float:
     return seconds
 
 
-def fresh(training: Training, measure: Callable[[str], float]) -> list[float]:
+def fresh(training: Training, measure: Callable[[str], float], *runs: str) -> list[float]:
     """Return what is measured at several monitors that have read nothing of a run yet."""
     found = []
     for _ in range(OPENINGS):
-        with monitor(Project(training.folder.parents[2])) as url:
+        with monitor(Project(training.folder.parents[2]), *runs) as url:
             found.append(measure(url))
     return found
 
@@ -201,9 +201,10 @@ def main() -> None:
         long_chain(long.folder / "chain.txt", STEPS)
         for long.step in range(EVERY, STEPS + 1, EVERY):
             long.evaluate(1 - 1 / long.step)
+        Training(Project(Path(one)), "fedcba987654").epoch(0.5)  # newer: a monitor begins with this one
         told("a run of 1,000,000 steps, asked for until heard whole", fresh(long, lambda url: opened(url, long.run)))
         if CHROMIUM:
-            told("the same, until drawn in Chromium", fresh(long, on_screen))
+            told("the same, the page's first, until drawn in Chromium", fresh(long, on_screen, long.run))
         training = Training(empty_project(Path(other)), "ba9876543210")
         training.epoch(0.5)
         with training.living(), monitor(Project(Path(other))) as url:
