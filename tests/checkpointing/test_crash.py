@@ -104,6 +104,7 @@ def test_whatever_the_moment_of_the_kill_the_last_saved_state_is_there(mode: str
     assert steps >= 10
 
 
+@pytest.mark.slow
 def test_death_at_any_system_call_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
     deaths, old, new = run(DEADLY, tmp_path)
     assert deaths >= 20

@@ -31,6 +31,7 @@ def export_one(model: nn.Module, name: str, folder: Path, x: Inputs = (X,), tole
 
 
 @pytest.mark.parametrize("name", EVERY)
+@pytest.mark.slow
 def test_each_format_agrees_in_batches_of_one_and_many(name: str, model: nn.Module, tmp_path: Path) -> None:
     row = export_one(model.train(), name, tmp_path)
     assert (row["state"], row["agrees"], row["reason"]) == ("written", True, None)
@@ -88,6 +89,7 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("name", EVERY)
+@pytest.mark.slow
 def test_a_model_with_shared_weights_agrees_and_goes_on_sharing_them(name: str, tmp_path: Path) -> None:
     tied = Tied()
     row = export_one(tied, name, tmp_path)
@@ -108,6 +110,7 @@ def test_the_weights_file_holds_the_state_dict(model: nn.Module, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", [n for n in EVERY if n != "torchscript"])  # which numbers its classes within a process
+@pytest.mark.slow
 def test_exports_are_the_same_bytes_again_and_hold_no_path_and_no_data(name: str, model: nn.Module, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         export_one(model, name, tmp_path / folder)

@@ -120,6 +120,7 @@ def test_a_clean_commit_is_recorded_with_its_branch(tmp_path: Path, cli: Cli) ->
     assert (source["note"], held(project.root)) == (None, before)
 
 
+@pytest.mark.slow
 def test_runs_and_checkpoints_stay_out_of_git_in_a_project_written_by_hand(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path / "rings")
     git(project.root, "init", "--quiet", "--initial-branch=main")
@@ -138,6 +139,7 @@ def test_before_the_first_commit_the_files_are_captured_and_stay_unstaged(tmp_pa
     assert held(project.root) == before
 
 
+@pytest.mark.slow
 def test_a_detached_head_is_recorded_and_stays_where_it_is(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     git(project.root, "checkout", "--quiet", "--detach")
@@ -168,6 +170,7 @@ def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path: Path,
     assert (source["dirty"], source["snapshot"]) == (False, None)
 
 
+@pytest.mark.slow
 def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     (project.root / ".git" / "index.lock").touch()
@@ -181,6 +184,7 @@ def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path: Path, cli: Cli
 
 
 @pytest.mark.parametrize("name", ["größe 数 «x»/my project", "a\tb'c\"d"])
+@pytest.mark.slow
 def test_a_project_in_a_subfolder_is_recorded_with_the_commit_around_it(tmp_path: Path, cli: Cli, name: str) -> None:
     project = versioned(tmp_path / "top" / name, top=tmp_path / "top")
     before = held(project.root)
@@ -213,6 +217,7 @@ def as_submodule(main: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("check_out", [as_worktree, as_submodule])
+@pytest.mark.slow
 def test_where_git_is_a_file_the_checkout_is_recorded_like_any_other(
     tmp_path: Path, cli: Cli, check_out: Callable[[Path, Path], None]
 ) -> None:

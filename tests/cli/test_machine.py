@@ -67,6 +67,7 @@ def bits(project: Project) -> list[tuple[str, str]]:
 
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.slow
 def test_on_a_full_disk_a_command_says_so_and_works_once_there_is_space(rings: Path, disk: Path, cli: Cli, command: str) -> None:
     project = project_for(command, rings / "planned", disk)
     before = contents(project.root)
@@ -81,6 +82,7 @@ def test_on_a_full_disk_a_command_says_so_and_works_once_there_is_space(rings: P
 
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.slow
 def test_on_a_read_only_disk_a_command_says_so_and_works_once_it_may_write(
     rings: Path, disk: Path, cli: Cli, command: str
 ) -> None:

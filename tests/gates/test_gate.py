@@ -55,6 +55,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.slow
 def test_no_artifact_can_change_without_being_named(digits: Project, damage: str) -> None:
     for name in artifact_files(digits.root):
         path = digits.root / name
@@ -127,6 +128,7 @@ def test_a_phase_copied_from_another_project_is_caught(digits: Project, neighbou
     assert phase not in holding(digits)
 
 
+@pytest.mark.slow
 def test_an_older_record_put_back_is_caught(digits: Project) -> None:
     folder = digits.phase_dir("planning")
     shutil.copytree(folder, digits.root / "older")
@@ -249,6 +251,7 @@ def test_a_locked_phase_is_refused_by_every_command(digits: Project, cli: Cli) -
         assert "mltrainer phase run planning" in said.err
 
 
+@pytest.mark.slow
 def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits: Project, cli: Cli) -> None:
     ledger = digits.phase_dir("finalization") / "test_openings.json"
     first = json.loads(ledger.read_bytes())["openings"][0]
@@ -371,6 +374,7 @@ def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cl
     assert "waived" in cli("gate", "check", "planning", *project).out
 
 
+@pytest.mark.slow
 def test_a_waiver_does_not_outlive_its_record(digits: Project, cli: Cli) -> None:
     test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli)
     assert cli("phase", "run", "planning", "--project", digits.root).code == 4

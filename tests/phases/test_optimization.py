@@ -149,6 +149,7 @@ def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli)
 # --- a search without a gain ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Project, cli: Cli) -> None:
     project = ("--project", missed.root)
     said = cli("phase", "run", "optimization", "--set", "trials=1", "--set", NO_GAIN, *project)
@@ -264,6 +265,7 @@ def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Projec
     assert results(missed) == before
 
 
+@pytest.mark.slow
 def test_a_result_copied_from_another_run_is_not_counted(optimized: Project, tmp_path: Path, cli: Cli) -> None:
     project = Project(Path(shutil.copytree(optimized.root, tmp_path / "copied", symlinks=True)))
     before = evidence(project)

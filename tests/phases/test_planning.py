@@ -389,6 +389,7 @@ class Listed(nn.Sequential):
 
 
 @pytest.mark.usefixtures("tools_here")
+@pytest.mark.slow
 def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_tried_again_when_mended(
     tmp_path: Path, cli: Cli
 ) -> None:

@@ -90,6 +90,7 @@ FAULTS = {
 
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "a set of strings"])
+@pytest.mark.slow
 def test_planning_names_the_cause_of_a_difference(tmp_path: Path, cli: Cli, fault: str) -> None:
     assert_named(tmp_path, cli, fault)
 

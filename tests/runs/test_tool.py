@@ -83,6 +83,7 @@ def not_applicable(project: Project, phase: int) -> dict[str, Any]:
     return {i.id: i.evidence.get("rule") for i in check_gates(project)[phase].items if i.verdict == "not_applicable"}
 
 
+@pytest.mark.slow
 def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project: Project, cli: Cli) -> None:
     said = cli("run", "--until", "diagnostics", "--project", project.root)
     gates = check_gates(project)

@@ -104,6 +104,7 @@ def test_killed_at_any_moment_a_run_ends_in_the_same_bits(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_other_kinds_of_models_repeat_and_resume_too(tmp_path: Path, model: str) -> None:
     task = {"use": "digits_task:Digits", "options": {"model": model}}
     whole = train(make(tmp_path / "whole"), task=task, epochs=2)

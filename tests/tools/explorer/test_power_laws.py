@@ -18,6 +18,7 @@ def test_a_law_is_found_again(law: Law) -> None:
     assert found.floor >= 0
 
 
+@pytest.mark.slow
 def test_nine_of_ten_intervals_hold_the_truth() -> None:
     law, held = Law(0.05, 2.0, 0.5), 0
     for seed in range(40):

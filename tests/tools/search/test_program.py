@@ -261,6 +261,7 @@ def test_an_interrupted_study_goes_on_and_ends_as_if_nothing_had_been(tmp_path: 
     assert (found["best"], found["comparison"]) == (whole["best"], whole["comparison"])
 
 
+@pytest.mark.slow
 def test_when_no_trial_can_be_trained_the_study_says_why(tmp_path: Path) -> None:
     root = write_rings(tmp_path, TUNED).root
     code, said, found = run(root, study({"task.options.wrong": {"choice": [True]}}, 2))
