@@ -52,7 +52,7 @@ def held(folder: Path) -> dict[str, Any]:
     paths = dict(zip(names, (folder / place for place in places), strict=True))
     return {
         "refs": git(folder, "for-each-ref", "refs/heads", "refs/tags", "refs/stash"),
-        "files": git(folder, "status", "--porcelain", "--", ":!phases", ":!.mltrainer"),
+        "files": git(folder, "status", "--porcelain", "--", ":!phases", ":!.mltrainer", ":(exclude)__pycache__"),
         **{name: sha256_bytes(path.read_bytes()) if path.exists() else None for name, path in paths.items()},
     }
 
