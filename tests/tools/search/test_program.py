@@ -294,8 +294,8 @@ def children(process: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_one_table_with_any_number_of_workers_and_after_ten_kills(tmp_path: Path) -> None:
-    task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.005}}
+def test_one_table_with_any_number_of_workers_and_after_many_kills(tmp_path: Path) -> None:
+    task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.1}}
     job = {**study(SPACE, 12, epochs=4, task=task), **LEARNING, "seeds": 1}
     alone = run(write_rings(tmp_path / "alone").root, {**job, "workers": 1})[2]
     together = run(write_rings(tmp_path / "together").root, {**job, "workers": 4})[2]
@@ -304,15 +304,17 @@ def test_one_table_with_any_number_of_workers_and_after_ten_kills(tmp_path: Path
     root, luck, kills = write_rings(tmp_path / "killed").root, random.Random(0), 0
     while kills < 10:
         process = start(root, {**job, "workers": 2})
-        time.sleep(luck.uniform(3, 6))
+        time.sleep(luck.uniform(2, 3))
         victims = [process.pid, *children(process.pid)]
-        if process.poll() is None:
-            os.kill(luck.choice(victims), signal.SIGKILL)
-            kills += 1
-            time.sleep(luck.uniform(0, 1))
+        if process.poll() is not None:
+            break  # all is trained: a quick machine has fewer kills
+        os.kill(luck.choice(victims), signal.SIGKILL)
+        kills += 1
+        time.sleep(luck.uniform(0, 1))
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         process.communicate()
+    assert kills >= 4
     killed = run(root, {**job, "workers": 2})[2]
     assert table(killed) == table(alone)
     assert killed["comparison"] == alone["comparison"]
