@@ -23,6 +23,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("project", "What this machine can do, what is missing, and how to get it."),
         "guide": Entry("project", "Read a page of the handbook."),
     },
+    "Ask one question of any training program, without a project": {
+        "wrap": Entry("wrap", "Does it repeat? Runs it twice, unedited; if not, names the line."),
+    },
     "Train, phase by phase": {
         "run": Entry("phases", "Walk the phases from wherever the project stands."),
         "phase": Entry("phases", "Run one phase."),

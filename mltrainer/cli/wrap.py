@@ -1,0 +1,54 @@
+"""`mltrainer wrap`."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli.common import AsJson, group, path_name
+from mltrainer.cli.output import emit, printable
+from mltrainer.errors import DifferenceError
+from mltrainer.follow.progress import shown
+from mltrainer.reports import wrap as report
+from mltrainer.workspace import write_atomic
+from mltrainer.wrap.checking import STEPS, Check
+from mltrainer.wrap.starting import Program
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer wrap -- python train.py --epochs 1")
+def wrap(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, after --, as you type it.")],
+    steps: Annotated[int, typer.Option(min=0, metavar="N", help="Optimizer steps to compare; 0: all of them.")] = STEPS,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume-check", metavar="COMMAND", help="Kill the program in mid-run, go on with this, and compare the end."
+        ),
+    ] = None,
+    kill_at: Annotated[
+        int | None, typer.Option(min=1, metavar="STEP", help="Where --resume-check kills it; default: three fifths.")
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Run in this folder, not in copies of it.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.0, metavar="S", help="Give a run up after so many seconds; 0: never.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", parser=path_name, help="Write the report, in Markdown.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run any program that trains with PyTorch twice, unedited, and tell whether it repeats, and if not, which line is why.
+
+    Needs no project and leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
+    """
+    program = Program(tuple(command), Path.cwd(), in_place, timeout)
+    with tempfile.TemporaryDirectory(prefix="mltrainer-wrap-") as scratch, shown(None) as tell:
+        check = Check(program, Path(scratch), tell)
+        verdict = check.repeats(steps)
+        resumed = check.resumes(tuple(shlex.split(resume)), kill_at) if resume is not None else None
+    if out is not None:
+        write_atomic(out, report.page(verdict, resumed).encode())
+    emit(report.as_json(verdict, resumed)) if as_json else print(printable(report.text(verdict, resumed)))
+    return 0 if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code

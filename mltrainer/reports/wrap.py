@@ -1,0 +1,109 @@
+"""What `mltrainer wrap` found, as text for a terminal and as a page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from mltrainer.reports.markdown import code
+from mltrainer.reports.values import duration
+from mltrainer.wrap.causes import KINDS
+from mltrainer.wrap.checking import Cause, Line, Resumed, Verdict, mend
+
+CHANGED = "hash seed, memory, order of listings, folders, pace"
+REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
+
+
+def text(verdict: Verdict, resumed: Resumed | None) -> str:
+    """Return a verdict as plain lines."""
+    return "\n".join([*_of_verdict(verdict), *(_of_resuming(resumed) if resumed is not None else ())])
+
+
+def _of_verdict(verdict: Verdict) -> Iterator[str]:
+    processes = f" in each of {verdict.processes} processes" if verdict.processes > 1 else ""
+    took = " and ".join(duration(seconds) for seconds in verdict.seconds)
+    if verdict.same:
+        yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in two runs, all gradients and weights the same"
+        yield f"  changed between them: {CHANGED}; they took {took}"
+        return
+    assert verdict.difference is not None
+    yield f"{DIFFERS}: {verdict.difference.what} differ{'s' if verdict.difference.what.startswith(('which', 'how')) else ''}" + (
+        f" at optimizer step {verdict.difference.step} of {verdict.steps}" if verdict.difference.step else ""
+    )
+    if verdict.failed:
+        yield "  the second run failed; it printed last:"
+        yield from (f"    {line}" for line in verdict.failed)
+    if verdict.cause is not None:
+        yield from _of_cause(verdict.cause)
+
+
+def _of_cause(cause: Cause) -> Iterator[str]:
+    yield f"  cause: {KINDS[cause.kind].words}"
+    for number, line in enumerate(cause.lines):
+        yield f"  {'line: ' if number == 0 else 'or:   '} {_line(line)}"
+    if cause.shown is not None:
+        yield f"  first shows: {shown(cause)}"
+    yield f"  next: {mend(cause)}"
+
+
+def _line(line: Line) -> str:
+    return f"{line.where}: {line.text or line.call}"
+
+
+def shown(cause: Cause) -> str:
+    """Return where a difference first shows, in words."""
+    place = f" at {cause.where}" if cause.where else ""
+    module = f" in {cause.module}" if cause.module else ""
+    return f"{cause.shown}{module}{place}, before the end of step {cause.step}"
+
+
+def _of_resuming(found: Resumed) -> Iterator[str]:
+    how = f"killed after step {found.killed_after}, gone on with after step {found.went_on_after} of {found.steps}"
+    if found.same:
+        yield f"resuming holds: {how}, it ends in the bits of the undisturbed run"
+        return
+    at = f" at step {found.step}" if found.step is not None else ""
+    yield f"RESUMING DOES NOT HOLD: {how}, it differs{at}: {found.what}"
+    if found.shown is not None:
+        yield f"  first shows: {found.shown}{f' at {found.where}' if found.where else ''}"
+    yield f"  next: {KINDS['state'].mend}"
+
+
+def page(verdict: Verdict, resumed: Resumed | None) -> str:
+    """Return a verdict as a page in Markdown."""
+    parts = [f"# Does it repeat?\n\n{code(verdict.command)}", *_page_of_verdict(verdict)]
+    if resumed is not None:
+        parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
+    parts.append(
+        "Two fresh processes made the same optimizer steps. Gradients and weights were compared bit for bit by sums at every"
+        " step, and the weights whole at every tenth and the last. The second process had another "
+        + CHANGED.replace("hash seed", "hash seed, filled")
+        + "."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _page_of_verdict(verdict: Verdict) -> Iterator[str]:
+    yield f"**{'It repeats' if verdict.same else 'It does not repeat'}.**"
+    yield _quoted(_of_verdict(verdict))
+
+
+def _quoted(lines: Iterator[str]) -> str:
+    from mltrainer.reports.markdown import block
+
+    return block(lines, "text")
+
+
+def as_json(verdict: Verdict, resumed: Resumed | None) -> dict[str, object]:
+    """Return a verdict as one JSON object."""
+    import dataclasses
+
+    found = dataclasses.asdict(verdict)
+    if verdict.difference is not None:
+        found["difference"] = verdict.difference._asdict()
+    return {**found, "resumed": dataclasses.asdict(resumed) if resumed is not None else None}
+
+
+def shown_command(command: tuple[str, ...]) -> str:
+    """Return a command as it is typed."""
+    return shlex.join(command)

@@ -1,0 +1,181 @@
+"""Which line of a program made two runs of it differ: a decision over two traces, the sources, and what was changed.
+
+The first operation whose result differs says where the difference shows. With equal inputs the operation itself, or the memory
+that it reads, is the cause; with other inputs the cause lies before it, among the suspects of the kind that the experiments
+left over, as far as they ran by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mltrainer.wrap.lines import Key
+from mltrainer.wrap.suspects import Suspect, suspects
+
+Trace = list[list[Any]]
+Place = tuple[str, int]  # file and line
+DRAWS = (
+    *("rand", "randn", "randint", "randperm", "bernoulli", "normal", "uniform", "multinomial", "native_dropout", "dropout"),
+    *("exponential", "geometric", "log_normal", "cauchy", "random", "poisson", "rrelu_with_noise", "binomial"),
+)
+UNCHANGED = ("random draw", "clock", "identity", "threads")  # kinds that differ from run to run by themselves, likeliest first
+
+
+class Shown(NamedTuple):
+    """Where a difference first shows.
+
+    Attributes:
+        step: The optimizer step, from 1.
+        what: The operation, module or tensor, in words.
+        module: The module it is computed in; empty outside of any.
+        place: File and line of the user's own code; None where none is on the stack.
+        function: The function that the line is of.
+        kind: The kind of cause, where the traces tell it; else empty.
+        time: When, on the first trace's clock.
+    """
+
+    step: int
+    what: str
+    module: str
+    place: Place | None
+    function: str
+    kind: str
+    time: int
+
+
+class Blamed(NamedTuple):
+    """A line that is likely the cause.
+
+    Attributes:
+        place: File and line.
+        kind: A key of `causes.KINDS`.
+        call: What stands there.
+    """
+
+    place: Place
+    kind: str
+    call: str
+
+
+def first_shown(one: dict[Key, Trace], other: dict[Key, Trace]) -> Shown | None:
+    """Return where two runs' traces first differ in what is computed, or None; of several processes the earliest."""
+    found = [shown for key in one.keys() & other.keys() if (shown := _first(one[key], other[key])) is not None]
+    return min(found, key=lambda shown: shown.time, default=None)
+
+
+def _first(one: Trace, other: Trace) -> Shown | None:
+    computed = ("op", "module", "gradient", "weights")
+    pairs = zip((r for r in one if r[1] in computed), (r for r in other if r[1] in computed), strict=False)
+    for left, right in pairs:
+        shown = _of_operation(left, right) if left[1] == right[1] == "op" else _of_tensor(left, right)
+        if shown is not None:
+            return shown
+    return None
+
+
+def _of_operation(left: list[Any], right: list[Any]) -> Shown | None:
+    time, _, step, name, module, inputs, outputs, file, line, function, is_unwritten = left
+    place = (file, line) if file else None
+    if name != right[3]:
+        return Shown(
+            step,
+            f"what is computed: {_plain(name)} in one run, {_plain(right[3])} in the other",
+            module,
+            place,
+            function,
+            "",
+            time,
+        )
+    if outputs == right[6]:
+        return None
+    if is_unwritten:
+        return Shown(
+            step,
+            f"the result of {_plain(name)}, which reads what nobody wrote",
+            module,
+            place,
+            function,
+            "unwritten memory",
+            time,
+        )
+    if inputs != right[5]:
+        return Shown(step, f"what {_plain(name)} is given", module, place, function, "", time)
+    kind = "random draw" if _plain(name).rstrip("_") in DRAWS else "operation" if not name.startswith("c10d") else ""
+    return Shown(step, f"the result of {_plain(name)} for equal inputs", module, place, function, kind, time)
+
+
+def _of_tensor(left: list[Any], right: list[Any]) -> Shown | None:
+    time, what, step, name, digest = left
+    if (what, name) != (right[1], right[3]):
+        return Shown(step, f"what is computed: {name}", "", None, "", "", time)
+    words = {"module": f"the output of {name}", "gradient": f"the gradient of {name}", "weights": f"the weights of {name}"}
+    return None if digest == right[4] else Shown(step, words.get(what, name), "", None, "", "", time)
+
+
+def _plain(operation: str) -> str:
+    """Return an operation's name as its users know it: aten.add.Tensor is add."""
+    parts = operation.split(".")
+    return parts[1] if len(parts) > 1 else operation
+
+
+def blamed(
+    shown: Shown | None, kinds: tuple[str, ...], one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]
+) -> list[Blamed]:
+    """Return the lines that are likely the cause, the likeliest first.
+
+    Args:
+        shown: Where the difference first shows.
+        kinds: What the experiments left over.
+        one: The first run's traces.
+        other: The second run's.
+        source: Returns the text of a file.
+    """
+    if shown is not None and shown.place is not None and shown.kind in ("unwritten memory", "operation"):
+        return [Blamed(shown.place, shown.kind, shown.what)]
+    ran = _ran_before(one, shown.time if shown is not None else None)
+    own = _unseeded(one, other)
+    rows = [(place, found) for place, found in _suspected(ran, source) if found.kind in kinds]
+    rows = [(place, found) for place, found in rows if not found.generator or found.generator in own]
+    rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran[row[0]][0]))
+    lines = [Blamed(place, found.kind, found.call) for place, found in rows]
+    if not any(found.certain for _, found in rows) and shown is not None and shown.place is not None:
+        lines.insert(0, Blamed(shown.place, shown.kind or kinds[0], shown.what))
+    return lines
+
+
+def _ran_before(traces: dict[Key, Trace], time: int | None) -> dict[Place, tuple[int, bool]]:
+    """Return the user's own lines that ran by a moment: when first, and whether in a process that was forked off alone."""
+    ran: dict[Place, tuple[int, bool]] = {}
+    for (name, _), rows in traces.items():
+        for row in rows:
+            if row[1] == "line" and (time is None or row[0] <= time):
+                at, forked = ran.get((row[2], row[3]), (row[0], True))
+                ran[row[2], row[3]] = (min(at, row[0]), forked and "." in name)
+    return ran
+
+
+def _suspected(ran: dict[Place, tuple[int, bool]], source: Callable[[str], str]) -> list[tuple[Place, Suspect]]:
+    """Return the suspects among the lines that ran; shared generators are seeded in processes that load samples."""
+    found: list[tuple[Place, Suspect]] = []
+    for file in {file for file, _ in ran}:
+        for suspect in suspects(source(file)):
+            place = (file, suspect.line)
+            if place in ran:
+                is_sure = suspect.certain and not (suspect.generator and ran[place][1])
+                found.append((place, suspect._replace(certain=is_sure)))
+    return found
+
+
+def _unseeded(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[str]:
+    """Return the shared generators that stood otherwise at the first step: nobody seeded them alike."""
+    names: set[str] = set()
+    for key in one.keys() & other.keys():
+        left, right = _first_generators(one[key]), _first_generators(other[key])
+        names |= {name for name in left if left[name] != right.get(name)}
+    return names
+
+
+def _first_generators(rows: Trace) -> dict[str, str]:
+    """Return the states of the shared generators before the first step, by digest."""
+    return next((dict(row[3]) for row in rows if row[1] == "generators"), {})

@@ -1,0 +1,53 @@
+"""The kinds of causes by which a program's trainings differ from run to run: in words, and what mends each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """A kind of cause.
+
+    Attributes:
+        words: What it is.
+        mend: What to change.
+    """
+
+    words: str
+    mend: str
+
+
+KINDS = {
+    "random draw": Kind(
+        "a random draw that no seed decides",
+        "seed this generator at the program's beginning, or draw from one that is made with a seed",
+    ),
+    "clock": Kind("the clock", "do not let the time of day decide what is computed: take a seed or a step's number instead"),
+    "identity": Kind(
+        "what names this process or this object alone (its number, its address, its folder)",
+        "take a number that the program itself counts",
+    ),
+    "hash order": Kind(
+        "the order of a set, or of hash values, which another PYTHONHASHSEED changes",
+        "sort what comes out of the set before its order is used; take a digest of hashlib in place of hash()",
+    ),
+    "listing order": Kind(
+        "the order in which a folder lists its files, which another file system changes", "sort the listing: sorted(...)"
+    ),
+    "unwritten memory": Kind(
+        "memory that is read before it is written", "take zeros in place of empty, or write all of it before it is read"
+    ),
+    "threads": Kind(
+        "threads that race with each other",
+        "collect what threads give in the order in which it was asked for (executor.map), and join them before it is used",
+    ),
+    "operation": Kind(
+        "an operation that gives other bits for the same input",
+        "torch.use_deterministic_algorithms(True) takes its deterministic form, or names it where there is none",
+    ),
+    "folder": Kind(
+        "the folder that the program runs in, or the one for temporary files", "let no path's text decide what is computed"
+    ),
+    "state": Kind("state that the program's checkpoint does not hold", "save and load it with the checkpoint"),
+    "chance": Kind("something that none of what was changed decides", "compare the two processes' traces, step by step"),
+}

@@ -1,0 +1,373 @@
+"""Whether a program's training repeats, and whether its own way of resuming ends in the same bits.
+
+A program comes in as it is typed; a verdict comes out. Two fresh processes make the same steps, the second one with all changed
+that must not matter. Where they differ, the same steps again, with one thing changed at a time, leave a kind of cause over, and
+two traced processes name the line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
+from mltrainer.wrap.causes import KINDS
+from mltrainer.wrap.lines import Chain, Key, Unlike, chains, first_unlike, steps_in, traces
+from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
+
+STEPS = 20
+TRIES = 3  # traced pairs, where a race does not show at once
+TAIL = 12  # lines of a log that are shown
+MOST_LINES = 5
+NOTHING = Surroundings()
+ALL = Surroundings(hashes=True, memory=True, listing=True, folder=True, pause=True)
+ONE_BY_ONE = {
+    "chance": NOTHING,
+    "hash order": Surroundings(hashes=True),
+    "unwritten memory": Surroundings(memory=True),
+    "listing order": Surroundings(listing=True),
+    "threads": Surroundings(pause=True),
+    "folder": Surroundings(folder=True),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that is likely the cause: file relative to the program's folder, number, what stands there, kind, text."""
+
+    where: str
+    call: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why two runs differ.
+
+    Attributes:
+        kind: A key of `causes.KINDS`.
+        shown: Where it first shows, in words; None where no trace shows it.
+        module: The module in which it does; empty outside of any.
+        step: The step in which it does.
+        where: The user's own line at which it does.
+        lines: The lines that are likely the cause, the likeliest first.
+    """
+
+    kind: str
+    shown: str | None
+    module: str
+    step: int
+    where: str | None
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a program's training repeats.
+
+    Attributes:
+        command: As it was typed.
+        same: Whether all that was observed is the same.
+        steps: Steps of an optimizer that were compared, of the process that made most.
+        processes: How many processes trained.
+        seconds: What the two runs took.
+        difference: The first step that differs.
+        cause: Why.
+        failed: The end of what the second run printed, where it alone failed.
+    """
+
+    command: str
+    same: bool
+    steps: int
+    processes: int
+    seconds: tuple[float, float]
+    difference: Unlike | None = None
+    cause: Cause | None = None
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Whether a program that was killed and gone on with ends in the bits of the undisturbed run.
+
+    Attributes:
+        command: What went on with it.
+        same: Whether it does.
+        steps: Steps of the undisturbed run.
+        killed_after: The step after which it was killed.
+        went_on_after: The step after which it went on.
+        step: The first step that differs; None where only the end does, or nothing.
+        what: What differs, in words.
+        shown: Where it first shows.
+        where: The user's own line at which it does.
+    """
+
+    command: str
+    same: bool
+    steps: int
+    killed_after: int
+    went_on_after: int
+    step: int | None = None
+    what: str | None = None
+    shown: str | None = None
+    where: str | None = None
+
+
+class Check:
+    """The runs of one program, each in a folder of its own.
+
+    Args:
+        program: What is run.
+        scratch: An empty folder, which whoever made it removes.
+        tell: Takes the events.
+    """
+
+    def __init__(self, program: Program, scratch: Path, tell: Tell) -> None:
+        self._program, self._scratch, self._tell = program, scratch, tell
+        self._starts = 0
+
+    def repeats(self, steps: int = STEPS) -> Verdict:
+        """Return whether the program's first steps repeat, and if not, why.
+
+        Args:
+            steps: Of each process that trains; 0 for all.
+
+        Raises:
+            InputError: The program fails, trains nothing, or cannot be run.
+        """
+        one = self._run("the program as it is", NOTHING, steps)
+        mine = self._required(one)
+        other = self._run("once more, with all changed that must not matter", ALL, steps)
+        unlike = first_unlike(mine, chains(other.lines))
+        verdict = Verdict(
+            shlex.join(self._program.command),
+            unlike is None,
+            max(len(chain.entries) for chain in mine.values()),
+            len(mine),
+            (one.seconds, other.seconds),
+            unlike,
+        )
+        if unlike is None:
+            return verdict
+        failed = tuple(_tail(other.log)) if other.code != 0 else ()
+        few = min(unlike.step + 1, steps) if unlike.step and steps else steps
+        return dataclasses.replace(verdict, cause=self._cause(mine, few), failed=failed)
+
+    # --- why ---
+
+    def _cause(self, undisturbed: dict[Key, Chain], steps: int) -> Cause:
+        """Return why runs differ: by what is changed when they do, and what two traces show then."""
+        kind, change = self._kind(undisturbed, steps)
+        kinds = _left_over(kind)
+        shown, one, other = self._traced(change, steps)
+        lines = blamed(shown, kinds, traces(one.lines), traces(other.lines), _source)
+        found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kinds[0])
+        return Cause(
+            found if kind == "chance" or (shown is not None and shown.kind) else kind,
+            shown.what if shown is not None else None,
+            shown.module if shown is not None else "",
+            shown.step if shown is not None else 0,
+            self._where(shown.place, one) if shown is not None and shown.place is not None else None,
+            tuple(_distinct(self._line(line, one) for line in lines))[:MOST_LINES],
+        )
+
+    def _kind(self, undisturbed: dict[Key, Chain], steps: int) -> tuple[str, Surroundings]:
+        """Return what alone makes the program's steps others: the first change that does, "chance" for none."""
+        expected = {key: Chain(chain.entries[:steps] if steps else chain.entries, ()) for key, chain in undisturbed.items()}
+        for kind, change in ONE_BY_ONE.items():
+            ended = self._run(f"the cause: {'nothing' if change is NOTHING else kind} changed", change, steps)
+            found = {key: Chain(chain.entries, ()) for key, chain in chains(ended.lines).items()}
+            if first_unlike(_without_whole(expected), _without_whole(found)) is not None:
+                return kind, change
+        return "chance", ALL
+
+    def _traced(self, change: Surroundings, steps: int) -> tuple[Shown | None, Ended, Ended]:
+        """Return where two traced runs first differ; a race need not show at once."""
+        one = self._run("the cause: traced", NOTHING, steps, trace=True)
+        for _ in range(TRIES):
+            other = self._run("the cause: traced beside it", change, steps, trace=True)
+            shown = first_shown(traces(one.lines), traces(other.lines))
+            if shown is not None:
+                break
+        return shown, one, other
+
+    def _line(self, line: Blamed, ended: Ended) -> Line:
+        text = _source(line.place[0]).splitlines()
+        stands = text[line.place[1] - 1].strip() if 0 < line.place[1] <= len(text) else ""
+        return Line(self._where(line.place, ended), line.call, line.kind, stands)
+
+    def _where(self, place: tuple[str, int], ended: Ended) -> str:
+        """Return file and line as the user knows them: relative to the program's folder."""
+        file, line = place
+        root = os.path.join(os.path.realpath(ended.place), "")
+        return f"{file.removeprefix(root)}:{line}"
+
+    # --- resuming ---
+
+    def resumes(self, command: tuple[str, ...], kill_after: int | None = None) -> Resumed:
+        """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run.
+
+        Args:
+            command: What goes on with it, in the folder that the killed one left.
+            kill_after: The step after which it is killed; by default three fifths of its steps.
+
+        Raises:
+            InputError: The program or the command fails, or the command goes on from no checkpoint.
+        """
+        whole = self._run("the program, undisturbed to its end", NOTHING, 0)
+        mine = self._required(whole)
+        key = max(mine, key=lambda each: len(mine[each].entries))
+        steps = len(mine[key].entries)
+        after = kill_after or max(1, steps * 3 // 5)
+        if after >= steps:
+            raise InputError(f"it makes {steps} steps, and cannot be killed after step {after}", where="--kill-at")
+        killed = self._run(f"killed after step {after}", NOTHING, 0, kill=after)
+        again = dataclasses.replace(self._program, command=command)
+        resumed = self._run("gone on with", NOTHING, 0, program=again, place=killed.place)
+        if resumed.code != 0:
+            told = f"it ended with exit code {resumed.code}: {' / '.join(_tail(resumed.log)[-3:])}"
+            raise InputError(told, where="--resume-check", mend="type what goes on with the program from its own checkpoint")
+        theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
+        return self._compared(shlex.join(command), mine[key], theirs, after, again)
+
+    def _compared(self, command: str, whole: Chain, rest: Chain, after: int, again: Program) -> Resumed:
+        steps, made = len(whole.entries), len(rest.entries)
+        if made >= steps:
+            told = f"it made all {made} steps: after step {after} there was no checkpoint to go on from"
+            raise InputError(told, where="--resume-check", mend="let the program save earlier, or kill it later with --kill-at")
+        went_on = steps - made
+        verdict = Resumed(command, True, steps, after, went_on)
+        for left, right in zip(whole.entries[went_on:], rest.entries, strict=True):
+            if (left.gradients, left.weights) != (right.gradients, right.weights):
+                is_update = left.gradients == right.gradients
+                what = "its optimizer or schedule" if is_update else "the order of its samples, its generators or its model"
+                shown, where = (None, None) if made == 0 else self._first_resumed(went_on, after, again)
+                told = f"{what} did not go on from where it stood"
+                return dataclasses.replace(verdict, same=False, step=left.step, what=told, shown=shown, where=where)
+        if made == 0 or whole.end != rest.end:
+            return dataclasses.replace(verdict, same=False, what="it makes no step" if made == 0 else "the weights at the end")
+        return verdict
+
+    def _first_resumed(self, went_on: int, after: int, again: Program) -> tuple[str | None, str | None]:
+        """Return where the first step that is gone on with first differs from the undisturbed run's."""
+        whole = self._run("the cause: traced", NOTHING, went_on + 1, trace=True)
+        killed = self._run("the cause: killed once more", NOTHING, 0, kill=after)
+        rest = self._run("the cause: gone on with, traced", NOTHING, 1, trace=True, program=again, place=killed.place)
+        one, other = (_of_step(traces(ended.lines), step) for ended, step in ((whole, went_on + 1), (rest, 1)))
+        shown = first_shown(one, other)
+        if shown is None or shown.place is None:
+            return (shown.what if shown is not None else None), None
+        return shown.what, self._where(shown.place, whole)
+
+    # --- runs ---
+
+    def _required(self, ended: Ended) -> dict[Key, Chain]:
+        """Return what a run was observed to do.
+
+        Raises:
+            InputError: It failed, or trained nothing.
+        """
+        found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
+        if ended.code != 0:
+            said = "".join(f"\n    {line}" for line in _tail(ended.log))
+            told = f"it ended with exit code {ended.code} in a copy of its folder; it printed last:{said}"
+            mend = "try it by itself; where it needs files outside this folder, name them by absolute paths"
+            raise InputError(told, where=shlex.join(self._program.command), mend=mend)
+        if not found:
+            told = "no step of a PyTorch optimizer was seen in any of its processes"
+            mend = "wrap what trains; a Python that is started with -I, -S or -E cannot be observed"
+            raise InputError(told, where=shlex.join(self._program.command), mend=mend)
+        return found
+
+    def _run(
+        self,
+        what: str,
+        change: Surroundings,
+        steps: int,
+        *,
+        trace: bool = False,
+        kill: int = 0,
+        program: Program | None = None,
+        place: Path | None = None,
+    ) -> Ended:
+        self._starts += 1
+        self._tell({"event": "note", "text": what})
+        scratch = self._scratch / f"run-{self._starts}"
+        settings = {"steps": steps, "trace": trace, "kill": kill}
+        return start(program or self._program, scratch, change, settings, _pace(self._tell, steps), place)
+
+
+def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
+    """Return what tells how far a run has come, with its rate; a run to its end has no known number of steps."""
+    began: float | None = None
+
+    def poll(lines: Path) -> None:
+        nonlocal began
+        done = steps_in(lines)
+        if not done or not steps:
+            return
+        began = began or time.monotonic()
+        passed = time.monotonic() - began
+        pace = {"steps_per_s": done / passed} if passed > 1 else {}
+        tell({"event": "progress", "step": min(done, steps), "steps": steps, **pace})
+
+    return poll
+
+
+def _left_over(kind: str) -> tuple[str, ...]:
+    """Return the kinds of cause that an experiment leaves over."""
+    if kind == "chance":
+        return (*UNCHANGED, "unwritten memory", "operation", *(k for k in ONE_BY_ONE if k not in ("chance", *UNCHANGED)))
+    return (kind, "threads") if kind == "folder" else (kind,)
+
+
+def _without_whole(found: dict[Key, Chain]) -> dict[Key, Chain]:
+    """Return chains without the digests that only some steps have: which do depends on how many were asked for."""
+    return {
+        key: Chain(tuple(entry._replace(whole="-") for entry in chain.entries), ())
+        for key, chain in found.items()
+        if chain.entries
+    }
+
+
+def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[list[Any]]]:
+    """Return what the process that trains computed in one step, under one name for all programs."""
+    rows = {
+        key: [row for row in trace if row[1] in ("op", "module", "gradient", "weights") and row[2] == step]
+        for key, trace in found.items()
+    }
+    longest = max(rows.values(), key=len, default=[])
+    return {("", 0): longest}
+
+
+def _tail(log: Path) -> list[str]:
+    return log.read_text("utf-8", "replace").rstrip().splitlines()[-TAIL:]
+
+
+def _source(file: str) -> str:
+    """Return a file's text; nothing where it has none."""
+    try:
+        return Path(file).read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _distinct(lines: Iterator[Line]) -> Iterator[Line]:
+    seen: set[str] = set()
+    for line in lines:
+        if line.where not in seen:
+            seen.add(line.where)
+            yield line
+
+
+def mend(cause: Cause) -> str:
+    """Return what mends a cause."""
+    return KINDS[cause.kind].mend

@@ -1,0 +1,124 @@
+"""What observed processes wrote: a chain of steps each, and traces; matched from run to run by the processes' names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Key = tuple[str, int]  # a process's name, and its number among those of that name
+
+
+class Entry(NamedTuple):
+    """A step of an optimizer.
+
+    Attributes:
+        step: Its number in its process, from 1.
+        optimizer: Which of the process's optimizers, in the order of their first steps.
+        gradients: The sum of the gradients' bits.
+        weights: The sum of the weights' bits after it.
+        whole: The digest of all weights, at some steps; else "-".
+    """
+
+    step: int
+    optimizer: int
+    gradients: str
+    weights: str
+    whole: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A process's steps.
+
+    Attributes:
+        entries: One per step.
+        end: Digests of each optimizer's weights, where the process ended by itself.
+    """
+
+    entries: tuple[Entry, ...]
+    end: tuple[str, ...]
+
+
+class Unlike(NamedTuple):
+    """The first step in which two runs differ.
+
+    Attributes:
+        step: Its number, from 1; 0 where a process trained in one of them alone.
+        what: What differs.
+        process: The process's name.
+    """
+
+    step: int
+    what: str
+    process: str
+
+
+def _files(folder: Path, kind: str) -> dict[Key, Path]:
+    """Return the files of a kind by process; those of one name in the order in which they were begun."""
+    found: dict[Key, Path] = {}
+    names: dict[str, int] = {}
+    for path in sorted(folder.glob(f"{kind}-*.jsonl"), key=lambda p: int(p.stem.rpartition("-")[2])):
+        name = path.stem.removeprefix(f"{kind}-").rpartition("-")[0]
+        found[name, names.setdefault(name, 0)] = path
+        names[name] += 1
+    return found
+
+
+def chains(folder: Path) -> dict[Key, Chain]:
+    """Return the chain of each process that made a step."""
+    return {key: _chain(path) for key, path in _files(folder, "chain").items()}
+
+
+def _chain(path: Path) -> Chain:
+    entries: list[Entry] = []
+    end: tuple[str, ...] = ()
+    for line in path.read_text("utf-8").splitlines():
+        _, *parts = line.split(" ")
+        if parts[0] == "end":
+            end = tuple(parts[1:])
+        elif len(parts) == 6:  # a killed process may have written half a line
+            entries.append(Entry(int(parts[0]), int(parts[1]), parts[2], parts[3], parts[4]))
+    return Chain(tuple(entries), end)
+
+
+def steps_in(folder: Path) -> int:
+    """Return how many steps the process that is furthest has made so far."""
+    return max((path.read_bytes().count(b"\n") for path in _files(folder, "chain").values()), default=0)
+
+
+def first_unlike(one: dict[Key, Chain], other: dict[Key, Chain]) -> Unlike | None:
+    """Return the first step in which two runs differ, or None where all of what was observed is the same."""
+    found = [unlike for key in {**one, **other} if (unlike := _unlike(key[0], one.get(key), other.get(key))) is not None]
+    return min(found, default=None)
+
+
+def _unlike(name: str, one: Chain | None, other: Chain | None) -> Unlike | None:
+    if one is None or other is None:
+        return Unlike(0, "which processes train", name)
+    for left, right in zip_longest(one.entries, other.entries):
+        if left is None or right is None:
+            return Unlike((left or right).step, "how many steps are made", name)
+        if left != right:
+            what = "gradients" if left.gradients != right.gradients else "weights"
+            return Unlike(left.step, f"the {what}" if left.optimizer == right.optimizer else "which optimizer steps", name)
+    if one.end and other.end and one.end != other.end:
+        return Unlike(len(one.entries), "the weights at the end", name)
+    return None
+
+
+def traces(folder: Path) -> dict[Key, list[list[Any]]]:
+    """Return what each traced process wrote, in order: each a list that begins with the time and the kind."""
+    return {key: list(_rows(path)) for key, path in _files(folder, "trace").items()}
+
+
+def _rows(path: Path) -> Iterator[list[Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:  # half a line of a process that was ended
+                return

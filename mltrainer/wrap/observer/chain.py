@@ -1,0 +1,171 @@
+"""A line for each step of an optimizer: what its gradients and weights are, chained; through PyTorch's public hooks alone.
+
+Sums of the bits as integers tell at every step, for a few memory reads; every so many steps, and at the end, the weights
+are digested whole. On a GPU the sums stay there until several can be fetched at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import sys
+import time
+import weakref
+from typing import Any
+
+WHOLE_EVERY = 10  # steps
+HELD = 32  # sums on a GPU before they are fetched
+SMALL = 1 << 14  # numbers; tensors of fewer are summed together
+PAUSES = {2: 0.05, 5: 0.15}  # seconds, after which steps, where threads are to be put out of their usual pace
+
+
+def begin(settings: dict[str, Any], process: Any) -> Chain:
+    """Return the observer of this process."""
+    return Chain(settings, process)
+
+
+class Chain:
+    """Observes the optimizers of one process.
+
+    Args:
+        settings: `steps`, after which the process ends, 0 for never; `pause`, whether to stand still for moments; `kill`,
+            the step after which the process is killed.
+        process: Its name, and where the lines go.
+    """
+
+    def __init__(self, settings: dict[str, Any], process: Any) -> None:
+        self._most, self._kill = int(settings.get("steps") or 0), int(settings.get("kill") or 0)
+        self._pauses = PAUSES if settings.get("pause") else {}
+        self._process = process
+        self._forget()
+        process.on_fork(self._forget)
+        atexit.register(self._at_exit)
+
+    def _forget(self) -> None:
+        """Begin anew: in a fork nothing has been observed yet."""
+        self._file: Any = None
+        self._held: list[list[Any]] = []
+        self._optimizers: list[Any] = []
+        self._step, self._head = 0, b""
+
+    def attach(self, torch: Any) -> None:
+        """Begin to observe, once torch has been imported."""
+        self._torch = torch
+        self._types = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        hooks = sys.modules["torch.optim.optimizer"]
+        hooks.register_optimizer_step_pre_hook(self._before)
+        hooks.register_optimizer_step_post_hook(self._after)
+
+    def _before(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        self._gradients = self._sum([p.grad for p in _parameters(optimizer) if p.grad is not None])
+
+    def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        self._step += 1
+        weights = _parameters(optimizer)
+        last = self._step == self._most
+        whole = self._whole(weights) if last or self._step % WHOLE_EVERY == 0 else None
+        self._held.append([self._step, self._number(optimizer), self._gradients, self._sum(weights), whole])
+        waits = any(not isinstance(value, int) for value in self._held[-1][2:4])
+        if not waits or last or self._step == self._kill or len(self._held) >= HELD:
+            self._write()
+        if self._step in self._pauses:
+            time.sleep(self._pauses[self._step])
+        if self._step == self._kill:
+            os.kill(os.getpid(), 9)
+        if last:
+            self._end()
+
+    def _number(self, optimizer: Any) -> int:
+        """Return an optimizer's number in the order of first steps."""
+        known = [reference() for reference in self._optimizers]
+        for number, other in enumerate(known):
+            if other is optimizer:
+                return number
+        self._optimizers.append(weakref.ref(optimizer))
+        return len(known)
+
+    def _sum(self, tensors: list[Any]) -> Any:
+        """Return the sum of all bits read as integers, which wraps around; a number on a GPU is left there."""
+        torch = self._torch
+        with torch.no_grad():
+            flat = [plain for tensor in tensors if (plain := _plain(torch, tensor)) is not None]
+            small = [tensor for tensor in flat if tensor.numel() < SMALL]
+            groups: dict[Any, list[Any]] = {}
+            for tensor in small:
+                groups.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+            together = [torch.cat(group) for group in groups.values()]
+            sums = [self._bits(tensor) for tensor in [*(t for t in flat if t.numel() >= SMALL), *together]]
+            if all(total.device.type == "cpu" for total in sums):
+                return sum(int(total) for total in sums)
+            return sums
+
+    def _bits(self, tensor: Any) -> Any:
+        if tensor.numel() * tensor.element_size() % 8 == 0 and tensor.storage_offset() * tensor.element_size() % 8 == 0:
+            return tensor.view(self._torch.int64).sum()
+        bits = tensor.view(self._types[tensor.element_size()])
+        return bits.sum(dtype=bits.dtype if bits.element_size() >= 4 else self._torch.int64)
+
+    def _whole(self, tensors: list[Any]) -> str:
+        """Return the digest of tensors whole."""
+        sha = hashlib.sha256()
+        with self._torch.no_grad():
+            for tensor in tensors:
+                plain = _plain(self._torch, tensor)
+                if plain is not None:
+                    sha.update(memoryview(plain.cpu().view(self._torch.uint8).numpy()))
+        return sha.hexdigest()
+
+    def _write(self) -> None:
+        """Write the steps that are held back, each chained to those before it."""
+        if self._file is None:
+            self._file = self._process.open("chain")
+        held, self._held = self._held, []
+        for step, number, gradients, weights, whole in held:
+            entry = f"{step} {number} {_total(gradients):016x} {_total(weights):016x} {whole or '-'}"
+            self._head = hashlib.sha256(self._head + entry.encode()).digest()
+            self._file.write(f"{time.monotonic_ns()} {entry} {self._head.hex()[:16]}\n")
+        self._file.flush()
+
+    def _at_exit(self) -> None:
+        """Write what is left, and at the end of a program that ended by itself all weights."""
+        if not self._step:
+            return
+        self._write()
+        alive = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+        ends = [self._whole(_parameters(optimizer)) for optimizer in alive]
+        self._file.write(f"{time.monotonic_ns()} end {' '.join(ends)}\n")
+        self._file.flush()
+
+    def _end(self) -> None:
+        """End the process, whatever would come next: what it was to show, it has shown."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(0)
+
+
+def _total(sums: Any) -> int:
+    """Return a sum as it stands in a line: 64 bits."""
+    return (sums if isinstance(sums, int) else sum(int(total) for total in sums)) & (1 << 64) - 1
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _plain(torch: Any, tensor: Any) -> Any:
+    """Return a tensor's own numbers in one row, or None where it has none here."""
+    if hasattr(tensor, "to_local"):
+        tensor = tensor.to_local()  # this process's part of one that is spread over several
+    if tensor.is_sparse:
+        tensor = tensor._values()
+    if tensor.device.type == "meta" or tensor.numel() == 0:
+        return None
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if tensor.dtype is torch.bool:
+        tensor = tensor.view(torch.uint8)
+    return tensor.contiguous().view(-1)

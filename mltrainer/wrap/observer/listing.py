@@ -1,0 +1,38 @@
+"""Folders listed in the opposite order: which one they come in is the file system's affair, and nothing may depend on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+
+class _Entries:
+    """What `os.scandir` returns, the last entry first."""
+
+    def __init__(self, found: Any) -> None:
+        with found:
+            self._entries = list(found)[::-1]
+        self._next = iter(self._entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._next
+
+    def __next__(self) -> Any:
+        return next(self._next)
+
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def reverse() -> None:
+    """Have `os.listdir` and `os.scandir` give the same entries in the opposite order, for this process and its forks."""
+    listdir, scandir = os.listdir, os.scandir
+    os.listdir = lambda path=".": listdir(path)[::-1]  # type: ignore[assignment]
+    os.scandir = lambda path=".": _Entries(scandir(path))  # type: ignore[assignment]

@@ -1,0 +1,73 @@
+"""Which process of the program this is, and the file that it writes; a fork goes on under a name of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from typing import Any, TextIO
+
+
+class Process:
+    """A process, named so that the same one of another run of the program has the same name.
+
+    The name is its rank where the program is distributed, else a digest of its arguments; a fork adds its number to its parent's.
+
+    Args:
+        settings: `folder` is where the files go.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.folder = str(settings["folder"])
+        arguments = "\0".join(sys.orig_argv[1:] if hasattr(sys, "orig_argv") else sys.argv)
+        self.name = os.environ.get("RANK") or hashlib.sha256(arguments.encode("utf-8", "replace")).hexdigest()[:8]
+        self._forks = 0
+        self._after_fork: list[Any] = []
+        os.register_at_fork(before=self._before, after_in_child=self._in_child)
+
+    def _before(self) -> None:
+        self._forks += 1
+
+    def _in_child(self) -> None:
+        self.name, self._forks = f"{self.name}.{self._forks}", 0
+        for forget in self._after_fork:
+            forget()
+
+    def on_fork(self, forget: Any) -> None:
+        """Have a function called in each process that is forked off."""
+        self._after_fork.append(forget)
+
+    def lines(self, kind: str) -> Lines:
+        """Return what writes this process's lines of a kind."""
+        return Lines(self, kind)
+
+    def open(self, kind: str) -> TextIO:
+        """Open this process's file of a kind."""
+        return open(os.path.join(self.folder, f"{kind}-{self.name}-{os.getpid()}.jsonl"), "a", encoding="utf-8")
+
+
+class Lines:
+    """The lines that a process writes of a kind, each a JSON list that begins with the time."""
+
+    def __init__(self, process: Process, kind: str) -> None:
+        self._process, self._kind = process, kind
+        self._file: TextIO | None = None
+        process.on_fork(self._forget)
+
+    def _forget(self) -> None:
+        self._file = None  # the parent's stays open under its own name
+
+    def write(self, *values: Any, flush: bool = True) -> None:
+        """Write one line."""
+        if self._file is None:
+            self._file = self._process.open(self._kind)
+        self._file.write(json.dumps([time.monotonic_ns(), *values]) + "\n")
+        if flush:
+            self._file.flush()
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        if self._file is not None:
+            self._file.flush()

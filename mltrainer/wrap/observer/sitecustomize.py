@@ -1,0 +1,91 @@
+"""Begins to observe a program: Python imports this module by its name at every start, and the folder stands on PYTHONPATH.
+
+Runs inside the user's program, maybe under another interpreter: it imports the standard library alone, and torch only once
+the program has imported it. Without the variable `MLTRAINER_WRAP` it does nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+VARIABLE = "MLTRAINER_WRAP"
+
+
+def _module(name: str) -> Any:
+    """Return a module of this folder, loaded by its path, so that no name of the program's own is taken."""
+    spec = importlib.util.spec_from_file_location(f"_mltrainer_{name}", os.path.join(HERE, f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _run_shadowed() -> None:
+    """Run the `sitecustomize` that this one stands before, if the interpreter has one."""
+    others = [path for path in sys.path if os.path.realpath(path or ".") != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+class _AfterImport:
+    """Finds modules as the interpreter does, and calls back once torch has been imported whole."""
+
+    def __init__(self, then: Any) -> None:
+        self._then = then
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._then)  # type: ignore[assignment]  # it has what the import system calls
+        return spec
+
+
+class _Loader:
+    def __init__(self, real: Any, then: Any) -> None:
+        self._real, self._then = real, then
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__loader__ = module.__spec__.loader = self._real
+        self._real.exec_module(module)
+        self._then(module)
+
+
+def _begin() -> None:
+    settings = json.loads(os.environ[VARIABLE])
+    process = _module("process").Process(settings)
+    if settings.get("listing"):
+        _module("listing").reverse()
+    names = ["trace", "chain"] if settings.get("trace") else ["chain"]  # what a step is traced as comes before its end
+    observers = [_module(name).begin(settings, process) for name in names]
+
+    def attach(torch: ModuleType) -> None:
+        for observer in observers:
+            observer.attach(torch)
+
+    sys.meta_path.insert(0, _AfterImport(attach))
+
+
+_run_shadowed()
+if VARIABLE in os.environ:
+    _begin()

@@ -1,0 +1,246 @@
+"""What a program computes, operation by operation, and which of its own lines ran before, written down to be compared.
+
+Slow, and used only to find why two runs differ. Nothing is computed otherwise: operations are seen through PyTorch's dispatch
+modes and modules through its global hooks, lines through the interpreter's own tracing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import random
+import site
+import sys
+import sysconfig
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+MOST = 400_000  # lines of one process
+UNPACKING = os.path.join("torch", "multiprocessing", "reductions.py")
+EMPTIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # operations that give memory as it is
+HERE = os.path.dirname(os.path.realpath(__file__))
+
+
+def begin(settings: dict[str, Any], process: Any) -> Trace:
+    """Return the observer of this process; its own lines are noted from here on."""
+    trace = Trace(process, settings.get("program", ""))
+    trace.install()
+    return trace
+
+
+class Trace:
+    """Notes operations, modules, gradients, generators' states and lines of the user's own code.
+
+    Args:
+        process: Its name, and where the lines go.
+        program: The folder that the program runs in: a library that lies in it is the user's own code.
+    """
+
+    def __init__(self, process: Any, program: str) -> None:
+        self._lines = process.lines("trace")
+        self._program = os.path.join(os.path.realpath(program), "") if program else ""
+        libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        libraries |= {*site.getsitepackages(), HERE}
+        self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in libraries if path)
+        self._own: dict[CodeType, str | None] = {}
+        self._seen: set[tuple[CodeType, int]] = set()
+        self._modules: list[str] = []
+        self._unwritten: dict[int, tuple[str, int, str]] = {}  # memory that nobody has written: which line asked for it
+        self._names: dict[int, str] = {}
+        self._step, self._count = 1, 0
+        self._busy = threading.local()
+        process.on_fork(self._forget)
+
+    def _forget(self) -> None:
+        self._seen, self._count = set(), 0
+
+    def install(self) -> None:
+        """Begin to note the lines of the user's own code, in this thread and all later ones."""
+        threading.settrace(self._calls)
+        sys.settrace(self._calls)
+
+    def attach(self, torch: Any) -> None:
+        """Begin to note what is computed, once torch has been imported."""
+        self._torch = torch
+        modules, optimizers = sys.modules["torch.nn.modules.module"], sys.modules["torch.optim.optimizer"]
+        modules.register_module_forward_pre_hook(self._enter)
+        modules.register_module_forward_hook(self._leave, always_call=True)
+        optimizers.register_optimizer_step_pre_hook(self._before)
+        optimizers.register_optimizer_step_post_hook(self._after)
+        dispatch = importlib.import_module("torch.utils._python_dispatch")
+        trace = self
+
+        class Mode(dispatch.TorchDispatchMode):  # type: ignore[misc,name-defined]
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return trace._operation(function, args, kwargs or {})
+
+        self._mode = Mode()
+        self._mode.__enter__()
+
+    # --- lines ---
+
+    def _calls(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        return self._each_line if self._place(frame) is not None else None
+
+    def _each_line(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "line" and (frame.f_code, frame.f_lineno) not in self._seen:
+            self._seen.add((frame.f_code, frame.f_lineno))
+            self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code))
+        return self._each_line
+
+    def _place(self, frame: FrameType) -> str | None:
+        """Return the file of the user's own code that a frame stands in, or None."""
+        code = frame.f_code
+        if code not in self._own:
+            self._own[code] = self._own_file(code.co_filename, frame)
+        return self._own[code]
+
+    def _own_file(self, name: str, frame: FrameType) -> str | None:
+        if name.startswith("<"):
+            return name if frame.f_globals.get("__name__") == "__main__" and not name.startswith("<frozen") else None
+        path = os.path.realpath(name)
+        if self._program and path.startswith(self._program) and "site-packages" not in path:
+            return path
+        return None if path.startswith(self._libraries) or "site-packages" in path else path
+
+    def _where(self) -> tuple[str, int, str] | None:
+        """Return file, line and function of the innermost frame of the user's own code.
+
+        None where a tensor of another process is unpacked: which one comes first says nothing of what is computed.
+        """
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            if frame.f_code.co_filename.endswith(UNPACKING):
+                return None
+            place = self._place(frame)
+            if place is not None:
+                return place, frame.f_lineno, _qualified(frame.f_code)
+            frame = frame.f_back
+        return "", 0, ""
+
+    # --- what is computed ---
+
+    def _operation(self, function: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(self._busy, "now", False):
+            return function(*args, **kwargs)
+        name, where = str(function), self._where()
+        if where is None:
+            return function(*args, **kwargs)
+        unwritten = self._unwritten_of((args, kwargs))
+        inputs = self._digest((args, kwargs))
+        found = function(*args, **kwargs)
+        is_empty = name.split(".")[1] in EMPTIES
+        made = self._pointers(found)
+        if is_empty:
+            self._unwritten.update(dict.fromkeys(made, where))
+        elif function._schema.is_mutable or not unwritten:
+            for pointer in made:
+                self._unwritten.pop(pointer, None)
+        is_view = any(pointer in self._unwritten for pointer in made)
+        read = next(iter(unwritten.values())) if unwritten and not is_view and not function._schema.is_mutable else None
+        place = self._modules[-1] if self._modules else ""
+        self._note("op", self._step, name, place, inputs, self._digest(found), *(read or where), read is not None)
+        return found
+
+    def _pointers(self, found: Any) -> list[int]:
+        """Return where in memory the tensors of a structure lie."""
+        tensors: list[Any] = []
+        _gather(self._torch, found, tensors)
+        return [t.untyped_storage().data_ptr() for t in tensors if t.layout is self._torch.strided and t.device.type != "meta"]
+
+    def _unwritten_of(self, found: Any) -> dict[int, tuple[str, int, str]]:
+        """Return which memory of a structure nobody has written yet, and the lines that asked for it."""
+        return {p: self._unwritten[p] for p in self._pointers(found) if p in self._unwritten} if self._unwritten else {}
+
+    def _enter(self, module: Any, _inputs: Any) -> None:
+        if not self._modules:  # the outermost one names those in it
+            self._names.update({id(part): name for name, part in module.named_modules() if name})
+            self._names.update({id(p): name for name, p in module.named_parameters()})
+        self._modules.append(f"{self._names.get(id(module), 'the model')} ({type(module).__name__})")
+
+    def _leave(self, module: Any, _inputs: Any, outputs: Any) -> None:
+        name = self._modules.pop() if self._modules else ""
+        if getattr(module, "training", True):
+            self._note("module", self._step, name, self._digest(outputs))
+
+    def _before(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        self._generators()
+        for name, parameter in self._parameters(optimizer):
+            if parameter.grad is not None:
+                self._note("gradient", self._step, name, self._digest(parameter.grad))
+
+    def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        for name, parameter in self._parameters(optimizer):
+            self._note("weights", self._step, name, self._digest(parameter))
+        self._step += 1
+        self._lines.flush()
+
+    def _parameters(self, optimizer: Any) -> list[tuple[str, Any]]:
+        rows = [
+            (f"parameter {number} of group {group}", p)
+            for group, g in enumerate(optimizer.param_groups)
+            for number, p in enumerate(g["params"])
+        ]
+        return [(self._names.get(id(parameter), name), parameter) for name, parameter in rows]
+
+    def _generators(self) -> None:
+        """Note the states of the generators that everybody draws from, by digest."""
+        numpy = sys.modules.get("numpy")
+        states = {
+            "random": repr(random.getstate()),
+            "numpy": repr(numpy.random.get_state(legacy=True)[1].tobytes()) if numpy is not None else "",
+            "torch": repr(self._torch.get_rng_state().numpy().tobytes()),
+        }
+        digests = {name: hashlib.sha256(state.encode()).hexdigest()[:16] for name, state in states.items()}
+        self._note("generators", self._step, digests)
+
+    def _digest(self, found: Any) -> str:
+        """Return the digest of what an operation is given or gives: tensors by their bits, the rest as text."""
+        sha = hashlib.sha256()
+        self._busy.now = True
+        try:
+            with self._torch.no_grad():
+                self._update(sha, found)
+        finally:
+            self._busy.now = False
+        return sha.hexdigest()[:16]
+
+    def _update(self, sha: Any, found: Any) -> None:
+        if isinstance(found, self._torch.Tensor):
+            sha.update(f"{found.dtype}{list(found.shape)}".encode())
+            strided = found.layout is self._torch.strided and not found.is_quantized
+            if strided and found.device.type != "meta" and found.untyped_storage().data_ptr() not in self._unwritten:
+                plain = found.detach().contiguous().reshape(-1)
+                sha.update(plain.view(self._torch.uint8).cpu().numpy().tobytes())
+        elif isinstance(found, (list, tuple)):
+            for part in found:
+                self._update(sha, part)
+        elif isinstance(found, dict):
+            for name, part in found.items():
+                sha.update(str(name).encode())
+                self._update(sha, part)
+        elif found is None or isinstance(found, (bool, int, float, str)):
+            sha.update(repr(found).encode())
+
+    def _note(self, *values: Any) -> None:
+        if self._count < MOST:
+            self._count += 1
+            self._lines.write(*values, flush=values[0] in ("line", "generators"))
+
+
+def _qualified(code: CodeType) -> str:
+    return getattr(code, "co_qualname", code.co_name)
+
+
+def _gather(torch: Any, found: Any, tensors: list[Any]) -> None:
+    """Add a structure's tensors to a list."""
+    if isinstance(found, torch.Tensor):
+        tensors.append(found)
+    elif isinstance(found, (list, tuple)):
+        for part in found:
+            _gather(torch, part, tensors)
+    elif isinstance(found, dict):
+        for part in found.values():
+            _gather(torch, part, tensors)

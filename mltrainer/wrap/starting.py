@@ -1,0 +1,236 @@
+"""A program, started as its user types it, in a copy of its folder, under observation.
+
+Nothing of it is edited: the observer comes in through `PYTHONPATH`, by the name that every Python imports at its start. What a
+start changes - hash seed, memory, listings, folder, pace - must not matter to a program whose results can be relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError, MachineError
+
+OBSERVER = Path(__file__).parent / "observer"
+VARIABLE = "MLTRAINER_WRAP"
+POLL_S = 0.05
+MOST_BYTES = 2 << 30  # of a folder that is copied
+LINKED = (".git", "node_modules")
+LEFT_OUT = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+FILL = "195"  # glibc fills memory that it hands out with the other bits of this byte: small numbers as floats
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What of a start is unlike that of the undisturbed run, all of which must not matter.
+
+    Attributes:
+        hashes: Another hash seed: sets of strings come in another order.
+        memory: New memory is filled; needs the C library glibc.
+        listing: Folders list their entries in the opposite order.
+        folder: Folders of other names, the temporary one too.
+        pause: The process stands still for moments, so that its threads meet in another order.
+    """
+
+    hashes: bool = False
+    memory: bool = False
+    listing: bool = False
+    folder: bool = False
+    pause: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run.
+
+    Attributes:
+        command: The program and its arguments.
+        folder: Where it is run: copied for each start, so that no start finds what another one left.
+        in_place: Run in the folder itself.
+        timeout: Seconds until a start is given up; 0 for never.
+    """
+
+    command: tuple[str, ...]
+    folder: Path
+    in_place: bool = False
+    timeout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A start that has ended.
+
+    Attributes:
+        code: The exit code; negative for a signal.
+        lines: Where the observer's lines lie.
+        log: What the program printed.
+        place: The folder that it ran in.
+        seconds: How long it took.
+    """
+
+    code: int
+    lines: Path
+    log: Path
+    place: Path
+    seconds: float
+
+
+def start(
+    program: Program,
+    scratch: Path,
+    surroundings: Surroundings,
+    settings: dict[str, Any],
+    on_poll: Callable[[Path], None] = lambda _: None,
+    place: Path | None = None,
+) -> Ended:
+    """Run a program to its end under observation.
+
+    Args:
+        program: What is run.
+        scratch: An empty folder for this start alone.
+        surroundings: What is unlike the undisturbed run.
+        settings: What the observer does: `steps`, `trace`, `kill`.
+        on_poll: Called now and then with the folder of the observer's lines.
+        place: A copy of the program's folder to go on in; by default a new one is made.
+
+    Raises:
+        InputError: There is no such program, its folder is too large to copy, or it ran longer than it may.
+    """
+    lines, log = scratch / "lines", scratch / "log.txt"
+    temporary = scratch / ("temporary-files-of-another-run" if surroundings.folder else "tmp")
+    lines.mkdir(parents=True)
+    temporary.mkdir()
+    place = place or _place(program, scratch / ("elsewhere" if surroundings.folder else "work"))
+    told = {
+        **settings,
+        "folder": str(lines),
+        "program": str(place),
+        "listing": surroundings.listing,
+        "pause": surroundings.pause,
+    }
+    environment = _environment(surroundings, told, temporary)
+    started = time.monotonic()
+    with open(log, "wb") as out:
+        process = _popen(program, place, environment, out)
+    try:
+        _wait(process, program, lambda: on_poll(lines), started)
+    finally:
+        _end_all(process, lines)
+    return Ended(process.returncode, lines, log, place, time.monotonic() - started)
+
+
+def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Path) -> dict[str, str]:
+    before = os.environ.get("PYTHONPATH")
+    chosen = {
+        "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
+        "TMPDIR": str(temporary),
+        VARIABLE: json.dumps(told),
+    }
+    if os.environ.get("PYTHONHASHSEED", "random") == "random":  # one that its user sets belongs to the program
+        chosen["PYTHONHASHSEED"] = "1" if surroundings.hashes else "0"
+    if surroundings.memory:
+        chosen["MALLOC_PERTURB_"] = FILL
+    return {**os.environ, **chosen}
+
+
+def _popen(program: Program, place: Path, environment: dict[str, str], out: Any) -> subprocess.Popen[bytes]:
+    command = [_seen_from(argument, program.folder, place) for argument in program.command]
+    try:
+        return subprocess.Popen(
+            command, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    except FileNotFoundError as error:
+        mend = "type the command after -- as you type it in this folder"
+        raise InputError(f"there is no program {program.command[0]!r}", where="the command", mend=mend) from error
+    except OSError as error:
+        raise InputError(f"{program.command[0]!r} cannot be run: {error.strerror}", where="the command") from error
+
+
+def _seen_from(argument: str, folder: Path, place: Path) -> str:
+    """Return an argument as the copy needs it: a path that leads out of the folder is made absolute."""
+    path = folder / argument
+    if os.path.isabs(argument) or ".." not in Path(argument).parts or place == folder or not path.exists():
+        return argument
+    return str(path.resolve())
+
+
+def _wait(process: subprocess.Popen[bytes], program: Program, on_poll: Callable[[], None], started: float) -> None:
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_S)
+            return
+        on_poll()
+        if program.timeout and time.monotonic() - started > program.timeout:
+            raise InputError(
+                f"the program ran longer than {program.timeout:g} s",
+                where="--timeout",
+                mend="allow more, or ask for fewer --steps",
+            )
+
+
+def _end_all(process: subprocess.Popen[bytes], lines: Path) -> None:
+    """End the program and every process that it began: those that carry this start's variable, wherever they went."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    mark = str(lines).encode()
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in entry.read_bytes():
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+    process.wait()
+
+
+# --- the copy of the folder ---
+
+
+def _place(program: Program, target: Path) -> Path:
+    """Return the folder to run in: a copy, in which what one start leaves no other finds."""
+    if program.in_place:
+        return program.folder
+    size = 0
+    for path, is_linked in _contents(program.folder):
+        into = target / path.relative_to(program.folder)
+        if not is_linked:
+            size += path.stat().st_size
+            _require_room(size, program.folder)
+        into.parent.mkdir(parents=True, exist_ok=True)
+        _copy(path, into, is_linked)
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _copy(path: Path, into: Path, is_linked: bool) -> None:
+    try:
+        into.symlink_to(path.resolve()) if is_linked else shutil.copy2(path, into)
+    except OSError as error:
+        raise MachineError(error.strerror or str(error), where=str(path)) from error
+
+
+def _require_room(size: int, folder: Path) -> None:
+    if size > MOST_BYTES:
+        told = f"it holds more than {MOST_BYTES >> 30} GiB, and is copied for each run"
+        raise InputError(
+            told, where=str(folder), mend="keep data elsewhere, or run with --in-place: the program then finds what it left"
+        )
+
+
+def _contents(folder: Path) -> list[tuple[Path, bool]]:
+    """Return a folder's files, and what is linked in place of being copied: environments, the repository, links."""
+    found: list[tuple[Path, bool]] = []
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        linked = [n for n in folders if n in LINKED or (here / n / "pyvenv.cfg").exists() or (here / n).is_symlink()]
+        found += [(here / name, True) for name in linked]
+        folders[:] = sorted(name for name in folders if name not in linked and name not in LEFT_OUT)
+        found += [(here / name, (here / name).is_symlink()) for name in sorted(files) if (here / name).is_file()]
+    return found

@@ -1,0 +1,245 @@
+"""The lines of a source that can make two runs differ, by kind; read from its syntax tree, nothing of it is run.
+
+That a line is a suspect says nothing yet: most programs time their steps. Which kind it is, experiments tell; which of its
+lines ran before the first difference, a trace tells.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+CLOCKS = frozenset(
+    (
+        *(f"time.{name}{unit}" for name in ("time", "perf_counter", "monotonic", "process_time") for unit in ("", "_ns")),
+        *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
+        *("os.path.getmtime", "os.path.getctime", "os.path.getatime", "time.localtime", "time.strftime", "time.ctime"),
+    )
+)
+ENTROPY = frozenset(
+    ("os.urandom", "os.getrandom", "uuid.uuid1", "uuid.uuid4", "random.SystemRandom", "torch.seed", "torch.random.seed")
+)
+UNSEEDED = frozenset(  # entropy where they are given no seed
+    (
+        *("random.Random", "random.seed", "numpy.random.seed", "numpy.random.default_rng", "numpy.random.RandomState"),
+        *("numpy.random.SeedSequence", "numpy.random.PCG64", "numpy.random.MT19937", "numpy.random.Philox"),
+    )
+)
+NO_DRAWS = frozenset(("seed", "getstate", "setstate", "get_state", "set_state", "default_rng", "get_bit_generator"))
+LISTINGS = frozenset(("os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"))
+LISTING_METHODS = frozenset(("iterdir", "glob", "rglob"))
+THREADS = frozenset(
+    (
+        *("threading.Thread", "threading.Timer", "concurrent.futures.ThreadPoolExecutor", "concurrent.futures.as_completed"),
+        *("multiprocessing.pool.ThreadPool", "concurrent.futures.thread.ThreadPoolExecutor", "asyncio.as_completed"),
+    )
+)
+THREAD_METHODS = frozenset(("imap_unordered",))
+EMPTIES = frozenset(
+    (
+        *("torch.empty", "torch.empty_like", "torch.empty_strided", "numpy.empty", "numpy.empty_like", "numpy.ndarray"),
+        *("torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor"),
+    )
+)
+EMPTY_METHODS = frozenset(("new_empty", "new_empty_strided", "resize_"))
+IDENTITIES = frozenset(
+    ("os.getpid", "os.getppid", "id", "threading.get_ident", "socket.gethostname", "os.getcwd", "tempfile.mkdtemp")
+)
+ORDERED = frozenset(  # what takes the order of a set over
+    (
+        *("list", "tuple", "enumerate", "iter", "zip", "map", "filter", "reversed", "next", "dict.fromkeys"),
+        *("numpy.array", "numpy.fromiter", "torch.tensor", "itertools.chain"),
+    )
+)
+UNORDERED = frozenset(("sorted", "len", "set", "frozenset", "sum", "min", "max", "any", "all"))  # no order comes through these
+SET_METHODS = frozenset(("union", "intersection", "difference", "symmetric_difference"))
+SHOWING = frozenset(("print", "format", "str", "info", "debug", "warning", "error", "log", "write"))
+
+
+class Suspect(NamedTuple):
+    """A line that can make two runs differ.
+
+    Attributes:
+        line: Its number, from 1.
+        kind: A key of `causes.KINDS`.
+        call: What stands there, as messages name it.
+        generator: Of a draw from a generator that all share, which: random or numpy; it is none where it was seeded.
+        certain: Whether it decides what is computed as far as the source shows: a clock that only times does not.
+    """
+
+    line: int
+    kind: str
+    call: str
+    generator: str = ""
+    certain: bool = True
+
+
+def suspects(source: str) -> list[Suspect]:
+    """Return a source's suspects by line; none where it cannot be read as Python."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    found = _Reader(tree)
+    return sorted(set(found.rows()))
+
+
+class _Reader:
+    def __init__(self, tree: ast.Module) -> None:
+        self._tree = tree
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._names = _imported(tree)
+        self._sets = self._names_of_sets()
+        self._sorted = {
+            ast.unparse(n.func.value) for n in _calls(tree) if isinstance(n.func, ast.Attribute) and n.func.attr == "sort"
+        }
+
+    def rows(self) -> Iterator[Suspect]:
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Call):
+                yield from self._of_call(node)
+            for taken in self._ordered(node):
+                if self._is_set(taken):
+                    yield Suspect(taken.lineno, "hash order", f"the order of {_short(taken)}")
+
+    def _of_call(self, node: ast.Call) -> Iterator[Suspect]:
+        name, method = self._dotted(node.func), node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        kind, generator, certain = self._kind(name, method, node)
+        if kind:
+            yield Suspect(node.lineno, kind, name or f"….{method}", generator, certain)
+
+    def _kind(self, name: str, method: str, node: ast.Call) -> tuple[str, str, bool]:
+        """Return kind, shared generator and certainty of a call; no kind where it is no suspect."""
+        given = [
+            a for a in [*node.args, *(k.value for k in node.keywords)] if not (isinstance(a, ast.Constant) and a.value is None)
+        ]
+        last = name.rpartition(".")[2]
+        if name in ENTROPY or name.startswith("secrets.") or (not given and (name in UNSEEDED or method == "seed")):
+            return "random draw", "", True
+        for module in ("numpy.random", "random"):
+            if name.rpartition(".")[0] == module and last.islower() and last not in NO_DRAWS:
+                return "random draw", module.partition(".")[0], True
+        if name in CLOCKS:
+            return "clock", "", not self._only_times(node)
+        if name in LISTINGS or (method in LISTING_METHODS and not name.startswith(("glob.", "re."))):
+            return ("", "", False) if self._is_unordered(node) else ("listing order", "", True)
+        if name in THREADS or method in THREAD_METHODS:
+            return "threads", "", True
+        if name in EMPTIES or method in EMPTY_METHODS:
+            return "unwritten memory", "", True
+        if name == "hash":
+            return "hash order", "", True
+        return ("identity", "", not self._is_shown(node)) if name in IDENTITIES else ("", "", False)
+
+    def _dotted(self, node: ast.expr) -> str:
+        """Return the full name of what is called, its imports resolved; empty where it is no plain name."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or (parts and node.id not in self._names):
+            return ""
+        return ".".join([self._names.get(node.id, node.id), *reversed(parts)])
+
+    # --- sets ---
+
+    def _names_of_sets(self) -> set[str]:
+        """Return the names and attributes that a set is given to somewhere, also by way of one another."""
+        known: set[str] = set()
+        self._sets = known
+        for _ in range(3):
+            for node in ast.walk(self._tree):
+                targets = (
+                    node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+                )
+                value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+                if value is not None and self._is_set(value):
+                    known |= {ast.unparse(t) for t in targets if isinstance(t, (ast.Name, ast.Attribute))}
+        return known
+
+    def _is_set(self, node: ast.expr) -> bool:
+        if isinstance(node, (ast.Set, ast.SetComp)):
+            return True
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return ast.unparse(node) in self._sets
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)):
+            return self._is_set(node.left) or self._is_set(node.right)
+        if isinstance(node, ast.Call):
+            by_method = isinstance(node.func, ast.Attribute) and node.func.attr in SET_METHODS and self._is_set(node.func.value)
+            return by_method or (isinstance(node.func, ast.Name) and node.func.id in ("set", "frozenset"))
+        return False
+
+    def _ordered(self, node: ast.AST) -> list[ast.expr]:
+        """Return what a node goes through in order."""
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            return [node.iter]
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.DictComp)):
+            return [] if self._is_unordered(node) else [part.iter for part in node.generators]
+        if isinstance(node, ast.Starred):
+            return [node.value]
+        if isinstance(node, ast.Call):
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            popped = [node.func.value] if isinstance(node.func, ast.Attribute) and method == "pop" and not node.args else []
+            is_ordered = self._dotted(node.func) in ORDERED or method == "join"
+            return [*popped, *(node.args if is_ordered and not self._is_unordered(node) else [])]
+        return []
+
+    # --- what becomes of a value ---
+
+    def _is_unordered(self, node: ast.AST) -> bool:
+        """Return whether a value goes straight to what knows no order, or its name is sorted."""
+        parent = self._parents.get(node)
+        while isinstance(parent, (ast.GeneratorExp, ast.ListComp, ast.comprehension, ast.Starred)):
+            parent = self._parents.get(parent)
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
+            return parent.func.id in UNORDERED
+        if isinstance(parent, ast.Assign):
+            return any(ast.unparse(target) in self._sorted for target in parent.targets)
+        return False
+
+    def _only_times(self, node: ast.AST) -> bool:
+        """Return whether a clock's value is subtracted or shown, also by way of a name, and goes nowhere else."""
+        parent = self._parents.get(node)
+        if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+            names = {ast.unparse(target) for target in targets}
+            uses = [n for n in ast.walk(self._tree) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
+            return all(self._is_timing(use) for use in uses if ast.unparse(use) in names)
+        return self._is_timing(node)
+
+    def _is_timing(self, node: ast.AST) -> bool:
+        parent = self._parents.get(node)
+        return (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Sub)) or self._is_shown(node)
+
+    def _is_shown(self, node: ast.AST) -> bool:
+        """Return whether a value goes into text, or stands for itself alone."""
+        parent = self._parents.get(node)
+        while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):  # a method of it
+            node, parent = parent, self._parents.get(parent)
+        if isinstance(parent, ast.Call):
+            called = parent.func
+            name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+            return name in SHOWING
+        return isinstance(parent, (ast.Expr, ast.FormattedValue))
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """Return the full name of each imported name."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    return names
+
+
+def _calls(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def _short(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 60 else f"{text[:57]}..."
