@@ -85,11 +85,10 @@ def _measured(name: str, python: str, fault: str, resume: bool) -> dict[str, Any
 def _repeats(check: Check) -> dict[str, Any]:
     verdict = check.repeats(STEPS)
     cause = verdict.cause
-    told = (
-        {} if cause is None else {"kind": cause.kind, "line": cause.lines[0].where if cause.lines else None, "shown": cause.shown}
-    )
-    others = [] if cause is None else [line.where for line in cause.lines[1:]]
-    return {"same": verdict.same, **told, "others": others}
+    if cause is None:
+        return {"same": verdict.same}
+    lines = [line.where for line in cause.lines] or [None]
+    return {"same": verdict.same, "kind": cause.kind, "line": lines[0], "others": lines[1:], "shown": cause.shown}
 
 
 def _resumed(check: Check, name: str, python: str) -> dict[str, Any]:
