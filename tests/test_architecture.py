@@ -19,7 +19,7 @@ FLOORS = [
     {"runs"},
     {"gates"},
     {"records", "reports", "figures", "follow", "tools", "trainer"},
-    {"diagnostics", "checkpointing", "reproducibility", "tasks"},
+    {"diagnostics", "checkpointing", "reproducibility", "tasks", "wrap"},
     {"configs"},
     {"handbook"},
     {"workspace"},
@@ -40,6 +40,7 @@ TORCH_FREE = [
     "configs",
     "handbook",
     "workspace",
+    "wrap",
     "errors",
     "callbacks",
 ]

@@ -40,7 +40,7 @@ FAULTS = {
             "slots = torch.arange(100000) % 8",
             "parts = torch.linspace(0, 1, 2000000).view(-1, 20)",
             "summed = torch.zeros(8, 20).index_put((slots,), parts, accumulate=True)  # guilty",
-            "x = x + 1e-4 * summed[0]",
+            "x = x + torch.frac(1000 * summed[0])",
         ),
         ("operation",),
     ),

@@ -1,0 +1,57 @@
+"""Chains of two runs compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mltrainer.wrap.lines import Chain, Entry, Unlike, chains, first_unlike, steps_in
+
+CLEAN = tuple(Entry(step, 0, f"{step:016x}", f"{step + 100:016x}", "-") for step in (1, 2, 3))
+
+
+def changed(step: int, **values: object) -> dict[tuple[str, int], Chain]:
+    entries = tuple(e._replace(**values) if e.step == step else e for e in CLEAN)  # type: ignore[arg-type]
+    return {("a", 0): Chain(entries, ("end",))}
+
+
+SAME = changed(0)
+
+
+def test_equal_chains_are_the_same() -> None:
+    assert first_unlike(SAME, dict(SAME)) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "unlike"),
+    [
+        (changed(2, gradients="f"), Unlike(2, "the gradients", "a")),
+        (changed(3, weights="f"), Unlike(3, "the weights", "a")),
+        (changed(3, whole="f"), Unlike(3, "the weights", "a")),
+        (changed(1, optimizer=1, gradients="f"), Unlike(1, "which optimizer steps", "a")),
+        ({("a", 0): Chain(CLEAN[:2], ("end",))}, Unlike(3, "how many steps are made", "a")),
+        ({("a", 0): Chain(CLEAN, ("other",))}, Unlike(3, "the weights at the end", "a")),
+        ({("b", 0): Chain(CLEAN, ("end",))}, Unlike(0, "which processes train", "a")),
+        ({**SAME, ("a", 1): Chain(CLEAN, ())}, Unlike(0, "which processes train", "a")),
+    ],
+)
+def test_each_difference_is_told(other: dict[tuple[str, int], Chain], unlike: Unlike) -> None:
+    assert first_unlike(SAME, other) == unlike
+
+
+def test_the_earliest_of_several_processes_is_told() -> None:
+    one = {("a", 0): Chain(CLEAN, ()), ("b", 0): Chain(CLEAN, ())}
+    other = {("a", 0): changed(3, weights="f")["a", 0], ("b", 0): changed(2, weights="f")["a", 0]}
+    assert first_unlike(one, other) == Unlike(2, "the weights", "b")
+
+
+def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 aa bb - h\n6 end w\n")
+    (tmp_path / "chain-7c-12.jsonl").write_text("5 1 0 aa bb - h\n6 2 0 a")
+    (tmp_path / "chain-7c-9.jsonl").write_text("5 1 1 aa bb cc h\n")
+    found = chains(tmp_path)
+    assert found["0", 0] == Chain((Entry(1, 0, "aa", "bb", "-"),), ("w",))
+    assert found["7c", 0].entries == (Entry(1, 1, "aa", "bb", "cc"),)
+    assert len(found["7c", 1].entries) == 1
+    assert steps_in(tmp_path) == 2

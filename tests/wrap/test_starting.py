@@ -1,0 +1,118 @@
+"""A program started under observation: its copy, what is changed, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.wrap import starting
+from mltrainer.wrap.starting import Ended, Program, Surroundings, start
+
+
+def ran(tmp_path: Path, code: str, surroundings: Surroundings = Surroundings(), *arguments: str, **more: object) -> Ended:  # noqa: B008
+    folder = tmp_path / "mine"
+    folder.mkdir(exist_ok=True)
+    (folder / "program.py").write_text(code)
+    program = Program((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
+    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, {})
+
+
+def said(ended: Ended) -> str:
+    return ended.log.read_text().strip()
+
+
+def test_it_runs_in_a_copy_and_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "data.txt").write_text("3")
+    ended = ran(tmp_path, "open('data.txt', 'a').write('4'); open('new.txt', 'w'); print(open('data.txt').read())")
+    assert (ended.code, said(ended)) == (0, "34")
+    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["data.txt", "program.py"]
+    assert (tmp_path / "mine" / "data.txt").read_text() == "3"
+
+
+def test_in_place_it_runs_in_the_folder_itself(tmp_path: Path) -> None:
+    ran(tmp_path, "open('new.txt', 'w')", in_place=True)
+    assert (tmp_path / "mine" / "new.txt").exists()
+
+
+def test_a_path_that_leads_out_of_the_folder_is_found_from_the_copy(tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").write_text("seen")
+    ended = ran(tmp_path, "import sys; print(open(sys.argv[1]).read())", Surroundings(), "../outside.txt")
+    assert said(ended) == "seen"
+
+
+def test_environments_and_the_repository_are_linked_and_caches_left_out(tmp_path: Path) -> None:
+    for name in (".git", "venv", "__pycache__", "src"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        (tmp_path / "mine" / name / "file").touch()
+    (tmp_path / "mine" / "venv" / "pyvenv.cfg").touch()
+    ended = ran(tmp_path, "import os; print({n: os.path.islink(n) for n in sorted(os.listdir())})")
+    assert said(ended) == "{'.git': True, 'program.py': False, 'src': False, 'venv': True}"
+
+
+def test_a_folder_that_is_too_large_to_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "MOST_BYTES", 10)
+    with pytest.raises(InputError, match="copied for each run.*\n.*--in-place"):
+        ran(tmp_path, "print('more than ten bytes')")
+
+
+def test_what_is_changed_reaches_the_program_and_nothing_else_is(tmp_path: Path) -> None:
+    code = (
+        "import os, tempfile; print(os.environ.get('PYTHONHASHSEED'), os.listdir('d'), os.path.basename(tempfile.gettempdir()))"
+    )
+    (tmp_path / "mine" / "d").mkdir(parents=True)
+    for name in "ab":
+        (tmp_path / "mine" / "d" / name).touch()
+    plain, other = (said(ran(tmp_path, code, Surroundings(hashes=on, listing=on, folder=on))) for on in (False, True))
+    assert plain.startswith("0 ")
+    assert other.startswith("1 ")
+    assert plain.split()[1:3] != other.split()[1:3]
+    assert plain.endswith(" tmp")
+    assert other.endswith(" temporary-files-of-another-run")
+
+
+def test_a_hash_seed_that_the_user_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert said(ran(tmp_path, "import os; print(os.environ['PYTHONHASHSEED'])", Surroundings(hashes=True))) == "7"
+
+
+def test_a_listing_is_whole_in_either_order(tmp_path: Path) -> None:
+    code = "import os, glob, pathlib; os.chdir('d'); print([os.listdir(), [e.name for e in os.scandir()], glob.glob('*')]); "
+    code += "print(sorted(p.name for p in pathlib.Path().iterdir()), [sorted(f) for _, _, f in os.walk('.')])"
+    (tmp_path / "mine" / "d").mkdir(parents=True)
+    for name in "abcd":
+        (tmp_path / "mine" / "d" / name).touch()
+    plain, other = (said(ran(tmp_path, code, Surroundings(listing=on))).splitlines() for on in (False, True))
+    assert plain[1] == other[1]
+    assert eval(plain[0]) == [names[::-1] for names in eval(other[0])]
+
+
+def test_a_site_customization_that_was_there_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.customized = 'yes'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    assert said(ran(tmp_path, "print(customized)")) == "yes"
+
+
+def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> None:
+    code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True); print(p.pid)"
+    pid = int(said(ran(tmp_path, code)))
+    deadline = time.monotonic() + 5
+    while os.path.exists(f"/proc/{pid}/cmdline") and Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_program_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="longer than 0.3 s"):
+        ran(tmp_path, "import time; time.sleep(60)", timeout=0.3)
+
+
+def test_a_program_that_is_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no program 'no-such-program'"):
+        start(Program(("no-such-program",), tmp_path), tmp_path / "s", Surroundings(), {})

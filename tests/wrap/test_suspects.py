@@ -1,0 +1,88 @@
+"""Lines that can make two runs differ, read from a source."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltrainer.wrap.suspects import suspects
+
+
+def kinds(source: str) -> list[tuple[int, str, bool]]:
+    return [(found.line, found.kind, found.certain) for found in suspects(source)]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("import numpy as np\nx = np.random.default_rng()", "random draw"),
+        ("import numpy as np\nx = np.random.default_rng(None)", "random draw"),
+        ("from numpy.random import rand\nx = rand(3)", "random draw"),
+        ("import random\nrandom.shuffle(x)", "random draw"),
+        ("import random\nrandom.seed()", "random draw"),
+        ("import torch\ng.seed()", "random draw"),
+        ("import os\nx = os.urandom(4)", "random draw"),
+        ("import uuid\nx = uuid.uuid4()", "random draw"),
+        ("from time import time_ns\nseed = time_ns()\nbegin(seed)", "clock"),
+        ("import time\nx = x * time.time()", "clock"),
+        ("from datetime import datetime\nseed = datetime.now().microsecond", "clock"),
+        ("import os\nfor name in os.listdir('x'): pass", "listing order"),
+        ("from pathlib import Path\nfor p in Path('x').glob('*'): pass", "listing order"),
+        ("import glob\nx = glob.glob('*')", "listing order"),
+        ("x = 1\nfor name in {'a', 'b'}: pass", "hash order"),
+        ("y = set(x)\nz = [f(n) for n in y]", "hash order"),
+        ("y = set(x) | {1}\nz = list(y - {2})", "hash order"),
+        ("y = {n for n in x}\nz = ','.join(y)", "hash order"),
+        ("self.y = frozenset(x)\nz = enumerate(self.y)", "hash order"),
+        ("y = set()\nfirst = y.pop()", "hash order"),
+        ("x = 1\nseed = hash('name')", "hash order"),
+        ("import torch\nx = torch.empty(3)", "unwritten memory"),
+        ("import numpy\nx = numpy.empty_like(y)", "unwritten memory"),
+        ("x = 1\ny = x.new_empty(3)", "unwritten memory"),
+        ("import threading\nthreading.Thread(target=f).start()", "threads"),
+        ("from concurrent.futures import as_completed\nx = [f.result() for f in as_completed(jobs)]", "threads"),
+        ("import os\nseed = os.getpid()", "identity"),
+    ],
+)
+def test_a_line_that_decides_is_a_suspect_of_its_kind(source: str, kind: str) -> None:
+    assert (2, kind, True) in kinds(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import numpy as np\nx = np.random.default_rng(3).normal()",
+        "import numpy as np\nnp.random.seed(3)",
+        "import random\nx = random.Random(4)",
+        "import os\nfor name in sorted(os.listdir('x')): pass",
+        "import os\nnames = os.listdir('x')\nnames.sort()",
+        "import os\nx = sorted(n for n in os.listdir('x'))",
+        "y = set(x)\nz = sorted(y)",
+        "y = set(x)\nz = len(y), 3 in y, max(y)",
+        "y = dict(a=1)\nz = list(y)",
+        "import re\nx = re.compile('a')",
+        "x = fast(",
+        "",
+    ],
+)
+def test_a_line_that_decides_nothing_is_none(source: str) -> None:
+    assert kinds(source) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\nprint(time.time())",
+        "import time\nstart = time.time()\nprint(time.time() - start)",
+        "import time\nself.t0 = time.perf_counter()\ntook = time.perf_counter() - self.t0",
+        "from datetime import datetime\nname = f'run of {datetime.now().isoformat()}'",
+        "from datetime import datetime\nprint(datetime.now().strftime('%H'))",
+        "import time, logging\nlogging.info(time.ctime())",
+    ],
+)
+def test_a_clock_that_only_times_is_no_certain_suspect(source: str) -> None:
+    assert {certain for _, kind, certain in kinds(source) if kind == "clock"} == {False}
+
+
+def test_a_draw_from_a_shared_generator_names_it() -> None:
+    found = suspects("import random, numpy as np\nrandom.random()\nnp.random.rand()")
+    assert [(row.line, row.generator) for row in found] == [(2, "random"), (3, "numpy")]

@@ -1,0 +1,133 @@
+"""`mltrainer wrap` on real programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = """
+import os, sys, time
+import numpy as np
+import torch
+from torch import nn
+
+fault = sys.argv[1]
+began = time.time()
+torch.manual_seed(0)
+if fault == "clock":
+    torch.manual_seed(time.time_ns() % 1000003)  # guilty: clock
+order = list(range(64))
+if fault == "set":
+    order = [int(name) for name in {str(index) for index in order}]  # guilty: set
+x, y = torch.randn(64, 8), torch.randn(64, 1)
+model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+first = 0
+if "--resume" in sys.argv:
+    saved = torch.load("saved.pt")
+    model.load_state_dict(saved["model"])
+    first = saved["step"]
+    torch.set_rng_state(saved["rng"])
+    if fault != "momentum":
+        optimizer.load_state_dict(saved["optimizer"])
+for step in range(first, 10):
+    batch = x[[order[(step * 8 + k) % 64] for k in range(8)]]
+    if fault == "draw":
+        batch = batch + np.random.default_rng().normal()  # guilty: draw
+    if fault == "empty":
+        batch = batch + torch.empty(8)  # guilty: empty
+    if fault == "fails" and "elsewhere" in os.getcwd() and step == 3:
+        raise ValueError("only here")
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(batch), y[:8]).backward()
+    optimizer.step()
+    if step == 4:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "rng": torch.get_rng_state(), "step": step + 1}, "saved.pt")
+print("took", time.time() - began)
+"""
+
+
+def wrap(folder: Path, *arguments: str, fault: str = "none", command: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    said = [sys.executable, "-m", "mltrainer", "wrap", *arguments, "--", *(command or (sys.executable, "train.py", fault))]
+    return subprocess.run(said, cwd=folder, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def guilty(fault: str) -> int:
+    return next(n for n, line in enumerate(SCRIPT.splitlines(), 1) if line.endswith(f"# guilty: {fault}"))
+
+
+@pytest.mark.wheel
+def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path: Path) -> None:
+    before = sorted(os.listdir(tmp_path))
+    done = wrap(tmp_path, "--steps", "3", "--out", str(tmp_path / "report.md"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("it repeats: 3 optimizer steps, in two runs, all gradients and weights the same")
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "report.md", "train.py"])
+    assert "**It repeats.**" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("clock", "clock"), ("set", "hash order"), ("draw", "random draw"), ("empty", "unwritten memory")]
+)
+def test_a_program_that_does_not_repeat_is_told_with_the_line(tmp_path: Path, fault: str, kind: str) -> None:
+    done = wrap(tmp_path, "--steps", "4", "--json", fault=fault)
+    assert done.returncode == 5, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert (found["same"], found["cause"]["kind"]) == (False, kind)
+    assert found["cause"]["lines"][0]["where"] == f"train.py:{guilty(fault)}"
+
+
+@pytest.mark.slow
+def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path: Path) -> None:
+    done = wrap(tmp_path, "--steps", "6", fault="fails")
+    assert done.returncode == 5
+    assert "IT DOES NOT REPEAT: how many steps are made differs at optimizer step 4" in done.stdout
+    assert "ValueError: only here" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "code"), [("none", 0), ("momentum", 5)])
+def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: str, code: int) -> None:
+    again = f"{sys.executable} train.py {fault} --resume"
+    done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", fault=fault)
+    assert done.returncode == code, done.stderr
+    if code == 0:
+        assert "resuming holds: killed after step 7, gone on with after step 5 of 10" in done.stdout
+    else:
+        assert "RESUMING DOES NOT HOLD" in done.stdout
+        assert "differs at step 6: its optimizer or schedule did not go on from where it stood" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
+    again = f"{sys.executable} train.py none"
+    done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "3")
+    assert done.returncode == 1
+    assert "there was no checkpoint to go on from" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise SystemExit('no data')", "exit code 1"),
+        ("import torch", "no step of a PyTorch optimizer was seen"),
+    ],
+)
+def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(tmp_path: Path, code: str, told: str) -> None:
+    done = wrap(tmp_path, command=(sys.executable, "-c", code))
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert told in done.stderr
+
+
+def test_no_command_is_wrong_usage(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "mltrainer", "wrap"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
