@@ -57,7 +57,7 @@ def test_environments_and_the_repository_are_linked_and_caches_left_out(tmp_path
 
 def test_a_folder_that_is_too_large_to_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "MOST_BYTES", 10)
-    with pytest.raises(InputError, match="copied for each run.*\n.*--in-place"):
+    with pytest.raises(InputError, match=r"copied for each run.*\n.*--in-place"):
         ran(tmp_path, "print('more than ten bytes')")
 
 
@@ -100,7 +100,8 @@ def test_a_site_customization_that_was_there_still_runs(tmp_path: Path, monkeypa
 
 
 def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> None:
-    code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True); print(p.pid)"
+    sleeper = "[sys.executable, '-c', 'import time; time.sleep(60)']"
+    code = f"import subprocess, sys; print(subprocess.Popen({sleeper}, start_new_session=True).pid)"
     pid = int(said(ran(tmp_path, code)))
     deadline = time.monotonic() + 5
     while os.path.exists(f"/proc/{pid}/cmdline") and Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -109,7 +110,7 @@ def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> Non
 
 
 def test_a_program_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="longer than 0.3 s"):
+    with pytest.raises(InputError, match=r"longer than 0\.3 s"):
         ran(tmp_path, "import time; time.sleep(60)", timeout=0.3)
 
 
