@@ -26,6 +26,7 @@ from mltrainer.errors import InputError, InUseError, MachineError
 
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
+TRAINING: tuple[str, ...] = ("baseline", "finalization")  # the phases whose evidence is a run of their own
 PROJECT_FILE = "mltrainer.yaml"
 STATE_DIR = ".mltrainer"  # of what is found again by digest and stays out of git
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it

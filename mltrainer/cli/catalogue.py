@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "phase": Entry("phases", "Run one phase."),
         "status": Entry("gates", "Show each phase, its gate, what is stale and what comes next."),
         "gate": Entry("gates", "Check gates, or waive an item with a reason."),
+        "report": Entry("report", "What a pull request brings, as a comment for it."),
     },
     "Look at what was trained": {
         "monitor": Entry("monitor", "Watch runs live, in the terminal or the browser."),

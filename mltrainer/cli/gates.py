@@ -120,8 +120,7 @@ def check(
 
 def _is_asked(state: PhaseState, phase: str | None) -> bool:
     """Without a phase's name: planning, and every phase that has a record or reports."""
-    gate = state.gate
-    return state.name == phase if phase else gate.record is not None or bool(gate.stale) or state.name == PHASES[0]
+    return state.name == phase if phase else state.gate.is_there or state.name == PHASES[0]
 
 
 def gate_json(found: Gate) -> dict[str, Any]:

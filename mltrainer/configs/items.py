@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from mltrainer.configs.loading import Strict
+
+LOWER: dict[str, JsonValue] = {"weaker": "lower"}  # of a setting: which way it asks for less
+HIGHER: dict[str, JsonValue] = {"weaker": "higher"}
 
 
 class ItemSettings(Strict):
@@ -16,19 +19,21 @@ class ItemSettings(Strict):
 class SourceSettings(ItemSettings):
     """`source_recorded`."""
 
-    allow_dirty: bool = Field(description="whether a dirty tree may pass")
+    allow_dirty: bool = Field(description="whether a dirty tree may pass", json_schema_extra=HIGHER)
 
 
 class ProbeSettings(ItemSettings):
     """`probe_identical`."""
 
-    min_steps: int = Field(ge=1, description="the fewest steps in which both probes must agree")
+    min_steps: int = Field(ge=1, description="the fewest steps in which both probes must agree", json_schema_extra=LOWER)
 
 
 class MemorySettings(ItemSettings):
     """`memory_fits`."""
 
-    max_share: float = Field(gt=0, le=1, description="the largest share of the free memory that the run may take")
+    max_share: float = Field(
+        gt=0, le=1, description="the largest share of the free memory that the run may take", json_schema_extra=HIGHER
+    )
 
 
 class CheckpointSettings(ItemSettings):
@@ -42,26 +47,30 @@ class CheckpointSettings(ItemSettings):
 class UtilizationSettings(ItemSettings):
     """`gpu_utilization`."""
 
-    min_percent: float = Field(ge=0, lt=100, description="the GPU must be busier than this")
+    min_percent: float = Field(ge=0, lt=100, description="the GPU must be busier than this", json_schema_extra=LOWER)
 
 
 class CurvesSettings(ItemSettings):
     """`curves_analysed`."""
 
-    min_evaluations: int = Field(ge=1, description="the fewest points of a learning curve")
+    min_evaluations: int = Field(ge=1, description="the fewest points of a learning curve", json_schema_extra=LOWER)
 
 
 class ImprovementSettings(ItemSettings):
     """`improvement_validated`."""
 
-    seeds: int = Field(ge=1, le=20, description="the fewest pairs; the exact test computes 2**seeds sums")
-    level: float = Field(gt=0, le=0.5, description="the largest p-value")
+    seeds: int = Field(
+        ge=1, le=20, description="the fewest pairs; the exact test computes 2**seeds sums", json_schema_extra=LOWER
+    )
+    level: float = Field(gt=0, le=0.5, description="the largest p-value", json_schema_extra=HIGHER)
 
 
 class ExportSettings(ItemSettings):
     """`exports_agree`."""
 
-    tolerance: float = Field(gt=0, lt=1, description="the largest difference, relative to the largest output")
+    tolerance: float = Field(
+        gt=0, lt=1, description="the largest difference, relative to the largest output", json_schema_extra=HIGHER
+    )
 
 
 class DocumentSettings(ItemSettings):
@@ -73,7 +82,9 @@ class DocumentSettings(ItemSettings):
 class OpeningSettings(ItemSettings):
     """`test_opened_once`."""
 
-    max_openings: int = Field(ge=1, description="of how many models the test split may have been looked at")
+    max_openings: int = Field(
+        ge=1, description="of how many models the test split may have been looked at", json_schema_extra=HIGHER
+    )
 
 
 class AcceptanceSettings(ItemSettings):
@@ -85,7 +96,7 @@ class AcceptanceSettings(ItemSettings):
 class CommitSettings(ItemSettings):
     """`source_committed`."""
 
-    allow_no_git: bool = Field(description="whether the files' digests do where there is no repository")
+    allow_no_git: bool = Field(description="whether the files' digests do where there is no repository", json_schema_extra=HIGHER)
 
 
 SETTINGS: dict[str, type[ItemSettings]] = {
@@ -108,9 +119,11 @@ class DataLimits(Strict):
     """By what planning judges the data; the defaults are those of version 0.1, whose pages did not declare them."""
 
     class_imbalance: float = Field(
-        10, ge=1, description="more times as many training samples of one class as of another are told"
+        10, ge=1, description="more times as many training samples of one class as of another are told", json_schema_extra=HIGHER
     )
-    leak_rows: float = Field(0.05, gt=0, le=1, description="this share of validation rows that training has too is leakage")
+    leak_rows: float = Field(
+        0.05, gt=0, le=1, description="this share of validation rows that training has too is leakage", json_schema_extra=HIGHER
+    )
     chance_values: float = Field(
         10,
         ge=1,
@@ -119,16 +132,18 @@ class DataLimits(Strict):
     chance_distinct: float = Field(
         0.5, ge=0, le=1, description="repeats may be chance where a smaller share of a task's training samples is distinct"
     )
-    leak_score: float = Field(0.995, gt=0, le=1, description="a column that tells the target this well by itself is told")
+    leak_score: float = Field(
+        0.995, gt=0, le=1, description="a column that tells the target this well by itself is told", json_schema_extra=HIGHER
+    )
     few_values: int = Field(50, ge=2, description="a column of at most so many distinct values is looked at value by value")
     rows_per_value: float = Field(5, ge=1, description="and only where each value has so many rows on average")
-    large_input: float = Field(100, gt=0, description="inputs of a larger magnitude are told")
+    large_input: float = Field(100, gt=0, description="inputs of a larger magnitude are told", json_schema_extra=HIGHER)
 
 
 class PlanningSettings(DataLimits):
     """Planning's own."""
 
-    probe_steps: int = Field(ge=1, description="steps that each probe trains")
+    probe_steps: int = Field(ge=1, description="steps that each probe trains", json_schema_extra=LOWER)
     loader_seconds: float = Field(gt=0, description="how long each number of loader processes is measured")
     loader_wait: float = Field(gt=0, lt=1, description="the share of the time that steps may wait for data")
     loader_least_s: float = Field(ge=0, description="where reading all samples takes less, no processes are started")
@@ -161,3 +176,22 @@ def phase_settings_model(phase: str) -> type[Strict]:
 def settings_model(item: str) -> type[ItemSettings]:
     """Return the model of an item's settings."""
     return SETTINGS.get(item, ItemSettings)
+
+
+def is_weaker(phase: str, key: str, before: object, after: object) -> bool | None:
+    """Return whether another value of a setting asks for less; None where that cannot be said.
+
+    Args:
+        phase: The phase.
+        key: `ITEM.SETTING`, or `settings.SETTING` of the phase itself.
+        before: Its value.
+        after: The other one.
+    """
+    place, _, name = key.partition(".")
+    if name == "waivable":
+        return bool(after)
+    field = (phase_settings_model(phase) if place == "settings" else settings_model(place)).model_fields.get(name)
+    way = field.json_schema_extra if field else None
+    if way is None or not isinstance(before, int | float) or not isinstance(after, int | float):
+        return None
+    return after > before if way == HIGHER else after < before

@@ -287,12 +287,13 @@ def tool_pages(phase: str) -> list[str]:
 
 def policy_changes(page: PhasePage) -> list[str]:
     """Return which numbers of a phase's page are not the shipped ones, so that its report shows what was weakened."""
-    own, shipped = _numbers(page), _numbers(phase_page(page.phase, None))
+    own, shipped = numbers(page), numbers(phase_page(page.phase, None))
     keys = sorted(own.keys() | shipped.keys())
     return [f"{key}: {shipped.get(key)} -> {own.get(key)}" for key in keys if own.get(key) != shipped.get(key)]
 
 
-def _numbers(page: PhasePage) -> dict[str, Any]:
+def numbers(page: PhasePage) -> dict[str, Any]:
+    """Return what a phase's page decides by, as one flat table: its tool, its own settings, and those of each item."""
     own = {item.id: {"check": item.check} for item in page.items if item.check}
     tool = {"tool": page.tool}
     items = {item.id: {"waivable": item.waivable, **item.settings, **own.get(item.id, {})} for item in page.items}

@@ -22,7 +22,7 @@ from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Reco
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
-from mltrainer.workspace import PHASES, Project, digest, pretty_json, read_json, sha256_bytes
+from mltrainer.workspace import PHASES, TRAINING, Project, digest, pretty_json, read_json, sha256_bytes
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
 PINS_FILE = "requirements.txt"
@@ -69,6 +69,11 @@ class Gate:
     def holds(self) -> bool:
         """Whether the next phase may run."""
         return self.record is not None and not self.stale and bool(self.items) and not self.failing
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is something to judge: a record, or reports that lost theirs."""
+        return self.record is not None or bool(self.stale)
 
     @property
     def failing(self) -> list[GateItem]:
@@ -232,14 +237,24 @@ def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dic
     path = project.phase_dir(phase) / WAIVERS_FILE
     if not path.exists():
         return [], []
-    name = project.relative(path)
     try:
-        content = read_json(path)
-        given = [w for w in content["waivers"] if w["record"] == record.sha256]
-        waivers = [w for w in given if all(w[key].strip() for key in ("item", "reason", "by"))]
-    except (InputError, KeyError, TypeError, AttributeError):
+        return given_for(record, read_json(path)), []
+    except InputError:
+        name = project.relative(path)
         return [], [f"{name} is not readable; next: remove it, and waive again with `mltrainer gate waive`"]
-    return waivers, []
+
+
+def given_for(record: Record, content: Any) -> list[dict[str, Any]]:
+    """Return the waivers of a phase's file of them that were given for a record, and by somebody for a reason.
+
+    Raises:
+        InputError: The content is not one of such a file.
+    """
+    try:
+        given = [w for w in content["waivers"] if w["record"] == record.sha256]
+        return [w for w in given if all(w[key].strip() for key in ("item", "reason", "by"))]
+    except (KeyError, TypeError, AttributeError) as hole:
+        raise InputError(f"not readable as waivers ({type(hole).__name__})", where=WAIVERS_FILE) from hole
 
 
 # --- staleness ------------------------------------------------------------------------------------
@@ -333,7 +348,6 @@ def _wrote(path: Path) -> dict[str, Any]:
         return {}
 
 
-TRAINING = ("baseline", "finalization")  # the phases whose evidence is a run of their own
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy, _run, _folds)
 
 

@@ -19,8 +19,9 @@ from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, derive
 from mltrainer.project import ablating, curing, engine, exploring, luck, more, rows, surroundings
+from mltrainer.project.review import review
 from mltrainer.project.start import make_project
-from mltrainer.project.views import Gates, Predictions, Run, Runs, Status
+from mltrainer.project.views import Gates, Predictions, Review, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
 from mltrainer.runs.drift import drifted
@@ -169,6 +170,19 @@ class Project:
             InputError: There is no such item, it may not be waived, or it does not fail.
         """
         return engine.waive(self._places, _known(phase), item, reason, identity(self.folder))
+
+    def report(self, against: str) -> Review:
+        """Tell what a pull request brings, as `mltrainer report` does: every verdict, and what changed against a branch.
+
+        Needs no data, no weights, no torch; the branch's records are read as git holds them, and nothing is checked out.
+
+        Args:
+            against: A branch, a tag or another name of a revision of the same repository.
+
+        Raises:
+            InputError: There is no repository or no such revision, or nothing is on record, neither there nor here.
+        """
+        return Review(review(self._places, against))
 
     # --- runs and records ---
 

@@ -10,6 +10,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice, PhaseState
 from mltrainer.reports import notebook
+from mltrainer.reports.review import comment
 from mltrainer.runs.drift import Drift
 from mltrainer.runs.find import diagnose_run
 from mltrainer.runs.models import best_model
@@ -74,6 +75,30 @@ class Gates(tuple[Gate, ...]):
 
     def _repr_markdown_(self) -> str:
         return "\n".join(gate._repr_markdown_() for gate in self)
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a pull request brings.
+
+    Attributes:
+        found: Verdicts and differences, as `mltrainer report --json` prints them.
+    """
+
+    found: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every gate that there is holds, and planning's is there."""
+        return bool(self.found["holds"])
+
+    @property
+    def markdown(self) -> str:
+        """The body of a comment."""
+        return comment(self.found)
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,18 @@ def read_record(project: Project, phase: str) -> Record | None:
         raw = path.read_bytes()
     except FileNotFoundError:
         return None
+    return record_of(raw, phase, project.relative(path))
+
+
+def record_of(raw: bytes, phase: str, name: str) -> Record:
+    """Return what a record's file holds, with its faults.
+
+    Args:
+        raw: The file's bytes.
+        phase: The phase whose record it should be.
+        name: The file, as messages name it.
+    """
     sha256 = sha256_bytes(raw)
-    name = project.relative(path)
     try:
         data = json.loads(raw, object_pairs_hook=_unique)
     except _TwiceError as error:

@@ -24,13 +24,14 @@ def since(now: Found, before: Found | None, of: str) -> dict[str, Any] | None:
     """
     if before is None or not isinstance(before.get("evidence"), dict):
         return None
-    metrics, settings = (_differences(part(now), part(before)) for part in (measured, settled))
+    metrics, settings = (differences(part(now), part(before)) for part in (measured, settled))
     if not metrics and not settings:
         return before.get("since")
     return {"of": of, "metrics": metrics, "settings": settings}
 
 
-def _differences(now: Found, before: Found) -> list[dict[str, Any]]:
+def differences(now: Found, before: Found) -> list[dict[str, Any]]:
+    """Return the keys whose values differ, with both; None: no such key."""
     keys = sorted(now.keys() | before.keys())
     return [{"key": key, "before": before.get(key), "after": now.get(key)} for key in keys if before.get(key) != now.get(key)]
 
@@ -51,16 +52,26 @@ _SEARCH = {"baseline": "baseline.value", "mean improvement": "comparison.mean_di
 
 def settled(record: Found) -> dict[str, Any]:
     """Return what a phase's report rests on: the config's keys, digests of data, code and environment, and what was decided."""
+    config = record["evidence"].get("config")
+    keys = dict(flat(config)) if isinstance(config, dict) else {}
+    return {**keys, **{f"{name} digest": value for name, value in digests(record).items()}, **decided(record)}
+
+
+def digests(record: Found) -> dict[str, Any]:
+    """Return the heads of the digests that a phase's evidence was made under: of data, code and environment."""
     evidence = record["evidence"]
-    found = dict(flat(evidence["config"])) if isinstance(evidence.get("config"), dict) else {}
-    found |= {f"{name} digest": _head(at(evidence, f"run.{name}_sha256")) for name in DIGESTS if at(evidence, "run.id")}
     if record["phase"] == "planning":
-        paths = {"data digest": "data.sha256", "environment digest": "environment.sha256"}
-        found |= {key: _head(at(evidence, path)) for key, path in paths.items()}
-        found["code digest"] = _head(at(record, "source.sha256"))
+        found = [at(evidence, "data.sha256"), at(record, "source.sha256"), at(evidence, "environment.sha256")]
+        return dict(zip(DIGESTS, map(_head, found), strict=True))
+    return {name: _head(at(evidence, f"run.{name}_sha256")) for name in DIGESTS if at(evidence, "run.id")}
+
+
+def decided(record: Found) -> dict[str, Any]:
+    """Return what a phase decided."""
+    evidence = record["evidence"]
+    found = {key: evidence[key] for key in ("recommendation", "promoted", "skipped") if key in evidence}
     if record["phase"] == "diagnostics":
         found["fired"] = [row["id"] for row in evidence.get("diagnostics") or [] if row.get("state") == "fired"]
-    found |= {key: evidence[key] for key in ("recommendation", "promoted", "skipped") if key in evidence}
     return found
 
 

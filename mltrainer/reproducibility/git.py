@@ -245,13 +245,44 @@ def blobs(repository: Repository, root: Path, paths: Sequence[str]) -> dict[str,
     """
     if not paths:
         return {}
-    held: dict[str, str] = {}
-    if repository.commit:
-        listing = os.fsdecode(run(root, "ls-tree", "-z", "HEAD", "--", *paths))
-        held = {path: about.split()[2] for about, _, path in (row.partition("\t") for row in listing.split("\0") if row)}
+    held = _held(root, "HEAD", paths) if repository.commit else {}
     names = os.fsencode("".join(f"{repository.prefix}{path}\n" for path in paths))  # from the top: read so in any folder
     now = run(repository.top, "hash-object", "--stdin-paths", stdin=names).decode().split()
     return {path: (held.get(path), blob) for path, blob in zip(paths, now, strict=True)}
+
+
+def _held(root: Path, revision: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return the object that a revision holds at each path of a project's folder; one where it has nothing is left out."""
+    listing = os.fsdecode(run(root, "ls-tree", "-z", revision, "--", *paths))
+    return {path: about.split()[2] for about, _, path in (row.partition("\t") for row in listing.split("\0") if row)}
+
+
+def resolve(root: Path, revision: str) -> str:
+    """Return the commit that a branch, a tag or another name of a revision means in a project's repository.
+
+    Raises:
+        GitError: There is no repository, or no such revision in it.
+    """
+    locate(root)
+    named = revision if revision and not revision.startswith("-") and "\0" not in revision else ""
+    commit = _optional(root, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}") if named else None
+    if commit is None:
+        raise GitError(f"there is no branch, tag or commit {revision!r} in this clone")
+    return commit
+
+
+def files_at(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
+    """Return files of a project as a commit has them, without checking anything out; one that it lacks is left out.
+
+    Args:
+        root: The project's folder.
+        commit: The commit.
+        paths: Files relative to the folder.
+
+    Raises:
+        GitError: Git cannot say.
+    """
+    return {path: run(root, "cat-file", "blob", blob) for path, blob in _held(root, commit, paths).items()}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from mltrainer import handbook
-from mltrainer.configs.items import PHASE_SETTINGS, SETTINGS
+from mltrainer.configs.items import PHASE_SETTINGS, SETTINGS, is_weaker
 from mltrainer.configs.pages import page_path, phase_page, policy_changes
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
@@ -188,6 +188,21 @@ def test_a_weaker_number_that_is_legal_is_told_by_the_gate(tmp_path: Path) -> No
     baseline = check_gates(Project(tmp_path))[1]
     assert baseline.holds
     assert baseline.notes[0] == "judged by numbers of this project's own: gpu_utilization.min_percent: 60 -> 50"
+
+
+NUMBERS = [(item, name, field) for item, model in SETTINGS.items() for name, field in model.model_fields.items()]
+
+
+@pytest.mark.parametrize(("item", "name", "field"), [row for row in NUMBERS if row[2].annotation in (int, float, bool)])
+def test_of_every_number_of_an_item_it_is_known_which_way_asks_for_less(item: str, name: str, field: Any) -> None:
+    assert {is_weaker("planning", f"{item}.{name}", *pair) for pair in ((0, 1), (1, 0))} == {True, False}, field
+
+
+def test_of_what_is_no_number_it_is_not_said_whether_it_asks_for_less() -> None:
+    assert is_weaker("baseline", "checkpoints_verified.demand", "both", "configured") is None
+    assert is_weaker("planning", "settings.no_such", 1, 2) is None
+    assert is_weaker("planning", "settings.probe_steps", 8, 2)
+    assert is_weaker("baseline", "within_time_budget.waivable", False, True)
 
 
 # --- holes, generated from the models ---------------------------------------------------------------

@@ -1,0 +1,38 @@
+"""`mltrainer report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli.common import AsJson, Folder, group, path_name
+from mltrainer.cli.output import emit
+from mltrainer.project.front import Project
+from mltrainer.workspace import write_atomic
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer report --against main --out comment.md")
+def report(
+    against: Annotated[str, typer.Option("--against", metavar="BRANCH", help="A branch, a tag or a commit of this repository.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Write the comment to a file, and print where.")
+    ] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Tell what a pull request brings, as the body of a comment in Markdown: every verdict, and what changed against BRANCH.
+
+    Recomputed from the records, as `gate check` does: no data, no weights, no torch. Exit 4 when a gate does not hold.
+    """
+    found = Project(folder).report(against)
+    if out is not None:
+        write_atomic(out, found.markdown.encode())
+    if as_json:
+        emit(found.found)
+    else:
+        print(found.markdown.rstrip("\n") if out is None else f"written to {out}")
+    return 0 if found.holds else 4

@@ -1,0 +1,87 @@
+"""What a pull request brings: the gates and records here, beside the records of another revision; nothing is checked out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.gates.gate import given_for, read_waivers
+from mltrainer.gates.machine import PhaseState, derive
+from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
+from mltrainer.reports.review import Side, compare
+from mltrainer.reproducibility.git import GitError, files_at, resolve
+from mltrainer.workspace import PHASES, Project, phase_folder
+
+Found = dict[str, Any]
+
+
+def review(project: Project, against: str) -> Found:
+    """Return the gates' verdicts, recomputed, and what differs from another revision, as `mltrainer report --json` prints it.
+
+    Args:
+        project: The project; a fresh clone without data, weights or torch will do.
+        against: A branch, a tag or another name of a revision of the same repository.
+
+    Raises:
+        InputError: There is no repository or no such revision, or nothing is on record, neither there nor here.
+    """
+    commit, files = _committed(project.root, against)
+    states = [state for state in derive(project) if state.gate.is_there or state.name == PHASES[0]]
+    records = {state.name: state.gate.record for state in states if state.gate.record}
+    others = {phase: record_of(files[path], phase, path) for phase in PHASES if (path := _path(phase, RECORD_FILE)) in files}
+    if not records and not others:
+        raise InputError(f"nothing is on record, neither here nor at {against}", mend="mltrainer run")
+    waivers = {phase: read_waivers(project, phase, record)[0] for phase, record in records.items()}
+    earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
+    return {
+        "project": project.root.name,
+        "against": against,
+        "commit": commit,
+        "holds": all(state.gate.holds for state in states),
+        "phases": [_row(state) for state in states],
+        **compare(Side(_sound(records), waivers), Side(_sound(others), earlier)),
+        "notes": [f"{fault}, at {against}" for record in others.values() for fault in record.faults],
+    }
+
+
+def _path(phase: str, name: str) -> str:
+    return f"{phase_folder(phase)}/{name}"
+
+
+def _committed(root: Path, against: str) -> tuple[str, dict[str, bytes]]:
+    """Return the commit of a revision, and the records and waivers that it holds."""
+    paths = [_path(phase, name) for phase in PHASES for name in (RECORD_FILE, WAIVERS_FILE)]
+    try:
+        commit = resolve(root, against)
+        return commit, files_at(root, commit, paths)
+    except GitError as error:
+        mend = f"name a revision that is here, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
+        raise InputError(str(error), where="--against", mend=mend if "there is no branch" in str(error) else None) from error
+
+
+def _sound(records: dict[str, Record]) -> dict[str, Found]:
+    return {phase: record.data for phase, record in records.items() if not record.faults}
+
+
+def _waivers(record: Record, raw: bytes | None) -> list[Found]:
+    """Return the waivers that counted for an earlier record; none where their file is missing or damaged."""
+    try:
+        return given_for(record, json.loads(raw)) if raw else []
+    except (ValueError, RecursionError, InputError):
+        return []
+
+
+def _row(state: PhaseState) -> Found:
+    gate = state.gate
+    return {
+        "name": state.name,
+        "state": state.state,
+        "holds": gate.holds,
+        "run": run_of(gate.record) if gate.record else None,
+        "verdicts": dict(Counter(item.verdict for item in gate.items)),
+        "failing": [{"id": item.id, "statement": item.statement, "mend": item.mend} for item in gate.failing],
+        "stale": list(gate.stale),
+    }

@@ -1,0 +1,171 @@
+"""`mltrainer report`: the gates here beside the records of another revision, read from git without checking anything out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mltrainer
+from mltrainer.errors import InputError
+from mltrainer.gates.gate import check_gates
+from mltrainer.project.engine import waive
+from mltrainer.workspace import Project, pretty_json, seal
+from tests.conftest import Cli, commit
+
+KEPT = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
+BASELINE = "phases/02_baseline/record.json"
+WHO = "Tester <tester@example.org>"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A finished project of an earlier version as its only commit, on `main`."""
+    root = tmp_path / "repository" / "models" / "rings"
+    root.mkdir(parents=True)
+    with tarfile.open(KEPT) as archive:
+        archive.extractall(root, filter="data")
+    git(tmp_path / "repository", "init", "--quiet", "--initial-branch=main")
+    commit(tmp_path / "repository")
+    return Project(root)
+
+
+def edited(project: Project, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """Edit the baseline's record, seal and all, and return what it was."""
+    path = project.root / BASELINE
+    before = path.read_bytes()
+    record = json.loads(before)
+    change(record)
+    path.write_bytes(pretty_json(seal(record)))
+    return before
+
+
+def worse(record: dict[str, Any]) -> None:
+    record["evidence"]["run"]["metrics"]["accuracy"] = 0.5
+
+
+def test_an_unchanged_project_holds_and_tells_of_no_change(project: Project, cli: Cli) -> None:
+    said = cli("report", "--against", "main", "--project", project.root)
+    assert said.code == 0
+    assert "every gate that there is holds" in said.out
+    assert "no config key, digest, policy or waiver changed" in said.out
+
+
+def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project: Project, cli: Cli) -> None:
+    now = edited(project, worse)
+    commit(project.root)
+    (project.root / BASELINE).write_bytes(now)
+    state = git(project.root, "status", "--porcelain"), git(project.root, "rev-parse", "HEAD")
+    said = cli("report", "--against", "main", "--json", "--project", project.root)
+    assert said.code == 0
+    row = said.json["metrics"][0]
+    assert (row["before"], row["verdict"]) == (0.5, "better")
+    assert (git(project.root, "status", "--porcelain"), git(project.root, "rev-parse", "HEAD")) == state
+
+
+def test_the_verdicts_are_those_of_gate_check_and_so_is_the_exit_code(project: Project, cli: Cli) -> None:
+    edited(project, worse)
+    said, gates = (
+        cli(*line, "--json", "--project", project.root) for line in (("report", "--against", "main"), ("gate", "check"))
+    )
+    assert said.code == gates.code == 4
+    assert [(row["name"], row["holds"], row["stale"]) for row in said.json["phases"]] == [
+        (row["name"], row["holds"], row["stale"]) for row in gates.json["phases"]
+    ]
+    assert "❌ not every gate holds: " in cli("report", "--against", "main", "--project", project.root).out
+
+
+def test_a_record_that_was_edited_is_not_believed(project: Project, cli: Cli) -> None:
+    path = project.root / BASELINE
+    before = path.read_text()
+    path.write_text(before.replace('"accuracy"', '"accuracies"', 1))
+    commit(project.root)
+    path.write_text(before)
+    said = cli("report", "--against", "main", "--json", "--project", project.root)
+    assert "baseline" in said.json["added"]
+    assert said.json["notes"] == [f"{BASELINE} was edited: its content does not match its seal, at main"]
+
+
+def test_a_waiver_is_new_until_the_branch_has_it(project: Project, cli: Cli) -> None:
+    path = project.phase_dir("baseline") / "waivers.json"
+    path.unlink(missing_ok=True)
+    commit(project.root)
+    waive(project, "baseline", "within_time_budget", "seconds are still fine", WHO)
+    found = cli("report", "--against", "main", "--json", "--project", project.root).json
+    assert [(row["phase"], row["item"], row["reason"], row["by"]) for row in found["waivers"]] == [
+        ("baseline", "within_time_budget", "seconds are still fine", WHO)
+    ]
+    commit(project.root)
+    assert not cli("report", "--against", "main", "--json", "--project", project.root).json["waivers"]
+
+
+def test_against_a_branch_without_records_all_is_new(project: Project, cli: Cli) -> None:
+    git(project.root, "checkout", "--quiet", "--orphan", "start")
+    git(project.root, "rm", "-r", "--quiet", "--cached", ".")
+    git(project.root, "add", "mltrainer.yaml")
+    git(project.root, "-c", "user.name=T", "-c", "user.email=t@example.org", "commit", "--quiet", "--message", "Start")
+    said = cli("report", "--against", "start", "--project", project.root)
+    assert said.code == 0
+    assert "Nothing is on record at `start`" in said.out
+
+
+def test_where_the_records_are_gone_nothing_holds(project: Project, cli: Cli) -> None:
+    git(project.root, "rm", "-r", "--quiet", "phases")
+    said = cli("report", "--against", "main", "--project", project.root)
+    assert said.code == 4
+    assert "| planning | ❌ not run |" in said.out
+    assert "planning has a record at `main`, and none here" in said.out
+
+
+def test_where_nothing_is_on_record_there_is_nothing_to_tell(project: Project, cli: Cli) -> None:
+    git(project.root, "rm", "-r", "--quiet", "phases")
+    commit(project.root)
+    said = cli("report", "--against", "main", "--project", project.root)
+    assert (said.code, "nothing is on record, neither here nor at main" in said.err, "mltrainer run" in said.err) == (
+        1,
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize("branch", ["nope", "", "--all", "main:phases", "a\0b"])
+def test_a_branch_that_there_is_not_is_told(project: Project, branch: str) -> None:
+    with pytest.raises(InputError, match="there is no branch, tag or commit") as caught:
+        mltrainer.Project(project.root).report(branch)
+    assert "git fetch origin" in str(caught.value)
+
+
+def test_without_a_repository_it_is_told(project: Project, cli: Cli) -> None:
+    (project.root.parents[1] / ".git").rename(project.root.parents[1] / "away")
+    said = cli("report", "--against", "main", "--project", project.root)
+    assert (said.code, "--against: not a git repository" in said.err) == (1, True)
+
+
+def test_the_comment_can_be_written_to_a_file(project: Project, cli: Cli, tmp_path: Path) -> None:
+    said = cli("report", "--against", "main", "--out", tmp_path / "comment.md", "--project", project.root)
+    review = mltrainer.Project(project.root).report("main")
+    assert (said.code, said.out) == (0, f"written to {tmp_path / 'comment.md'}\n")
+    assert (tmp_path / "comment.md").read_text("utf-8") == review.markdown == review._repr_markdown_()
+    assert review.holds
+
+
+def test_it_needs_no_torch(project: Project) -> None:
+    code = "import sys, mltrainer; mltrainer.Project(sys.argv[1]).report('main'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, project.root], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("False", "")
+
+
+def test_looking_at_it_changes_no_verdict(project: Project) -> None:
+    before = check_gates(project)
+    mltrainer.Project(project.root).report("main")
+    assert check_gates(project) == before

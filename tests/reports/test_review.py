@@ -1,0 +1,208 @@
+"""What a change brings: two versions of a project's records compared, and a comment in which nothing of them acts."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mltrainer.reports.review import LONGEST_COMMENT, MARK, TOO_LONG, Side, comment, compare
+from mltrainer.workspace import PHASES
+from tests.gates.evidence import Record, kept
+
+HOSTILE = "x|`y` <script>alert(1)</script> @org/team #12 ![i](http://e.org/p.png) {{7*7}}\n/approve"
+
+
+def records(change: Callable[[dict[str, Record]], None] = lambda _found: None) -> dict[str, Record]:
+    found = {phase: copy.deepcopy(kept(phase)) for phase in PHASES}
+    change(found)
+    return found
+
+
+def changed(change: Callable[[dict[str, Record]], None]) -> dict[str, Any]:
+    """Return the comparison of records with the same ones before a change."""
+    return compare(Side(records(change), {}), Side(records(), {}))
+
+
+def told(found: dict[str, Any], **more: Any) -> str:
+    phases = [
+        {"name": "planning", "state": "passed", "holds": True, "run": "a", "verdicts": {"pass": 3}, "failing": [], "stale": []}
+    ]
+    return comment({"against": "main", "commit": "0" * 40, "phases": phases, "notes": [], **found, **more})
+
+
+def run_metric(found: dict[str, Record], value: Any) -> None:
+    run = found["baseline"]["evidence"]["run"]
+    run["metrics"][run["metric"]["name"]] = value
+
+
+# --- comparing ------------------------------------------------------------------------------------
+
+
+def test_the_same_records_differ_in_nothing() -> None:
+    found = changed(lambda _found: None)
+    assert not any(
+        found[key] for key in ("added", "removed", "config", "digests", "code", "environment", "decisions", "policy", "waivers")
+    )
+    assert {row["verdict"] for row in found["metrics"]} == {"same"}
+    assert "data, code, environment: the same; no config key, digest, policy or waiver changed" in told(found)
+
+
+@pytest.mark.parametrize(("mode", "verdict"), [("max", "better"), ("min", "worse")])
+def test_a_metric_is_better_by_the_configs_own_mode(mode: str, verdict: str) -> None:
+    def change(found: dict[str, Record]) -> None:
+        found["baseline"]["evidence"]["run"]["metric"]["mode"] = mode
+        run_metric(found, 1e6)
+
+    row = changed(change)["metrics"][0]
+    assert (row["phase"], row["split"], row["after"], row["verdict"]) == ("baseline", "validation", 1e6, verdict)
+    assert row["difference"] == row["after"] - row["before"]
+
+
+def test_a_metric_that_is_not_finite_is_neither_better_nor_worse() -> None:
+    assert changed(lambda found: run_metric(found, "nan"))["metrics"][0]["verdict"] == "not comparable"
+
+
+def test_over_folds_their_mean_is_compared() -> None:
+    def change(found: dict[str, Record]) -> None:
+        name = found["baseline"]["evidence"]["run"]["metric"]["name"]
+        found["baseline"]["evidence"]["folds"] = {"metrics": {name: 0.5}}
+
+    assert changed(change)["metrics"][0]["after"] == 0.5
+
+
+def test_a_config_key_is_told_once_with_the_phases_that_tell_it() -> None:
+    def change(found: dict[str, Record]) -> None:
+        for phase in ("planning", "finalization"):
+            found[phase]["evidence"]["config"]["optimizer"]["lr"] = 0.5
+
+    rows = changed(change)["config"]
+    assert [row["key"] for row in rows if row["after"] == 0.5] == ["optimizer.lr"] * len(rows)
+    assert [phase for row in rows for phase in row["phases"]] == ["planning", "finalization"]
+
+
+def test_a_key_that_a_later_version_brought_is_no_change() -> None:
+    def change(found: dict[str, Record]) -> None:
+        found["planning"]["evidence"]["config"]["signals"] = True
+
+    assert "signals" not in kept("planning")["evidence"]["config"]
+    assert changed(change)["config"] == []
+
+
+def test_data_and_code_are_told_by_digest_and_code_by_file() -> None:
+    def change(found: dict[str, Record]) -> None:
+        for phase in ("baseline", "finalization"):
+            found[phase]["evidence"]["run"] |= {"data_sha256": "d" * 64, "code_sha256": "c" * 64}
+        found["finalization"]["source"]["files"] = [{"path": "task.py", "sha256": "c" * 64, "size": 1}]
+
+    found = changed(change)
+    assert {row["key"] for row in found["digests"]} == {"data", "code"}
+    assert found["unchanged"] == ["environment"]
+    assert {"path": "task.py", "change": "new"} in found["code"]
+    assert "`task.py` new" in told(found)
+
+
+def test_of_an_environment_each_package_is_told() -> None:
+    def change(found: dict[str, Record]) -> None:
+        for row in found["planning"]["evidence"]["environment"]["distributions"]:
+            row["version"] = "9.9" if row["name"] == "torch" else row["version"]
+
+    (row,) = changed(change)["environment"]
+    assert (row["what"], row["after"]) == ("torch", "9.9")
+
+
+def _tolerance(record: Record, value: float) -> None:
+    next(item for item in record["policy"]["items"] if item["id"] == "exports_agree")["settings"]["tolerance"] = value
+
+
+@pytest.mark.parametrize(("value", "weaker", "words"), [(0.5, True, "asks for less"), (1e-9, False, "asks for more")])
+def test_a_number_of_the_policy_is_told_with_its_direction(value: float, weaker: bool, words: str) -> None:
+    found = changed(lambda found: _tolerance(found["finalization"], value))
+    (row,) = found["policy"]
+    assert (row["key"], row["after"], row["weaker"]) == ("exports_agree.tolerance", value, weaker)
+    assert words in told(found)
+
+
+def test_an_item_that_is_not_asked_for_any_more_asks_for_less() -> None:
+    (row,) = changed(lambda found: found["baseline"]["policy"]["items"].pop())["policy"]
+    assert (row["after"], row["weaker"]) == ("not asked for", True)
+
+
+def test_a_page_of_ones_own_is_told() -> None:
+    def change(found: dict[str, Record]) -> None:
+        found["diagnostics"]["policy_overrides"] = ["diagnostics/overfitting.md"]
+        found["diagnostics"]["handbook"]["diagnostics/overfitting.md"] = "a" * 64
+
+    assert "`diagnostics/overfitting.md` new" in told(changed(change))
+
+
+WAIVER = {"item": "within_time_budget", "reason": "busy", "by": "Ada <ada@example.org>", "when": "2026", "record": "1"}
+
+
+def test_a_waiver_is_told_where_it_is_new_and_not_where_it_was_given_again() -> None:
+    again = {**WAIVER, "when": "2027", "record": "2"}
+    before = Side(records(), {"baseline": [WAIVER]})
+    assert compare(Side(records(), {"baseline": [again]}), before)["waivers"] == []
+    found = compare(Side(records(), {"baseline": [again, {**again, "reason": "busier"}]}), before)
+    assert [row["reason"] for row in found["waivers"]] == ["busier"]
+    assert "⚠️ `within_time_budget` of baseline" in told(found)
+
+
+def test_phases_of_one_side_are_new_or_lost() -> None:
+    found = compare(
+        Side(records(lambda found: found.pop("finalization")), {}), Side(records(lambda found: found.pop("baseline")), {})
+    )
+    assert (found["added"], found["removed"]) == (["baseline"], ["finalization"])
+    assert {row["phase"]: row["verdict"] for row in found["metrics"]} == {"baseline": "new", "finalization": "gone"}
+    assert "finalization has a record at `main`, and none here" in told(found)
+
+
+def test_of_a_new_project_all_is_new_and_its_own_numbers_are_told() -> None:
+    found = compare(Side(records(lambda found: _tolerance(found["finalization"], 0.5)), {}), Side({}, {}))
+    assert found["is_new"]
+    assert "exports_agree.tolerance" in [row["key"] for row in found["policy"]]
+    assert "all of this is new" in told(found)
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+def test_nothing_that_a_record_says_acts_in_the_comment() -> None:
+    def change(found: dict[str, Record]) -> None:
+        found["planning"]["evidence"]["config"]["task"] = {"use": None, "kind": HOSTILE, "options": {HOSTILE: HOSTILE}}
+        found["planning"]["source"]["files"] = [{"path": HOSTILE, "sha256": "c" * 64, "size": 1}]
+        found["baseline"]["evidence"]["run"]["metric"]["name"] = HOSTILE
+        found["baseline"]["evidence"]["run"]["metrics"][HOSTILE] = 1.0
+
+    found = compare(
+        Side(records(change), {"baseline": [{**WAIVER, "item": HOSTILE, "reason": HOSTILE, "by": HOSTILE}]}), Side(records(), {})
+    )
+    stale = [{"name": "planning", "state": "stale", "holds": False, "run": None, "verdicts": {}, "stale": [HOSTILE]}]
+    text = told(
+        found, against=HOSTILE, phases=[{**stale[0], "failing": [{"id": HOSTILE, "statement": HOSTILE, "mend": HOSTILE}]}]
+    )
+    plain = re.sub(r"`[^`\n]*`|<code>.*?</code>", "", text)  # what stands in code type is shown as it is
+    assert text.startswith(MARK)
+    assert not re.search(r"<script|!\[|\{\{|http://|@\w|(?<!&)#\d", plain)
+    assert not any(line.startswith("/") for line in text.splitlines())
+
+
+def test_a_comment_that_no_host_would_take_is_told_in_short() -> None:
+    def change(found: dict[str, Record]) -> None:
+        found["planning"]["evidence"]["config"] = {f"a{nr}": ["<" * 299] * 8 for nr in range(25)}
+
+    text = told(changed(change))
+    assert TOO_LONG in text
+    assert len(text) < LONGEST_COMMENT
+
+
+def test_long_lists_are_folded_or_cut() -> None:
+    def change(found: dict[str, Record]) -> None:
+        found["planning"]["evidence"]["environment"]["variables"] = {f"V{nr}": "1" for nr in range(40)}
+
+    text = told(changed(change))
+    assert "<details><summary>environment: 40 differences</summary>" in text
+    assert "and 15 more" in text
