@@ -76,7 +76,7 @@ def page(verdict: Verdict, resumed: Resumed | None) -> str:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
     parts.append(
         "Two fresh processes made the same optimizer steps. Gradients and weights were compared bit for bit by sums at every"
-        " step, and the weights whole at every tenth and the last. The second process had another "
+        " step, and the weights whole at every fiftieth and the last. The second process had another "
         + CHANGED.replace("hash seed", "hash seed, filled")
         + "."
     )

@@ -15,7 +15,7 @@ import time
 import weakref
 from typing import Any
 
-WHOLE_EVERY = 10  # steps
+WHOLE_EVERY = 50  # steps
 HELD = 32  # sums on a GPU before they are fetched
 SMALL = 1 << 14  # numbers; tensors of fewer are summed together
 PAUSES = {2: 0.05, 5: 0.15}  # seconds, after which steps, where threads are to be put out of their usual pace
@@ -89,23 +89,25 @@ class Chain:
     def _sum(self, tensors: list[Any]) -> Any:
         """Return the sum of all bits read as integers, which wraps around; a number on a GPU is left there."""
         torch = self._torch
+        strided, usual = torch.strided, (torch.Tensor, torch.nn.Parameter)
+        small: dict[Any, list[Any]] = {}
+        flat: list[Any] = []
         with torch.no_grad():
-            flat = [plain for tensor in tensors if (plain := _plain(torch, tensor)) is not None]
-            small = [tensor for tensor in flat if tensor.numel() < SMALL]
-            groups: dict[Any, list[Any]] = {}
-            for tensor in small:
-                groups.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-            together = [torch.cat(group) for group in groups.values()]
-            sums = [self._bits(tensor) for tensor in [*(t for t in flat if t.numel() >= SMALL), *together]]
-            if all(total.device.type == "cpu" for total in sums):
-                return sum(int(total) for total in sums)
-            return sums
+            for tensor in tensors:
+                if type(tensor) in usual and tensor.layout is strided and 0 < tensor.numel() < SMALL:
+                    small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+                elif (plain := _plain(torch, tensor)) is not None:
+                    flat.append(plain)
+            flat += [torch._utils._flatten_dense_tensors(group) for group in small.values()]  # in one call: they are many
+            sums = [self._bits(tensor) for tensor in flat if tensor.device.type != "meta"]
+        return sum(int(total) for total in sums) if all(total.device.type == "cpu" for total in sums) else sums
 
     def _bits(self, tensor: Any) -> Any:
-        if tensor.numel() * tensor.element_size() % 8 == 0 and tensor.storage_offset() * tensor.element_size() % 8 == 0:
+        size = tensor.element_size()
+        if tensor.numel() * size % 8 == 0 and tensor.storage_offset() * size % 8 == 0:
             return tensor.view(self._torch.int64).sum()
-        bits = tensor.view(self._types[tensor.element_size()])
-        return bits.sum(dtype=bits.dtype if bits.element_size() >= 4 else self._torch.int64)
+        bits = tensor.view(self._types[size])
+        return bits.sum(dtype=bits.dtype if size >= 4 else self._torch.int64)
 
     def _whole(self, tensors: list[Any]) -> str:
         """Return the digest of tensors whole."""
