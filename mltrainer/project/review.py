@@ -12,7 +12,7 @@ from mltrainer.gates.gate import given_for, read_waivers
 from mltrainer.gates.machine import PhaseState, derive
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
 from mltrainer.reports.review import Side, compare
-from mltrainer.reproducibility.git import GitError, files_at, resolve
+from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
 from mltrainer.workspace import PHASES, Project, phase_folder
 
 Found = dict[str, Any]
@@ -28,7 +28,7 @@ def review(project: Project, against: str) -> Found:
     Raises:
         InputError: There is no repository or no such revision, or nothing is on record, neither there nor here.
     """
-    commit, files = _committed(project.root, against)
+    place, commit, files = _committed(project.root, against)
     states = [state for state in derive(project) if state.gate.is_there or state.name == PHASES[0]]
     records = {state.name: state.gate.record for state in states if state.gate.record}
     others = {phase: record_of(files[path], phase, path) for phase in PHASES if (path := _path(phase, RECORD_FILE)) in files}
@@ -38,6 +38,7 @@ def review(project: Project, against: str) -> Found:
     earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
     return {
         "project": project.root.name,
+        "place": place,
         "against": against,
         "commit": commit,
         "holds": all(state.gate.holds for state in states),
@@ -51,12 +52,12 @@ def _path(phase: str, name: str) -> str:
     return f"{phase_folder(phase)}/{name}"
 
 
-def _committed(root: Path, against: str) -> tuple[str, dict[str, bytes]]:
-    """Return the commit of a revision, and the records and waivers that it holds."""
+def _committed(root: Path, against: str) -> tuple[str, str, dict[str, bytes]]:
+    """Return the project's folder in its repository, a revision's commit, and the records and waivers that it holds."""
     paths = [_path(phase, name) for phase in PHASES for name in (RECORD_FILE, WAIVERS_FILE)]
     try:
         commit = resolve(root, against)
-        return commit, files_at(root, commit, paths)
+        return locate(root).prefix, commit, files_at(root, commit, paths)
     except GitError as error:
         mend = f"name a revision that is here, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
         raise InputError(str(error), where="--against", mend=mend if "there is no branch" in str(error) else None) from error

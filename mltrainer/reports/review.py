@@ -17,13 +17,12 @@ from mltrainer.reports.changes import DIGESTS, decided, differences, digests
 from mltrainer.reports.values import as_float, at, cut, finite, given, number
 from mltrainer.reports.views import flat
 from mltrainer.reproducibility import environment
-from mltrainer.workspace import PHASES, TRAINING, canonical
+from mltrainer.workspace import PHASES, TRAINING, canonical, digest
 
 Found = Mapping[str, Any]
 Row = dict[str, Any]
 Records = Mapping[str, Found]
 
-MARK = "<!-- mltrainer report -->"  # by which a job finds the comment that it wrote before
 MOST_ROWS = 25  # of one table
 MOST_OPEN = 8  # rows of a table that is not folded away
 MOST_REASONS = 4
@@ -204,9 +203,19 @@ def _waived(phase: str, row: Found) -> tuple[str, ...]:
 
 def comment(found: Found) -> str:
     """Return a comparison, with the gates' verdicts, as the body of a comment."""
-    head = [MARK, f"### mltrainer: {_verdict(found)}", _where(found), _gates(found["phases"])]
+    head = [
+        mark(found["place"]),
+        f"### mltrainer, {_said(found['project'])}: {_verdict(found)}",
+        _where(found),
+        _gates(found["phases"]),
+    ]
     whole = md.document([*head, *(block for part in _PARTS for block in part(found)), _rest(found)])
     return whole if len(whole) <= LONGEST_COMMENT else md.document([*head, TOO_LONG])
+
+
+def mark(place: str) -> str:
+    """Return a comment's first line, by which a job finds the one that it wrote before for the project at a place."""
+    return f"<!-- mltrainer report {digest(place)[:12]} -->"
 
 
 def _verdict(found: Found) -> str:

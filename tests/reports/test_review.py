@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.reports.review import LONGEST_COMMENT, MARK, TOO_LONG, Side, comment, compare
+from mltrainer.reports.review import LONGEST_COMMENT, TOO_LONG, Side, comment, compare, mark
 from mltrainer.workspace import PHASES
 from tests.gates.evidence import Record, kept
 
@@ -31,7 +31,9 @@ def told(found: dict[str, Any], **more: Any) -> str:
     phases = [
         {"name": "planning", "state": "passed", "holds": True, "run": "a", "verdicts": {"pass": 3}, "failing": [], "stale": []}
     ]
-    return comment({"against": "main", "commit": "0" * 40, "phases": phases, "notes": [], **found, **more})
+    return comment(
+        {"project": "digits", "place": "", "against": "main", "commit": "0" * 40, "phases": phases, "notes": [], **found, **more}
+    )
 
 
 def run_metric(found: dict[str, Record], value: Any) -> None:
@@ -185,7 +187,7 @@ def test_nothing_that_a_record_says_acts_in_the_comment() -> None:
         found, against=HOSTILE, phases=[{**stale[0], "failing": [{"id": HOSTILE, "statement": HOSTILE, "mend": HOSTILE}]}]
     )
     plain = re.sub(r"`[^`\n]*`|<code>.*?</code>", "", text)  # what stands in code type is shown as it is
-    assert text.startswith(MARK)
+    assert text.startswith(mark(""))
     assert not re.search(r"<script|!\[|\{\{|http://|@\w|(?<!&)#\d", plain)
     assert not any(line.startswith("/") for line in text.splitlines())
 

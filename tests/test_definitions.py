@@ -1,0 +1,337 @@
+"""What guards a pull request elsewhere: the very commands of hook, action and template, on a project that a job cloned."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltrainer.workspace import pretty_json, seal
+from tests.conftest import commit
+from tests.handbook.reading import commands, unknown_part
+
+ROOT = Path(__file__).parents[1]
+HOOKS, ACTION, GITLAB = (ROOT / name for name in (".pre-commit-hooks.yaml", "action.yml", "docs/ci/gitlab.yml"))
+PAGE = ROOT / "docs/REVIEW.md"
+KEPT = Path(__file__).parent / "kept/0.1/rings.tar.gz"
+BASELINE = "phases/02_baseline/record.json"
+POSTS = """#!{python}
+import json, sys
+given = sys.stdin.read() if "--config" in sys.argv else ""
+body = next((word for word in sys.argv if word.startswith("body@") or word.startswith("body=@")), None)
+text = open(body.partition("@")[2], encoding="utf-8").read() if body else None
+with open({log!r}, "a") as log:
+    log.write(json.dumps({{"words": sys.argv[1:], "given": given, "body": text}}) + "\\n")
+if body is None:
+    print({answer!r})
+sys.exit({code})
+"""
+
+
+def loaded(path: Path) -> Any:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+class Job:
+    """A job's machine: a shallow clone of a pull request's branch, `mltrainer`, and programs that only write down."""
+
+    def __init__(self, folder: Path, clone: Path) -> None:
+        self.folder, self.clone, self.bin = folder, clone, folder / "bin"
+        self.bin.mkdir()
+        self.log = folder / "posted.jsonl"
+        self._program("mltrainer", f"#!{sys.executable}\nimport sys\nfrom mltrainer.cli.main import main\nsys.exit(main())\n")
+
+    def _program(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def answering(self, name: str, answer: str = "", code: int = 0) -> None:
+        self._program(name, POSTS.format(python=sys.executable, log=str(self.log), answer=answer, code=code))
+
+    @property
+    def posted(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def run(self, script: str, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        path = f"{self.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        known = {"PATH": path, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(self.folder)}
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        return subprocess.run(command, cwd=self.clone, env={**known, **variables}, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A pull request that changes nothing of a finished project, as a job clones it: its branch alone, one commit deep."""
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    with tarfile.open(KEPT) as archive:
+        archive.extractall(origin, filter="data")
+    git(origin, "init", "--quiet", "--initial-branch=main")
+    commit(origin)
+    git(origin, "checkout", "--quiet", "-b", "change")
+    (origin / "notes.txt").write_text("more\n")
+    commit(origin)
+    git(tmp_path, "clone", "--quiet", "--depth=1", "--branch=change", f"file://{origin}", "clone")
+    return Job(tmp_path, tmp_path / "clone")
+
+
+def break_gate(job: Job) -> None:
+    """Make the baseline's metric another one, as a person would who wants a better number."""
+    path = job.clone / BASELINE
+    record = json.loads(path.read_bytes())
+    record["evidence"]["run"]["metrics"]["accuracy"] = 0.999
+    path.write_bytes(pretty_json(seal(record)))
+
+
+# --- pre-commit -----------------------------------------------------------------------------------
+
+
+def hook() -> dict[str, Any]:
+    (found,) = loaded(HOOKS)
+    return dict(found)
+
+
+def test_the_hook_runs_a_command_that_there_is() -> None:
+    assert (hook()["id"], hook()["pass_filenames"], hook()["always_run"]) == ("mltrainer-gate-check", False, True)
+    assert unknown_part(hook()["entry"]) is None
+
+
+def test_the_hook_lets_a_project_pass_whose_gates_hold_and_refuses_another(job: Job) -> None:
+    assert job.run(hook()["entry"], {}).returncode == 0
+    break_gate(job)
+    refused = job.run(hook()["entry"], {})
+    assert (refused.returncode, "baseline: stale" in refused.stdout) == (4, True)
+
+
+@pytest.mark.skipif(shutil.which("pre-commit") is None, reason="pre-commit is not installed")
+def test_pre_commit_itself_takes_the_hook(job: Job) -> None:
+    definition = job.folder / "definition"
+    definition.mkdir()
+    shutil.copy(HOOKS, definition)
+    git(definition, "init", "--quiet", "--initial-branch=main")
+    commit(definition)
+    used = {"repos": [{"repo": str(definition), "rev": git(definition, "rev-parse", "HEAD"), "hooks": [{"id": hook()["id"]}]}]}
+    (job.clone / ".pre-commit-config.yaml").write_text(yaml.safe_dump(used))
+    git(job.clone, "add", ".pre-commit-config.yaml")
+    assert job.run("pre-commit run", {}).returncode == 0
+    break_gate(job)
+    git(job.clone, "add", "--all")
+    refused = job.run("pre-commit run", {})
+    assert (refused.returncode, "exit code: 4" in refused.stdout) == (1, True)
+
+
+# --- the action -----------------------------------------------------------------------------------
+
+PULL = {"inputs.project": ".", "inputs.against": "main", "inputs.comment": "true", "github.event.pull_request.number": "7"}
+TOKEN = "token-of-the-job"
+
+
+def act(job: Job, **changes: str) -> list[subprocess.CompletedProcess[str]]:
+    """Run the action's steps one after another, as GitHub does, to the first that fails; expressions have their values."""
+    outputs, summary = job.folder / "outputs", job.folder / "summary.md"
+    outputs.touch()
+    known = {**PULL, "inputs.token": TOKEN, **changes}
+    files = {"GITHUB_OUTPUT": str(outputs), "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_REPOSITORY": "ada/rings"}
+    done: list[subprocess.CompletedProcess[str]] = []
+    for step in loaded(ACTION)["runs"]["steps"]:
+        known["steps.report.outputs.report"] = outputs.read_text().partition("report=")[2].strip()
+        given = {name: re.sub(r"\$\{\{ (.+?) \}\}", lambda m: known[m[1]], text) for name, text in step.get("env", {}).items()}
+        done.append(job.run(step["run"], {**files, **given}))
+        if done[-1].returncode:
+            break
+    return done
+
+
+def test_the_action_says_what_it_takes_and_gives() -> None:
+    action = loaded(ACTION)
+    assert action["runs"]["using"] == "composite"
+    assert all(step["shell"] == "bash" and step["name"] for step in action["runs"]["steps"])
+    assert all(about["description"] and "default" in about for about in action["inputs"].values())
+
+
+def test_no_expression_stands_in_a_script_where_a_branchs_name_could_act() -> None:
+    assert not [step["name"] for step in loaded(ACTION)["runs"]["steps"] if "${{" in step["run"]]
+
+
+def test_the_token_is_given_to_no_step_that_reads_the_project() -> None:
+    (step,) = [step for step in loaded(ACTION)["runs"]["steps"] if "inputs.token" in json.dumps(step)]
+    assert step["name"] == "Comment"
+    assert "mltrainer " not in step["run"]
+
+
+def test_the_action_comments_on_a_pull_request_and_passes(job: Job) -> None:
+    job.answering("gh")
+    done = act(job)
+    assert [step.returncode for step in done] == [0, 0, 0, 0], done[-1].stderr
+    written = job.posted[-1]
+    assert written["words"][:2] == ["api", "repos/ada/rings/issues/7/comments"]
+    assert "every gate that there is holds" in written["body"]
+    assert "Compared with `origin/main`" in written["body"]
+    assert (job.folder / "summary.md").read_text("utf-8") == written["body"]
+
+
+def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job: Job) -> None:
+    job.answering("gh")
+    break_gate(job)
+    done = act(job)
+    assert [step.returncode for step in done] == [0, 0, 0, 4]
+    assert "❌ not every gate holds: baseline" in job.posted[-1]["body"]
+    assert "better by" in job.posted[-1]["body"]
+
+
+def test_the_action_writes_its_comment_anew_in_place(job: Job) -> None:
+    job.answering("gh", "4711")
+    act(job)
+    assert '.user.type == "Bot"' in " ".join(job.posted[0]["words"])
+    assert job.posted[-1]["words"][:4] == ["api", "--method", "PATCH", "repos/ada/rings/issues/comments/4711"]
+
+
+def test_where_the_token_may_not_comment_the_gates_decide_all_the_same(job: Job) -> None:
+    job.answering("gh", code=1)
+    done = act(job)
+    assert [step.returncode for step in done] == [0, 0, 0, 0]
+    assert "::warning::" in done[2].stdout
+
+
+@pytest.mark.parametrize("changes", [{"inputs.against": "", "github.event.pull_request.number": ""}, {"inputs.comment": "false"}])
+def test_without_a_pull_request_or_a_comment_the_gates_are_checked_alone(job: Job, changes: dict[str, str]) -> None:
+    job.answering("gh")
+    assert [step.returncode for step in act(job, **changes)] == [0, 0, 0, 0]
+    assert job.posted == []
+
+
+# --- the template ---------------------------------------------------------------------------------
+
+MERGE = {
+    "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
+    "CI_API_V4_URL": "https://gitlab.example/api/v4",
+    "CI_PROJECT_ID": "5",
+    "CI_MERGE_REQUEST_IID": "7",
+}
+
+
+def gitlab(job: Job, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the template's job, whose commands share a shell."""
+    (template,) = loaded(GITLAB).values()
+    script = "\n".join([*template["before_script"], *template["script"]])
+    return job.run(script, {**template["variables"], **MERGE, **variables})
+
+
+def test_the_template_reports_and_passes_without_a_token(job: Job) -> None:
+    job.answering("curl")
+    done = gitlab(job)
+    assert (done.returncode, job.posted) == (0, []), done.stderr
+    (template,) = loaded(GITLAB).values()
+    (report,) = template["artifacts"]["paths"]
+    assert "every gate that there is holds" in (job.clone / report).read_text("utf-8")
+
+
+def test_the_template_writes_a_note_and_its_token_stands_in_no_command(job: Job) -> None:
+    job.answering("curl", "[]")
+    assert gitlab(job, MLTRAINER_TOKEN="glpat-secret").returncode == 0
+    asked, written = job.posted
+    assert written["words"][-3:-1] == ["https://gitlab.example/api/v4/projects/5/merge_requests/7/notes", "--data-urlencode"]
+    assert "every gate that there is holds" in written["body"]
+    assert "glpat-secret" in asked["given"]
+    assert "glpat-secret" not in json.dumps([asked["words"], written["words"]])
+
+
+def test_the_template_writes_its_note_anew_in_place(job: Job) -> None:
+    job.answering("curl", "[]")
+    gitlab(job, MLTRAINER_TOKEN="t")
+    first = job.posted[-1]["body"].splitlines()[0]
+    job.answering("curl", json.dumps([{"id": 3, "body": "hello"}, {"id": 11, "body": f"{first}\n\nold"}]))
+    gitlab(job, MLTRAINER_TOKEN="t")
+    assert "--request PUT https://gitlab.example/api/v4/projects/5/merge_requests/7/notes/11" in " ".join(job.posted[-1]["words"])
+
+
+@pytest.mark.parametrize("code", [0, 22])
+def test_the_template_fails_where_a_gate_does_not_hold_and_only_there(job: Job, code: int) -> None:
+    job.answering("curl", "[]", code)
+    assert gitlab(job, MLTRAINER_TOKEN="t").returncode == 0
+    break_gate(job)
+    assert gitlab(job, MLTRAINER_TOKEN="t").returncode == 4
+
+
+# --- all three ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [HOOKS, ACTION, GITLAB], ids=lambda path: path.name)
+def test_every_command_in_a_definition_is_one_that_there_is(path: Path) -> None:
+    typed = re.findall(r"mltrainer (?:gate check|report)[^\n|>&]*", path.read_text("utf-8").replace('"', ""))
+    lines = [line for line in typed if "--" in line or path == HOOKS]
+    assert lines
+    assert not {command: part for command in lines if (part := unknown_part(command.split(" ||")[0]))}
+
+
+def closure(names: list[str]) -> set[str]:
+    """Return distributions with all that they need."""
+    found: set[str] = set()
+    while names:
+        name = re.sub(r"[-_.]+", "-", names.pop()).lower()
+        if name not in found:
+            found.add(name)
+            needed = [re.match(r"[\w.-]+", row) for row in importlib.metadata.requires(name) or [] if "extra ==" not in row]
+            names += [match[0] for match in needed if match and _is_installed(match[0])]
+    return found
+
+
+def _is_installed(name: str) -> bool:
+    return any(True for _ in importlib.metadata.distributions(name=name))
+
+
+@pytest.mark.parametrize("path", [ACTION, GITLAB], ids=lambda path: path.name)
+def test_what_a_definition_installs_is_enough(path: Path, job: Job) -> None:
+    """Nothing that the listed packages do not bring is imported."""
+    (listed,) = re.findall(r"(typer [\w ]+)\n", path.read_text("utf-8"))
+    brought = closure(shlex.split(listed))
+    modules = importlib.metadata.packages_distributions()
+    others = sorted(
+        module for module, names in modules.items() if not {re.sub(r"[-_.]+", "-", n).lower() for n in names} & brought
+    )
+    others = [module for module in others if module != "mltrainer"]
+    assert "torch" in others
+    code = f"import sys\nsys.modules.update(dict.fromkeys({others!r}))\nfrom mltrainer.cli.main import run\n"
+    code += "codes = [run(line.split()) for line in ('gate check', 'report --against HEAD', 'status')]\nsys.exit(any(codes))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=job.clone, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def _shown() -> list[Any]:
+    """Return what the page shows as YAML: how each of the three is used."""
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)]
+
+
+def test_the_page_uses_the_names_that_the_definitions_have() -> None:
+    used_hook, workflow, pipeline = _shown()
+    assert used_hook["repos"][0]["hooks"][0]["id"] == hook()["id"]
+    (job_,) = workflow["jobs"].values()
+    assert job_["steps"][-1]["with"].keys() <= loaded(ACTION)["inputs"].keys()
+    (name, template), (_, changed) = next(iter(loaded(GITLAB).items())), list(pipeline.items())[-1]
+    assert changed["variables"].keys() <= template["variables"].keys()
+    assert (name in pipeline, ROOT / pipeline["include"][0]["file"]) == (True, GITLAB)
+
+
+def test_the_pages_inputs_and_commands_are_those_that_there_are() -> None:
+    text = PAGE.read_text("utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)) == set(loaded(ACTION)["inputs"])
+    assert not {command: part for command in commands(text) if (part := unknown_part(command))}
