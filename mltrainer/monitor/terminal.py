@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
+import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 from rich.markdown import Markdown
 from rich.text import Text
@@ -18,6 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
+from mltrainer.errors import InputError
 from mltrainer.follow.live import short, study_words
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.plot import MARGIN, Line, drawn, rows_line, steps_line
@@ -30,6 +34,7 @@ STYLES = {"✓": "green", "↷": "green", "●": "bold blue", "✕": "bold red",
 COLOURS = ("#5b9bff", "#f0944d", "#3fc08f", "#b48af0", "#f0716b", "#3fbccc")
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "blue"}
 LOOK_S = 0.25  # after so long it is seen that the user has ended it
+TERMINATED = 128 + signal.SIGTERM
 REDRAW_S = 0.01  # at least so long between two drawings, and half of the time is left to others
 
 Seen = Mapping[str, Any]
@@ -151,7 +156,8 @@ class Monitor(App[int]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to follow."""
+        """Begin to follow, and end by SIGTERM as by `q`: an exception in its place would leave textual half ended."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, TERMINATED)
         self._choose(self._chosen or self._follower.shown["unasked"])
         self.run_worker(self._wait, thread=True, exclusive=True)
 
@@ -393,8 +399,20 @@ def show(project: Project, chosen: Sequence[str]) -> int:
     Args:
         project: The project.
         chosen: The runs to begin with.
+
+    Returns:
+        0, or 143 after SIGTERM.
+
+    Raises:
+        InputError: There is no terminal to draw on or to take keys from.
     """
+    if not (_is_terminal(sys.__stdin__) and _is_terminal(sys.__stderr__)):  # those that textual reads and draws on
+        mend = "look at it in the browser with `mltrainer monitor --web`, or type it at a terminal"
+        raise InputError("the terminal view needs a terminal for its input and its standard error", mend=mend)
     with Follower(project) as follower:
         app = Monitor(project, follower, chosen)
-        app.run()
-        return app.return_code or 0
+        return app.run() or app.return_code or 0
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -124,8 +129,6 @@ def test_reports_are_a_key_away(tmp_path: Path) -> None:
 def test_without_textual_the_message_names_the_extra_and_the_browser(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     empty_project(tmp_path)
     monkeypatch.delitem(sys.modules, "mltrainer.monitor.terminal", raising=False)
     monkeypatch.setitem(sys.modules, "textual", None)
@@ -140,3 +143,30 @@ def test_a_run_that_is_not_there_is_refused(tmp_path: Path, cli: Cli) -> None:
     empty_project(tmp_path)
     said = cli("monitor", "cafe", "--web", "--project", tmp_path)
     assert (said.code, "there is no run 'cafe'" in said.err) == (1, True)
+
+
+def test_without_a_terminal_it_names_the_browser(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "__stdin__", None)
+    empty_project(tmp_path)
+    said = cli("monitor", "--project", tmp_path)
+    assert (said.code, said.out) == (1, "")
+    assert "needs a terminal" in said.err
+    assert "mltrainer monitor --web" in said.err
+
+
+def test_sigterm_ends_it_as_a_key_does(tmp_path: Path) -> None:
+    empty_project(tmp_path)
+    screen, terminal = os.openpty()
+    command = [sys.executable, "-m", "mltrainer", "monitor", "--project", tmp_path]
+    child = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    told = b""
+    while b"quit" not in told:
+        told += os.read(screen, 65536)
+    for number in (signal.SIGTERM, signal.SIGCONT):  # as `timeout` and service managers send them
+        child.send_signal(number)
+    with contextlib.suppress(OSError):  # on Linux the end of a terminal is an error
+        while more := os.read(screen, 65536):
+            told += more
+    assert child.wait(20) == 143
+    assert b"error:" not in told
