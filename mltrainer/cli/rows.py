@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group, path_name
-from mltrainer.cli.output import emit, printable
+from mltrainer.cli.output import emit, printable, warn
 from mltrainer.errors import InputError
 from mltrainer.project.front import Project
 from mltrainer.project.rows import SHOWN
 from mltrainer.reports import rows as report
 from mltrainer.workspace import write_atomic
+
+PAGES = (".html", ".md")
 
 app = group()
 
@@ -50,10 +52,14 @@ def rows(
     """
     of_run = {"hardest": hardest or None, "mislabelled": mislabelled or None}
     asked: dict[str, Any] = {"step": step, "epoch": epoch, "finding": finding, **of_run}
-    found = Project(folder).rows(run, checkpoint=checkpoint, most=most, **_one(asked))
+    question = _one(asked)
+    if out is not None and out.suffix not in PAGES:
+        raise InputError(f"a page ends in {' or '.join(PAGES)}, not in {out.suffix!r}", where="--out")
+    found = Project(folder).rows(run, checkpoint=checkpoint, most=most, **question)
+    emit(found) if as_json else print(printable(report.text(found)))
     if out is not None:
         _write(found, out)
-    emit(found) if as_json else print(printable(report.text(found)))
+        warn(f"page: {out}")
     return 0
 
 
@@ -66,16 +72,10 @@ def _one(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(found: dict[str, Any], out: Path) -> None:
-    """Write a page of what was found.
-
-    Raises:
-        InputError: Its name ends in something else.
-    """
+    """Write a page of what was found, its name ending in one of `PAGES`."""
     if out.suffix == ".html":
         write_atomic(out, report.page(found).encode())
         return
-    if out.suffix != ".md":
-        raise InputError(f"a page ends in .html or .md, not in {out.suffix!r}", where="--out")
     pictures = out.with_name(f"{out.stem}_pictures")
     page, files = report.markdown(found, pictures.name)
     for name, data in files.items():

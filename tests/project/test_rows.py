@@ -192,7 +192,8 @@ def test_a_page_shows_pictures(project: Project, cli: Cli) -> None:
     train(project, **OWN)
     at = project.root / "pages"
     for name in ("own.html", "own.md"):
-        assert cli("rows", RUN, "--hardest", "--most", "2", "--out", at / name, "--project", project.root).code == 0
+        said = cli("rows", RUN, "--hardest", "--most", "2", "--out", at / name, "--project", project.root)
+        assert (said.code, f"page: {at / name}\n" in said.err) == (0, True)
     html, text = (at / "own.html").read_text(), (at / "own.md").read_text()
     assert html.count("data:image/png;base64,iVBOR") == text.count(".png)") == len(list((at / "own_pictures").iterdir())) == 2
 
