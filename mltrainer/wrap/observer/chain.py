@@ -53,20 +53,19 @@ class Chain:
     def attach(self, torch: Any) -> None:
         """Begin to observe, once torch has been imported."""
         self._torch = torch
-        self._types = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         hooks = sys.modules["torch.optim.optimizer"]
         hooks.register_optimizer_step_pre_hook(self._before)
         hooks.register_optimizer_step_post_hook(self._after)
 
     def _before(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        self._gradients = self._sum([p.grad for p in _parameters(optimizer) if p.grad is not None])
+        self._gradients = sum_of(self._torch, [p.grad for p in _parameters(optimizer) if p.grad is not None])
 
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._step += 1
         weights = _parameters(optimizer)
         last = self._step == self._most
-        whole = self._whole(weights) if last or self._step % WHOLE_EVERY == 0 else None
-        self._held.append([self._step, self._number(optimizer), self._gradients, self._sum(weights), whole])
+        whole = digest_of(self._torch, weights) if last or self._step % WHOLE_EVERY == 0 else None
+        self._held.append([self._step, self._number(optimizer), self._gradients, sum_of(self._torch, weights), whole])
         waits = any(not isinstance(value, int) for value in self._held[-1][2:4])
         if not waits or last or self._step == self._kill or len(self._held) >= HELD:
             self._write()
@@ -86,39 +85,6 @@ class Chain:
         self._optimizers.append(weakref.ref(optimizer))
         return len(known)
 
-    def _sum(self, tensors: list[Any]) -> Any:
-        """Return the sum of all bits read as integers, which wraps around; a number on a GPU is left there."""
-        torch = self._torch
-        strided, usual = torch.strided, (torch.Tensor, torch.nn.Parameter)
-        small: dict[Any, list[Any]] = {}
-        flat: list[Any] = []
-        with torch.no_grad():
-            for tensor in tensors:
-                if type(tensor) in usual and tensor.layout is strided and 0 < tensor.numel() < SMALL:
-                    small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-                elif (plain := _plain(torch, tensor)) is not None:
-                    flat.append(plain)
-            flat += [torch._utils._flatten_dense_tensors(group) for group in small.values()]  # in one call: they are many
-            sums = [self._bits(tensor) for tensor in flat if tensor.device.type != "meta"]
-        return sum(int(total) for total in sums) if all(total.device.type == "cpu" for total in sums) else sums
-
-    def _bits(self, tensor: Any) -> Any:
-        size = tensor.element_size()
-        if tensor.numel() * size % 8 == 0 and tensor.storage_offset() * size % 8 == 0:
-            return tensor.view(self._torch.int64).sum()
-        bits = tensor.view(self._types[size])
-        return bits.sum(dtype=bits.dtype if size >= 4 else self._torch.int64)
-
-    def _whole(self, tensors: list[Any]) -> str:
-        """Return the digest of tensors whole."""
-        sha = hashlib.sha256()
-        with self._torch.no_grad():
-            for tensor in tensors:
-                plain = _plain(self._torch, tensor)
-                if plain is not None:
-                    sha.update(memoryview(plain.cpu().view(self._torch.uint8).numpy()))
-        return sha.hexdigest()
-
     def _write(self) -> None:
         """Write the steps that are held back, each chained to those before it."""
         if self._file is None:
@@ -136,7 +102,7 @@ class Chain:
             return
         self._write()
         alive = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
-        ends = [self._whole(_parameters(optimizer)) for optimizer in alive]
+        ends = [digest_of(self._torch, _parameters(optimizer)) for optimizer in alive]
         self._file.write(f"{time.monotonic_ns()} end {' '.join(ends)}\n")
         self._file.flush()
 
@@ -148,6 +114,40 @@ class Chain:
         os._exit(0)
 
 
+def sum_of(torch: Any, tensors: list[Any]) -> Any:
+    """Return the sum of all bits of some tensors read as integers, which wraps around; numbers on a GPU are left there."""
+    strided, usual = torch.strided, (torch.Tensor, torch.nn.Parameter)
+    small: dict[Any, list[Any]] = {}
+    flat: list[Any] = []
+    with torch.no_grad():
+        for tensor in tensors:
+            if type(tensor) in usual and tensor.layout is strided and 0 < tensor.numel() < SMALL:
+                small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+            else:
+                flat += _rows(torch, tensor)
+        flat += [torch._utils._flatten_dense_tensors(group) for group in small.values()]  # in one call: they are many
+        sums = [_bits(torch, tensor) for tensor in flat if tensor.device.type != "meta"]
+    return sum(int(total) for total in sums) if all(total.device.type == "cpu" for total in sums) else sums
+
+
+def _bits(torch: Any, tensor: Any) -> Any:
+    """Return the sum of the bits of numbers in one row, in as wide integers as fit."""
+    size = tensor.element_size()
+    if tensor.numel() * size % 8 == 0 and tensor.storage_offset() * size % 8 == 0:
+        return tensor.view(torch.int64).sum()
+    bits = tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[size])
+    return bits.sum(dtype=torch.int32 if size == 4 else torch.int64)
+
+
+def digest_of(torch: Any, tensors: list[Any]) -> str:
+    """Return the digest of tensors whole."""
+    sha = hashlib.sha256()
+    with torch.no_grad():
+        for row in (row for tensor in tensors for row in _rows(torch, tensor)):
+            sha.update(memoryview(row.cpu().view(torch.uint8).numpy()))
+    return sha.hexdigest()
+
+
 def _total(sums: Any) -> int:
     """Return a sum as it stands in a line: 64 bits."""
     return (sums if isinstance(sums, int) else sum(int(total) for total in sums)) & (1 << 64) - 1
@@ -157,17 +157,10 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _plain(torch: Any, tensor: Any) -> Any:
-    """Return a tensor's own numbers in one row, or None where it has none here."""
+def _rows(torch: Any, tensor: Any) -> list[Any]:
+    """Return a tensor's own numbers in one row, of a sparse one values and places; nothing where it has none here."""
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()  # this process's part of one that is spread over several
-    if tensor.is_sparse:
-        tensor = tensor._values()
-    if tensor.device.type == "meta" or tensor.numel() == 0:
-        return None
-    tensor = tensor.detach()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    if tensor.dtype is torch.bool:
-        tensor = tensor.view(torch.uint8)
-    return tensor.contiguous().view(-1)
+    parts = [tensor._values(), tensor._indices()] if tensor.is_sparse else [tensor]
+    rows = [torch.view_as_real(part.detach()) if part.is_complex() else part.detach() for part in parts]
+    return [row.contiguous().view(-1) for row in rows if row.numel() > 0 and row.device.type != "meta"]

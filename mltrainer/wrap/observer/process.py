@@ -21,8 +21,7 @@ class Process:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.folder = str(settings["folder"])
-        arguments = "\0".join(sys.orig_argv[1:] if hasattr(sys, "orig_argv") else sys.argv)
-        self.name = os.environ.get("RANK") or hashlib.sha256(arguments.encode("utf-8", "replace")).hexdigest()[:8]
+        self.name = os.environ.get("RANK") or _named(getattr(sys, "orig_argv", sys.argv)[1:])
         self._forks = 0
         self._after_fork: list[Any] = []
         os.register_at_fork(before=self._before, after_in_child=self._in_child)
@@ -46,6 +45,12 @@ class Process:
     def open(self, kind: str) -> TextIO:
         """Open this process's file of a kind."""
         return open(os.path.join(self.folder, f"{kind}-{self.name}-{os.getpid()}.jsonl"), "a", encoding="utf-8")
+
+
+def _named(arguments: list[str]) -> str:
+    """Return a process's name by its arguments; those that `multiprocessing` spawns are told apart by their order alone."""
+    told = ["spawned"] if "--multiprocessing-fork" in arguments else arguments
+    return hashlib.sha256("\0".join(told).encode("utf-8", "replace")).hexdigest()[:8]
 
 
 class Lines:

@@ -1,0 +1,69 @@
+"""What is written of each step of an optimizer: no bit of a gradient or a weight may change unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mltrainer.wrap.observer.chain import SMALL, digest_of, sum_of
+
+MADE: dict[str, Callable[[], Tensor]] = {
+    "float32, small": lambda: torch.randn(7, 3),
+    "float32, large": lambda: torch.randn(SMALL + 1),
+    "float32, large and odd in memory": lambda: torch.randn(SMALL + 2)[1:],
+    "float64": lambda: torch.randn(5, dtype=torch.float64),
+    "float16": lambda: torch.randn(9).half(),
+    "bfloat16": lambda: torch.randn(SMALL + 3).bfloat16(),
+    "complex64": lambda: torch.randn(6, dtype=torch.complex64),
+    "int8": lambda: torch.randint(-5, 5, (11,), dtype=torch.int8),
+    "transposed": lambda: torch.randn(4, 6).t(),
+    "one number": lambda: torch.tensor(1.5),
+}
+
+
+def flipped(tensor: Tensor, index: int) -> Tensor:
+    """Return a tensor with the lowest bit of one number flipped."""
+    other = tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
+    raw = other.view(torch.uint8)
+    raw[index * tensor.element_size()] ^= 1
+    return other.reshape(tensor.shape)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_flipped_bit_changes_sum_and_digest(name: str) -> None:
+    torch.manual_seed(0)
+    tensor, beside = MADE[name](), torch.ones(3)
+    for index in {0, tensor.numel() // 2, tensor.numel() - 1}:
+        other = flipped(tensor, index)
+        for measure in (sum_of, digest_of):
+            assert measure(torch, [tensor, beside]) == measure(torch, [tensor.clone(), beside])
+            assert measure(torch, [tensor, beside]) != measure(torch, [other, beside])
+
+
+def test_sparse_gradients_are_seen_by_values_and_places() -> None:
+    def sparse(place: int, value: float) -> Tensor:
+        return torch.sparse_coo_tensor(torch.tensor([[0, place]]), torch.tensor([1.0, value]), (4,), check_invariants=False)
+
+    assert sum_of(torch, [sparse(2, 2.0)]) == sum_of(torch, [sparse(2, 2.0)])
+    for other in (sparse(2, 2.5), sparse(3, 2.0)):
+        assert sum_of(torch, [sparse(2, 2.0)]) != sum_of(torch, [other])
+        assert digest_of(torch, [sparse(2, 2.0)]) != digest_of(torch, [other])
+
+
+def test_tensors_without_numbers_here_are_left_out() -> None:
+    nothing: list[Any] = [torch.empty(0), torch.empty(3, device="meta")]
+    assert sum_of(torch, nothing) == 0
+    assert sum_of(torch, [*nothing, torch.ones(2)]) == sum_of(torch, [torch.ones(2)])
+
+
+def test_what_is_summed_is_not_changed() -> None:
+    weight = torch.nn.Parameter(torch.randn(5, 5))
+    before = weight.detach().clone()
+    sum_of(torch, [weight])
+    digest_of(torch, [weight])
+    assert torch.equal(weight, before)
+    assert weight.requires_grad
