@@ -27,6 +27,12 @@ UNSEEDED = frozenset(  # entropy where they are given no seed
     )
 )
 NO_DRAWS = frozenset(("seed", "getstate", "setstate", "get_state", "set_state", "default_rng", "get_bit_generator"))
+SPLITTERS = frozenset(  # of scikit-learn: draw from NumPy's shared generator where they are given no random_state
+    (
+        *("train_test_split", "shuffle", "resample", "ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit"),
+        *("RepeatedKFold", "RepeatedStratifiedKFold"),
+    )
+)
 LISTINGS = frozenset(("os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"))
 LISTING_METHODS = frozenset(("iterdir", "glob", "rglob"))
 THREADS = frozenset(
@@ -120,6 +126,8 @@ class _Reader:
         for module in ("numpy.random", "random"):
             if name.rpartition(".")[0] == module and last.islower() and last not in NO_DRAWS:
                 return "random draw", module.partition(".")[0], True
+        if _draws_unasked(name, last, method, {keyword.arg or "" for keyword in node.keywords}):
+            return "random draw", "numpy", True
         if name in CLOCKS:
             return "clock", "", not self._only_times(node)
         if name in LISTINGS or (method in LISTING_METHODS and not name.startswith(("glob.", "re."))):
@@ -234,6 +242,13 @@ def _imported(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
     return names
+
+
+def _draws_unasked(name: str, last: str, method: str, keywords: set[str]) -> bool:
+    """Return whether scikit-learn or pandas is left to draw from NumPy's shared generator."""
+    by_pandas = method == "sample" and bool(keywords & {"frac", "n"})  # torch's distributions have neither
+    by_sklearn = name.startswith("sklearn.") and last in SPLITTERS
+    return (by_pandas or by_sklearn) and "random_state" not in keywords
 
 
 def _calls(tree: ast.AST) -> list[ast.Call]:

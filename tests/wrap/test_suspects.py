@@ -41,6 +41,8 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("import threading\nthreading.Thread(target=f).start()", "threads"),
         ("from concurrent.futures import as_completed\nx = [f.result() for f in as_completed(jobs)]", "threads"),
         ("import os\nseed = os.getpid()", "identity"),
+        ("from sklearn.model_selection import train_test_split\na, b = train_test_split(x)", "random draw"),
+        ("import pandas\nx = frame.sample(frac=1)", "random draw"),
     ],
 )
 def test_a_line_that_decides_is_a_suspect_of_its_kind(source: str, kind: str) -> None:
@@ -60,6 +62,9 @@ def test_a_line_that_decides_is_a_suspect_of_its_kind(source: str, kind: str) ->
         "y = set(x)\nz = len(y), 3 in y, max(y)",
         "y = dict(a=1)\nz = list(y)",
         "import re\nx = re.compile('a')",
+        "from sklearn.model_selection import train_test_split\na, b = train_test_split(x, random_state=0)",
+        "import pandas\nx = frame.sample(frac=1, random_state=3)",
+        "from torch.distributions import Normal\nx = Normal(0, 1).sample((3,))",
         "x = fast(",
         "",
     ],
