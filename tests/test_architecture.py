@@ -19,7 +19,7 @@ FLOORS = [
     {"runs"},
     {"gates"},
     {"records", "reports", "figures", "follow", "tools", "trainer"},
-    {"diagnostics", "checkpointing", "reproducibility", "tasks", "wrap"},
+    {"diagnostics", "checkpointing", "reproducibility", "integrations", "tasks", "wrap"},
     {"configs"},
     {"handbook"},
     {"workspace"},

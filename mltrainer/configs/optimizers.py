@@ -225,7 +225,35 @@ class AdamW8bit(_Adam):
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
 
 
+class OwnOptimizer(_Optimizer):
+    """The optimizer that a task of one's own makes, such as a Lightning module's `configure_optimizers`."""
+
+    name: Literal["own"] = "own"
+    lr: float = Field(1.0, gt=0, description="factor of the task's own learning rates")
+
+    @model_validator(mode="after")
+    def _is_all_the_tasks(self) -> Self:
+        fields = _Optimizer.model_fields.items()
+        if given := [name for name, field in fields if getattr(self, name) != field.get_default()]:
+            raise ValueError(f"the task's own optimizer takes no {', '.join(given)}: write it where the task makes the optimizer")
+        return self
+
+
 Optimizer = Annotated[
-    Sgd | Adam | AdamW | NAdam | RAdam | Adamax | RmsProp | Adagrad | Lamb | Lars | Lion | Ranger | ScheduleFree | AdamW8bit,
+    Sgd
+    | Adam
+    | AdamW
+    | NAdam
+    | RAdam
+    | Adamax
+    | RmsProp
+    | Adagrad
+    | Lamb
+    | Lars
+    | Lion
+    | Ranger
+    | ScheduleFree
+    | AdamW8bit
+    | OwnOptimizer,
     Field(discriminator="name"),
 ]

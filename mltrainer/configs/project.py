@@ -571,6 +571,14 @@ class TrainingConfig(ProjectConfig):
         return self
 
     @model_validator(mode="after")
+    def _own_updates_are_a_tasks(self) -> Self:
+        if self.optimizer.name == "own" and self.task.use is None:
+            raise ValueError("optimizer.name: own belongs to a task of your own (task.use) that makes its optimizer")
+        if self.schedule.name == "own" and self.optimizer.name != "own":
+            raise ValueError(f"schedule.name: own goes with optimizer.name: own; with {self.optimizer.name}, name a schedule")
+        return self
+
+    @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.averaging is not None and self._optimizer_averages:
             raise ValueError("averaging does not go with lookahead or schedule_free, which average the weights themselves")

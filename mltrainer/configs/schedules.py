@@ -172,6 +172,16 @@ class Plateau(_Schedule):
         return max(self.final, self.factor**reductions)
 
 
+class OwnSchedule(_Schedule):
+    """The schedulers that a task of one's own makes beside its optimizer; a warm-up multiplies what they give."""
+
+    name: Literal["own"] = "own"
+
+    def share(self, step: int, steps: int, per_epoch: int) -> float:
+        """Return 1: the task's schedulers set the rates that this is a share of."""
+        return 1.0
+
+
 class Part(Strict):
     """A schedule that holds for a while, fitted to the steps of that while."""
 
@@ -231,7 +241,18 @@ class Sequence(_Schedule):
 
 
 Schedule = Annotated[
-    Constant | Linear | Cosine | CosineRestarts | OneCycle | Polynomial | Exponential | StepDecay | Cyclical | Plateau | Sequence,
+    Constant
+    | Linear
+    | Cosine
+    | CosineRestarts
+    | OneCycle
+    | Polynomial
+    | Exponential
+    | StepDecay
+    | Cyclical
+    | Plateau
+    | Sequence
+    | OwnSchedule,
     Field(discriminator="name"),
 ]
 

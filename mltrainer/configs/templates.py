@@ -21,6 +21,10 @@ from mltrainer.errors import InputError
 BASELINE = "configs/baseline_template.yaml"
 TUNING = "configs/tuning_template.yaml"
 PRODUCTION = "configs/production_template.yaml"
+LIGHTNING = "configs/lightning_template.yaml"
+OF_TASKS = {
+    "mltrainer.integrations.lightning": LIGHTNING
+}  # a task's module: what planning starts from in place of the baseline's
 
 TRAINING_KEYS = tuple(name for name in TrainingConfig.model_fields if name not in ProjectConfig.model_fields)
 OPTIONS = "task.options."
@@ -197,6 +201,17 @@ def baseline_template(project: Path | None) -> dict[str, Any]:
     return _values(BaselineTemplate, BASELINE, project)
 
 
+def template_of(use: str | None) -> str:
+    """Return the template that planning starts from where none is named, by the task's class; the baseline's for most."""
+    return OF_TASKS.get((use or "").partition(":")[0], BASELINE)
+
+
+def shipped_template(use: str | None) -> dict[str, Any]:
+    """Return every training key with the value that a task's class begins with outside a project."""
+    path, baseline = template_of(use), baseline_template(None)
+    return baseline if path == BASELINE else overlay(baseline, _values(StartTemplate, path, None))
+
+
 def start_template(name: str, project: Path) -> tuple[str, dict[str, Any]]:
     """Return a template's path and every training key: the baseline template's values under its own.
 
@@ -286,19 +301,28 @@ def _joined(key: str, old: Any, new: Any) -> Any:
 def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Return the dimensions whose key the config has: a linear model has no dropout to search.
 
-    An option of a task of one's own need not stand in the config: its class has a default, and refuses what it does not know.
+    So is a range of rates where the config's is a factor of the task's own. An option of a task of one's own need not stand in
+    the config: its class has a default, and refuses what it does not know.
 
     Args:
         space: Dotted key to dimension, as in the tuning template.
         config: A full training config.
     """
     present, is_own = set(flatten(config)), bool(config["task"]["use"])
+    if config["optimizer"]["name"] == "own" and not _is_factor(space.get("optimizer.lr")):
+        present.discard("optimizer.lr")
     searched = {key for key in space if key in present}
     return {
         key: dimension
         for key, dimension in space.items()
         if key in present or (is_own and key.startswith(OPTIONS)) or searched & set(dimension.get("when") or ())
     }
+
+
+def _is_factor(dimension: dict[str, Any] | None) -> bool:
+    """Return whether a dimension of the learning rate is one of factors, 1 among them."""
+    given = [value for form in FORMS for value in (dimension or {}).get(form) or []]
+    return bool(given) and min(given) <= 1 <= max(given)
 
 
 def misfits(space: dict[str, Any], config: dict[str, Any]) -> dict[str, list[Any]]:

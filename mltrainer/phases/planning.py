@@ -18,10 +18,10 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.loading import apply, flatten, read_text, validate, validate_values
-from mltrainer.configs.project import TrainingConfig, config_digest, load_project
+from mltrainer.configs.project import ProjectConfig, TrainingConfig, config_digest, load_project
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
-from mltrainer.configs.templates import BASELINE, production_template, start_template
+from mltrainer.configs.templates import BASELINE, production_template, start_template, template_of
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
@@ -100,7 +100,7 @@ def run(ctx: Context) -> Result:
 
 
 def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:
-    """Return the schedule's preview.
+    """Return the schedule's preview; nothing of the task's own schedulers.
 
     Raises:
         InputError: The run ends before the last part of a sequence begins.
@@ -108,6 +108,8 @@ def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]
     steps, per_epoch = probe["planned_steps"], probe["planned_steps"] // probe["planned_epochs"]
     if (fault := unreached(config.schedule, steps, per_epoch)) is not None:
         raise InputError(fault, where="schedule.parts", mend="shorten the parts, or raise epochs, then plan again")
+    if config.schedule.name == "own":  # only the task knows it
+        return []
     return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 
@@ -183,7 +185,7 @@ def plan_config(ctx: Context) -> Plan:
     """
     root = ctx.project.root
     project = load_project(ctx.project.file)
-    template_file, template = start_template(ctx.template or _template_before(ctx), root)
+    template_file, template = start_template(ctx.template or _template_before(ctx, project), root)
     generated = TrainingConfig.model_validate({**template, **project.model_dump()}).model_dump()
     path = ctx.folder / CONFIG_FILE
     name = ctx.project.relative(path)
@@ -202,9 +204,9 @@ def plan_config(ctx: Context) -> Plan:
     return Plan(config, generated, template_file, edited, text)
 
 
-def _template_before(ctx: Context) -> str:
-    """Return the template that planning started from last; the baseline's where none is on the record."""
-    return str(((ctx.current or {}).get("evidence") or {}).get("template") or BASELINE)
+def _template_before(ctx: Context, project: ProjectConfig) -> str:
+    """Return the template that planning started from last; the task's where none is on the record."""
+    return str(((ctx.current or {}).get("evidence") or {}).get("template") or template_of(project.task.use))
 
 
 def _generated_before(ctx: Context) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ EXTRAS = (
     ("onnxscript", "ONNX export", "pip install 'mltrainer[onnx]'"),
     ("onnxruntime", "comparing the ONNX export with the trained model", "pip install 'mltrainer[onnx]'"),
     ("pillow", "folders of images", "pip install 'mltrainer[images]'"),
+    ("lightning", "Lightning modules as tasks", "pip install 'mltrainer[lightning]'"),
     ("bitsandbytes", "AdamW with 8-bit moments", "pip install 'mltrainer[eightbit]'"),
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),
     ("tensorflow", "deterministic operations of TensorFlow beside PyTorch", "pip install tensorflow"),

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset, default_collate
 
 from mltrainer.errors import InputError
 from mltrainer.tasks.structures import length, main_output
+from mltrainer.tasks.updating import Length, Updates
 
 Data = Dataset[Any] | tuple[Tensor, ...] | dict[str, Tensor]
 
@@ -72,6 +73,19 @@ class Task:
     def model(self) -> nn.Module:
         """Return a new model; torch's generator is seeded before the call."""
         raise NotImplementedError("write model(self)")
+
+    def updates(self, model: nn.Module, length: Length) -> Updates:
+        """Return a new optimizer of your own over the model's parameters, with schedulers; see `mltrainer.tasks.updating`.
+
+        It is asked for where the config says `optimizer.name: own`, and made more than once: it must be the same each time.
+        """
+        raise NotImplementedError("write updates(self, model, length), or name one of mltrainer's optimizers in the config")
+
+    def enter(self, step: int, length: Length) -> None:
+        """Take note of the step (from 1) that is trained next; called before each, for what depends on the place in the run.
+
+        A run that goes on calls it with the step where it goes on; there is nothing to keep between the calls.
+        """
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
         """Return the model's outputs and the targets of a batch; write it where the defaults do not suit.

@@ -20,7 +20,7 @@ from torch import nn
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.loading import assign, validate_values
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.configs.templates import baseline_template, overlay
+from mltrainer.configs.templates import overlay, shipped_template
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.follow.progress import Tell, shown
 from mltrainer.reports import notebook
@@ -117,7 +117,7 @@ def fit(
         (2, False)
     """
     given, named = (task, {"use": _name_of(task)}) if isinstance(task, Task) else (None, dict(task))
-    start = {**baseline_template(None), "name": NAME, "metric": {"name": "loss", "mode": "min"}, "task": named}
+    start = {**shipped_template(named.get("use")), "name": NAME, "metric": {"name": "loss", "mode": "min"}, "task": named}
     values = assign(overlay(start, keys), (set or {}).items())
     return train(validate_values(TrainingConfig, values, "fit"), Path.cwd(), given, tell)
 

@@ -19,7 +19,6 @@ from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.session import OF_MANY, Session
 from mltrainer.trainer.stages import Outcome
 from mltrainer.trainer.stopping import best_row, flat_metrics
-from mltrainer.trainer.updates.groups import parameter_groups
 from mltrainer.trainer.updates.precision import choose
 
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
@@ -125,7 +124,7 @@ def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
         "metrics": flat_metrics(best),
         "history": trainer.history,
         "layers": trainer.layers,
-        "groups": parameter_groups(config.optimizer, session.model),
+        "groups": trainer.stepper.groups,
         "first_loss": trainer.recorder.first_loss,
         "parameters": sum(p.numel() for p in session.model.parameters()),
     }

@@ -17,6 +17,7 @@ from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.altering import alteration
 from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.updating import Length
 from mltrainer.trainer.callbacks import Callbacks
 from mltrainer.trainer.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainer.evaluation import measure
@@ -27,10 +28,11 @@ from mltrainer.trainer.signals.early import BATCHES, Early, EarlySteps, update_r
 from mltrainer.trainer.signals.losses import Losses
 from mltrainer.trainer.signals.margins import Margins
 from mltrainer.trainer.signals.observing import at_evaluation, is_watched, watch_for
-from mltrainer.trainer.stepping import Stepper
+from mltrainer.trainer.stepping import Measured, Stepper
 from mltrainer.trainer.stopping import best_row, by_epochs_seen, missed_rung, patience_is_over, plateaus
 from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
 from mltrainer.trainer.updates.gradients import counts_clipped
+from mltrainer.trainer.updates.own import own_updates
 
 
 class Stage(enum.Enum):
@@ -119,7 +121,8 @@ class Trainer:
     ) -> None:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
-        self.stepper = Stepper(task.task, model, config)
+        self.length = Length(plan.steps, plan.steps_per_epoch)
+        self.stepper = self._stepper()
         callbacks.attach(self.stepper)
         self.average = Average(model, config, plan)
         self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
@@ -142,6 +145,17 @@ class Trainer:
         self._waited = 0.0
         self._delivered: State | None = None
         self.refused: int | None = None  # the step that would have spoiled the weights, and was not taken
+
+    def _stepper(self) -> Stepper:
+        own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
+        return Stepper(self.task.task, self.model, self.config, own)
+
+    def _take(self, number: int, step: Step) -> Measured:
+        """Take the step of a number (from 1) at its learning rate."""
+        self.task.task.enter(number, self.length)
+        if self.stepper.own is not None:
+            self.stepper.own.enter(number, self.history)
+        return self.stepper.take(number, self.rate(number), step)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
@@ -207,7 +221,7 @@ class Trainer:
         """
         self.held.begin()
         self.model.load_state_dict(state, strict=True)
-        self.stepper, self.step = Stepper(self.task.task, self.model, self.config), 0
+        self.stepper, self.step = self._stepper(), 0
         callbacks.attach(self.stepper)
         if tree is not None:
             self._load(tree, self.stepper.take_over)
@@ -289,7 +303,7 @@ class Trainer:
         self.margins.enter(epoch)
         if self.step <= BATCHES and self.config.signals:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
-        measured = self.stepper.take(self.step, self.rate(self.step), step)
+        measured = self._take(self.step, step)
         if measured.taken:
             self.early.after(self.step)
             self.average.update(self.step)
@@ -320,7 +334,7 @@ class Trainer:
                 break
             while later and later[0]["step"] < number:
                 self.history.append(later.pop(0))  # by which a plateau's rate falls
-            self.stepper.take(number, self.rate(number), step)
+            self._take(number, step)
             self.step = number
         self.history += later
         return step

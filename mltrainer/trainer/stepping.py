@@ -20,6 +20,7 @@ from mltrainer.trainer.shards import TreeSum, shard_key, update_key
 from mltrainer.trainer.updates.gradients import gradient_norms, shape
 from mltrainer.trainer.updates.groups import parameter_groups
 from mltrainer.trainer.updates.optimizers import SHARE, begin_momentum, build_optimizer, kind_of
+from mltrainer.trainer.updates.own import OwnUpdates, groups_of
 from mltrainer.trainer.updates.precision import autocast, choose, full
 
 
@@ -63,12 +64,13 @@ class Stepper:
         task: Forward and loss.
         model: On its device.
         config: Optimizer, gradients, precision, seed.
+        own: The task's own updates, where the config leaves them to it.
     """
 
-    def __init__(self, task: Task, model: nn.Module, config: TrainingConfig) -> None:
-        self.task, self.model, self.config = task, model, config
+    def __init__(self, task: Task, model: nn.Module, config: TrainingConfig, own: OwnUpdates | None = None) -> None:
+        self.task, self.model, self.config, self.own = task, model, config, own
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = build_optimizer(config.optimizer, model)
+        self.optimizer: Any = build_optimizer(config.optimizer, model) if own is None else own.optimizer
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
         thaws = config.start is not None and bool(config.start.unfreeze)
         if self.scaler.is_enabled() or thaws:
@@ -78,8 +80,9 @@ class Stepper:
         self.before_step: Callable[[int], None] = lambda _number: None
         self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
-        groups = [group["parameters"] for group in parameter_groups(config.optimizer, model)]
-        self._made = {"optimizer": kind_of(config.optimizer), "groups": groups}
+        self.groups = parameter_groups(config.optimizer, model) if own is None else groups_of(own.optimizer, model)
+        kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
+        self._made = {"optimizer": kind, "groups": [group["parameters"] for group in self.groups]}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
@@ -107,7 +110,10 @@ class Stepper:
         if made["groups"] != own["groups"]:
             raise ValueError("its optimizer groups the parameters in another way")
         names = {SHARE, "rho", "adaptive", *self.config.optimizer.model_dump()}
-        options = [{name: value for name, value in group.items() if name in names} for group in self.optimizer.param_groups]
+        is_own = self.own is not None
+        options = [{k: v for k, v in group.items() if k in names or is_own} for group in self.optimizer.param_groups]
+        for group in options:
+            group.pop("params", None)
         self.load_state_dict(state)
         for group, chosen in zip(self.optimizer.param_groups, options, strict=True):
             group.update(chosen)
@@ -133,6 +139,8 @@ class Stepper:
     def used_rate(self) -> float:
         """Return the learning rate of the last step, before the groups' shares; a callback may have set another than planned."""
         group = max(self.optimizer.param_groups, key=lambda group: float(group[SHARE]))
+        if self.own is not None:  # whose shares are rates, so that the config's is a factor
+            return float(group["lr"])
         return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
 
     def may_overflow(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mltrainer.configs.optimizers import Optimizer
+from mltrainer.configs.optimizers import Optimizer, OwnOptimizer
 from mltrainer.errors import InputError
 
 SHOWN_NAMES = 40
@@ -77,6 +77,7 @@ def block(name: str) -> str:
 def _settings(config: Optimizer, name: str, parameter: Tensor) -> tuple[float, float]:
     """Return a parameter's share of the learning rate, before that of its block, and its weight decay."""
     group = next((group for group in config.groups if re.search(group.match, name)), None)
+    assert not isinstance(config, OwnOptimizer)  # whose groups are the task's
     decays = config.decay_norms_and_biases or parameter.dim() >= 2
     decay = config.weight_decay if decays else 0.0
     if group is None:

@@ -1,0 +1,527 @@
+"""A Lightning module and its data module as a task: trained as they are, by mltrainer's own loop.
+
+mltrainer feeds the batches itself - its order, its draws, its place are what makes a run repeat - and calls `training_step`,
+`validation_step` and what `configure_optimizers` returns. Of the loaders it takes data set and `collate_fn`. A hook that it would
+not call is refused by name: to pass over it silently would be another training.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.structures import main_output
+from mltrainer.tasks.task import Task
+from mltrainer.tasks.updating import Length, Scheduler, Updates
+from mltrainer.tasks.user_code import check_options, import_module
+
+EXTRA = 'pip install "mltrainer[lightning]"'
+OPTIONS = "task.options"
+ANY_LOOP = "or keep its own loop and prove it with `mltrainer wrap`"
+LOADERS = {"train": "train_dataloader", "validation": "val_dataloader", "test": "test_dataloader"}
+STAGES = {"train": "fit", "validation": "fit", "test": "test"}
+IN_STEPS = f"do it in training_step or validation_step, where self.current_epoch and self.global_step are known, {ANY_LOOP}"
+# What mltrainer does not call, and where what it does belongs; hooks of testing and predicting play no part in a training.
+MODULE_HOOKS = {
+    **dict.fromkeys(
+        ("on_fit_start", "on_fit_end", "on_train_start", "on_train_end", "on_validation_start", "on_validation_end"), IN_STEPS
+    ),
+    **dict.fromkeys(("on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end"), IN_STEPS),
+    **dict.fromkeys(("on_validation_batch_start", "on_validation_batch_end", "on_validation_epoch_start"), IN_STEPS),
+    "on_validation_epoch_end": "log the metric's object in validation_step: self.log(name, self.metric)",
+    **dict.fromkeys(("on_validation_model_eval", "on_validation_model_train", "on_validation_model_zero_grad"), IN_STEPS),
+    **dict.fromkeys(("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"), IN_STEPS),
+    **dict.fromkeys(("backward", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step"), IN_STEPS),
+    "configure_gradient_clipping": "--set clip={norm: 1.0}",
+    "configure_callbacks": "early_stopping, checkpoint and callbacks of training_config.yaml take their place",
+    "configure_sharded_model": "write configure_model",
+    "on_save_checkpoint": "keep what a run needs in buffers, which are part of every checkpoint",
+    "on_load_checkpoint": "keep what a run needs in buffers, which are part of every checkpoint",
+}
+BATCH_HOOKS = dict.fromkeys(
+    ("transfer_batch_to_device", "on_before_batch_transfer", "on_after_batch_transfer"),
+    "alter samples in the data set, or batches in the loader's collate_fn",
+)
+PLAIN = re.compile(r"[^a-z0-9_]+")
+
+
+class Lightning(Task):
+    """A `LightningModule` trained under the gates, with automatic optimization.
+
+    The metrics are what `validation_step` logs, under their names in lower case (`val/acc` is `val_acc`): numbers are averaged
+    over the samples, torchmetrics' objects computed over the whole split. `loss` is what `training_step` gives, in an evaluation
+    what `validation_step` returns where it returns one. The test split is measured by `validation_step`, too.
+
+    Args:
+        module: The module's class, "package.file:Class".
+        data: The data module's class; None where the module has the loaders itself.
+        module_options: Keyword arguments of the module.
+        data_options: Keyword arguments of the data module.
+
+    Raises:
+        InputError: A class is none of Lightning's, or has what mltrainer does not call.
+
+    Examples:
+        In `mltrainer.yaml`:
+
+            task:
+              use: mltrainer.integrations.lightning:Lightning
+              options: {module: "net:Net", data: "data:Digits", module_options: {width: 64}}
+    """
+
+    def __init__(
+        self,
+        module: str,
+        data: str | None = None,
+        module_options: dict[str, Any] | None = None,
+        data_options: dict[str, Any] | None = None,
+    ) -> None:
+        self._kind, self._options = _class_of(module, "LightningModule", "module"), module_options or {}
+        check_options(self._kind, self._options, f"{OPTIONS}.module_options")
+        _refuse_hooks(self._kind, "LightningModule", MODULE_HOOKS | BATCH_HOOKS)
+        self._source: Any = self._module() if data is None else _data_module(data, data_options or {})
+        self._seed = int(torch.randint(2**31, ()))  # so that a split drawn in setup() is the same for each stage
+        self._stage: str | None = None
+        self._collates: dict[str, Callable[[list[Any]], Any]] = {}
+        self._place = Place(self._source if data is not None else None)
+        self._metrics: tuple[nn.Module | None, list[Any]] = (None, [])
+        self._batches = 0  # of the evaluation so far
+
+    # --- samples ---
+
+    def dataset(self, split: str) -> Any:
+        """Return the data set of a split's loader; None where there is no test loader."""
+        name = LOADERS[split]
+        if split == "test" and _is_inherited(type(self._source), name):
+            return None
+        if self._stage != STAGES[split]:
+            self._stage = STAGES[split]
+            self._set_up(self._stage)
+        loader = _only(getattr(self._source, name)(), name)
+        _refuse_loader(loader, name)
+        self._collates[split] = loader.collate_fn
+        return _Rows(loader.dataset, split)
+
+    def _set_up(self, stage: str) -> None:
+        seeds.seed_everything(self._seed)
+        if stage == "fit":
+            self._source.prepare_data()
+        seeds.seed_everything(self._seed)
+        self._source.setup(stage)
+
+    def collate(self, rows: list[Any]) -> dict[str, Any]:
+        """Return the batch that the loader's `collate_fn` makes, and its samples' places."""
+        made = self._collates[rows[0].split]([row.value for row in rows])
+        return {"rows": torch.arange(len(rows)), "batch": made}
+
+    def targets_of(self, batch: Any) -> Any:
+        """Return None: which part of a batch the targets are, only the module knows."""
+        return None
+
+    # --- model ---
+
+    def model(self) -> nn.Module:
+        """Return a new module."""
+        made: nn.Module = self._module()
+        if not made.automatic_optimization:
+            mend = f"let training_step return the loss and leave automatic_optimization True, {ANY_LOOP}"
+            raise InputError(f"{self._kind.__name__} optimizes manually: its steps are its own", where=OPTIONS, mend=mend)
+        return made
+
+    def _module(self) -> Any:
+        made = self._kind(**self._options)
+        if not _is_inherited(self._kind, "configure_model"):
+            made.configure_model()
+        return made
+
+    def updates(self, model: nn.Module, length: Length) -> Updates:
+        """Return what `configure_optimizers` returns."""
+        self._place.of_run(length)
+        module: Any = model
+        module.trainer = self._place
+        return _updates(module.configure_optimizers())
+
+    def enter(self, step: int, length: Length) -> None:
+        """Note the step for `self.global_step` and `self.current_epoch`."""
+        self._place.of_run(length)
+        self._place.of_step(step)
+        self._batches = 0
+
+    # --- steps ---
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        """Return what `training_step` gives where gradients are taken, else what `validation_step` gives."""
+        given, rows = batch["batch"], batch["rows"]
+        with self._within(model) as seen:
+            loss = self._loss(model, given)
+        output = loss.detach().expand(len(rows)) if seen.output is None else seen.output
+        found = {"output": output, "loss": loss, "logged": seen.logged, "samples": len(rows)}
+        self._last = model
+        return found, {"rows": rows, "batch": given}
+
+    def _loss(self, model: Any, batch: Any) -> Tensor:
+        if torch.is_grad_enabled():
+            return _loss_of(model.training_step(batch, self._place.batch_idx), "training_step")
+        found = None
+        if not _is_inherited(type(model), "validation_step"):
+            found = model.validation_step(batch, self._batches)
+            self._batches += 1
+        return _loss_of(found, "validation_step") if found is not None else self._unlogged(model, batch)
+
+    def _unlogged(self, model: Any, batch: Any) -> Tensor:
+        """Return the loss of `training_step` in an evaluation; what it logs is training's."""
+        before = vars(model)["log"]
+        vars(model)["log"] = _log_nothing
+        try:
+            return _loss_of(model.training_step(batch, 0), "training_step")
+        finally:
+            vars(model)["log"] = before
+
+    @contextmanager
+    def _within(self, model: Any) -> Iterator[_Seen]:
+        """Note what the module logs and gives while it takes a step, in which its metrics begin anew."""
+        model.trainer = self._place
+        self._place.evaluates = not torch.is_grad_enabled()
+        if self._metrics[0] is not model:
+            self._metrics = (model, [module for module in model.modules() if _is_metric(module)])
+        for metric in self._metrics[1]:
+            metric.reset()
+        seen = _Seen()
+        vars(model)["log"] = seen.log if self._place.evaluates else _log_nothing
+        handle = model.register_forward_hook(seen.note)
+        try:
+            yield seen
+        finally:
+            handle.remove()
+            del vars(model)["log"]
+
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        """Return the loss that the step gave; of a part of its samples, that of a step on them."""
+        if len(targets["rows"]) == outputs["samples"]:
+            return outputs["loss"]  # type: ignore[no-any-return]
+        with self._within(self._last):
+            return self._loss(self._last, targets["batch"])
+
+    def loss_items(self, targets: Any) -> int:
+        """Return the number of samples."""
+        return len(targets["rows"])
+
+    # --- metrics ---
+
+    def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
+        """Return what was logged so far."""
+        sums = state or {}
+        for name, (value, weight) in outputs["logged"].items():
+            sums[name] = _joined(name, sums.get(name), value, len(targets["rows"]) if weight is None else weight)
+        return sums
+
+    def compute(self, state: Any) -> dict[str, float]:
+        """Return the metrics by name."""
+        self._batches = 0
+        return {name: float(held.compute() if weight is None else held / weight) for name, (held, weight) in state.items()}
+
+
+# --- what a step gives ----------------------------------------------------------------------------
+
+
+class _Seen:
+    """What a module logs, and what its first call gives, in one step."""
+
+    def __init__(self) -> None:
+        self.logged: dict[str, tuple[Any, int | None]] = {}
+        self.output: Tensor | None = None
+
+    def log(
+        self, name: str, value: Any, *args: Any, reduce_fx: Any = "mean", batch_size: int | None = None, **others: Any
+    ) -> None:
+        """Take the place of `self.log`."""
+        if reduce_fx not in ("mean", torch.mean):
+            what = f"self.log({name!r}, reduce_fx={reduce_fx!r}): metrics are averaged over the samples"
+            raise InputError(what, where=OPTIONS, mend="log a torchmetrics object, which adds up as you mean it")
+        held = copy.deepcopy(value) if _is_metric(value) else torch.as_tensor(value).detach().double()
+        if isinstance(held, Tensor) and held.numel() != 1:
+            raise InputError(f"self.log({name!r}) got a tensor of shape {list(held.shape)}; a number was expected", where=OPTIONS)
+        self.logged[_plain(name)] = (held, batch_size)
+
+    def note(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        """Keep the first output, as a forward hook."""
+        main = main_output(outputs)
+        if self.output is None and isinstance(main, Tensor) and main.dim():
+            self.output = main
+
+
+def _log_nothing(*_: Any, **__: Any) -> None:
+    """Take the place of `self.log` in training, whose loss is recorded anyway."""
+
+
+def _plain(name: str) -> str:
+    """Return a metric's name as a config can hold it."""
+    return PLAIN.sub("_", name.lower()).strip("_")
+
+
+def _is_metric(value: Any) -> bool:
+    """Return whether something is an object of torchmetrics."""
+    return isinstance(value, nn.Module) and all(hasattr(value, name) for name in ("update", "compute", "reset", "merge_state"))
+
+
+def _joined(name: str, before: Any, value: Any, weight: int) -> tuple[Any, int | None]:
+    """Return a metric with one more batch: a sum and its weight, or torchmetrics' object and None."""
+    if not _is_metric(value):
+        total, items = before or (0.0, 0)
+        return total + value * weight, items + weight
+    if before is None:
+        return value, None
+    try:
+        before[0].merge_state(value)
+    except RuntimeError as error:
+        mend = "take one with full_state_update=False, as those of torchmetrics for classification and regression are"
+        raise InputError(f"{name}: {type(value).__name__} cannot be added up over batches: {error}", mend=mend) from error
+    return before[0], None
+
+
+def _loss_of(given: Any, method: str) -> Tensor:
+    """Return the loss that a step returned.
+
+    Raises:
+        InputError: It returned none.
+    """
+    loss = given.get("loss") if isinstance(given, Mapping) else given
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        return loss.reshape(())
+    mend = "return a scalar tensor, or a dict with one as its loss; a batch cannot be left out"
+    raise InputError(f"{method} returned {type(loss).__name__}; the loss was expected", where=OPTIONS, mend=mend)
+
+
+class Place:
+    """What `self.trainer` is while mltrainer trains: the place in the run, and nothing that could change it.
+
+    In an evaluation the place is that of the beginning: what is measured must be a function of the weights alone, as checkpoints
+    are measured again, in other processes.
+    """
+
+    def __init__(self, datamodule: Any) -> None:
+        self.datamodule = datamodule
+        self.max_epochs, self.max_steps, self.estimated_stepping_batches, self.num_training_batches = 0, -1, 0, 0
+        self.batch_idx, self.evaluates = 0, False
+        self._step = self._epoch = 0
+        self.logger, self.loggers, self.callbacks, self.progress_bar_callback = None, [], [], None  # type: ignore[var-annotated]
+        self.is_global_zero, self.global_rank, self.local_rank = True, 0, 0
+        self.world_size = self.num_devices = self.num_nodes = 1
+        self.sanity_checking = self.testing = self.predicting = False
+
+    def of_run(self, length: Length) -> None:
+        """Take note of how long the run is."""
+        self.max_epochs, self.estimated_stepping_batches = length.epochs, length.steps
+        self.num_training_batches = length.steps_per_epoch
+
+    def of_step(self, step: int) -> None:
+        """Take note of the step (from 1) that is trained."""
+        self._step = step
+        self._epoch, self.batch_idx = divmod(step - 1, self.num_training_batches)
+
+    @property
+    def global_step(self) -> int:
+        """The optimizer's steps so far."""
+        return 0 if self.evaluates else max(0, self._step - 1)
+
+    @property
+    def current_epoch(self) -> int:
+        """The epoch, from 0."""
+        return 0 if self.evaluates else self._epoch
+
+    @property
+    def training(self) -> bool:
+        """Whether a step trains."""
+        return not self.evaluates
+
+    @property
+    def validating(self) -> bool:
+        """Whether a step measures."""
+        return self.evaluates
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        known = ", ".join(sorted(key for key in vars(self) if not key.startswith("_")))
+        raise AttributeError(f"self.trainer has no {name!r} while mltrainer trains; it has current_epoch, global_step, {known}")
+
+
+# --- classes --------------------------------------------------------------------------------------
+
+
+def _class_of(use: str, base: str, option: str) -> Any:
+    """Return a class of Lightning's by its name in the project.
+
+    Raises:
+        InputError: There is none, or it is no such class.
+    """
+    where = f"{OPTIONS}.{option}"
+    if not re.fullmatch(r"[\w.]+:\w+", use):
+        raise InputError(f"{use!r} names no class", where=where, mend='write it as "package.file:Class"')
+    try:
+        found = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
+    except InputError as error:
+        missing = getattr(error.__cause__, "name", None)
+        if str(missing).partition(".")[0] in ("lightning", "pytorch_lightning"):
+            error.mend = EXTRA
+        raise
+    if not isinstance(found, type) or _base(found, base) is None:
+        what = f"{use} is no {base}" if found is not None else f"there is no class {use}"
+        raise InputError(what, where=where, mend=f"name a class that derives from lightning.{base}")
+    return found
+
+
+def _base(kind: type, name: str) -> type | None:
+    """Return the class of Lightning's own that a class derives from, of either of its packages."""
+    tops = ("lightning", "pytorch_lightning")
+    return next((each for each in kind.__mro__ if each.__name__ == name and each.__module__.partition(".")[0] in tops), None)
+
+
+def _is_inherited(kind: type, name: str) -> bool:
+    """Return whether a method is Lightning's own."""
+    found = next(each for each in kind.__mro__ if name in vars(each))
+    return found.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
+
+
+def _refuse_hooks(kind: type, base: str, hooks: Mapping[str, str]) -> None:
+    """Refuse hooks that mltrainer does not call.
+
+    Raises:
+        InputError: With each, and where what it does belongs.
+    """
+    own = [name for name in hooks if hasattr(kind, name) and not _is_inherited(kind, name)]
+    if own:
+        what = f"{kind.__name__} has {', '.join(own)}, which mltrainer does not call"
+        mend = "; ".join(dict.fromkeys(f"{name}: {hooks[name]}" for name in own))
+        raise InputError(what, where=OPTIONS, mend=mend)
+
+
+def _data_module(use: str, options: dict[str, Any]) -> Any:
+    kind = _class_of(use, "LightningDataModule", "data")
+    check_options(kind, options, f"{OPTIONS}.data_options")
+    _refuse_hooks(kind, "LightningDataModule", BATCH_HOOKS)
+    return kind(**options)
+
+
+# --- loaders --------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """A sample, and the split whose `collate_fn` it goes through."""
+
+    split: str
+    value: Any
+
+
+class _Rows(Dataset[_Row]):
+    """A loader's data set."""
+
+    def __init__(self, own: Any, split: str) -> None:
+        self.own, self.split = own, split
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def __getitem__(self, place: int) -> _Row:
+        return _Row(self.split, self.own[place])
+
+
+def _only(given: Any, name: str) -> DataLoader[Any]:
+    """Return the one loader that a method gave.
+
+    Raises:
+        InputError: It gave something else.
+    """
+    loaders = given if isinstance(given, (list, tuple)) else [given]
+    if len(loaders) == 1 and isinstance(loaders[0], DataLoader):
+        return loaders[0]
+    found = ", ".join(type(each).__name__ for each in loaders) or "none"
+    raise InputError(f"{name} gave {found}; one torch DataLoader was expected", where=OPTIONS, mend="join the data sets into one")
+
+
+def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
+    """Refuse a loader whose order or batches are its own.
+
+    Raises:
+        InputError: With what it has, and what to do.
+    """
+    if isinstance(loader.dataset, IterableDataset):
+        what, mend = (
+            "an IterableDataset",
+            "write a mltrainer.Task whose dataset(split) returns it, or a data set with __getitem__",
+        )
+    elif type(loader.sampler) not in (RandomSampler, SequentialSampler):
+        what, mend = f"a {type(loader.sampler).__name__}", "weigh or choose samples in the data set or in the loss"
+    elif type(loader.batch_sampler) is not BatchSampler:
+        what, mend = (
+            "batches of its own",
+            "give DataLoader a batch_size; mltrainer draws the order, and batch_size is the config's",
+        )
+    elif loader.worker_init_fn is not None:
+        what, mend = "a worker_init_fn", "leave it out: the generators are seeded for each sample"
+    else:
+        return
+    raise InputError(f"the loader of {name} has {what}, and mltrainer orders the samples itself", where=OPTIONS, mend=mend)
+
+
+# --- optimizers -----------------------------------------------------------------------------------
+
+
+def _updates(given: Any) -> Updates:
+    """Return what `configure_optimizers` gave in any of its forms.
+
+    Raises:
+        InputError: It gave none, several, or something else.
+    """
+    if isinstance(given, (tuple, list)) and len(given) == 1:
+        (given,) = given
+    if isinstance(given, Optimizer):
+        return Updates(given)
+    if isinstance(given, Mapping):
+        schedulers = [given["lr_scheduler"]] if given.get("lr_scheduler") is not None else []
+        return Updates(_one(given.get("optimizer")), _schedulers(schedulers, given.get("monitor")))
+    if isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[0], (tuple, list)):
+        return Updates(_one(given[0]), _schedulers(given[1] if isinstance(given[1], (tuple, list)) else [given[1]], None))
+    return Updates(_one(given))
+
+
+def _one(given: Any) -> Optimizer:
+    optimizers = given if isinstance(given, (tuple, list)) else [given]
+    if len(optimizers) == 1 and isinstance(optimizers[0], Optimizer):
+        return optimizers[0]
+    found = ", ".join(type(each).__name__ for each in optimizers)
+    mend = f"return one optimizer, with parameter groups where parts learn at rates of their own, {ANY_LOOP}"
+    raise InputError(f"configure_optimizers gave {found}; one optimizer was expected", where=OPTIONS, mend=mend)
+
+
+def _schedulers(given: Sequence[Any], monitor: str | None) -> list[Scheduler]:
+    return [_scheduler(each if isinstance(each, Mapping) else {"scheduler": each}, monitor) for each in given]
+
+
+def _scheduler(given: Mapping[str, Any], monitor: str | None) -> Scheduler:
+    """Return a scheduler as `lr_scheduler` describes it.
+
+    Raises:
+        InputError: It goes by a metric that nobody names, or by another interval.
+    """
+    it, every = given["scheduler"], given.get("interval", "epoch")
+    by_metric = given.get("reduce_on_plateau", isinstance(it, ReduceLROnPlateau))
+    followed = given.get("monitor") or monitor
+    if by_metric and followed is None:
+        what = f"{type(it).__name__} goes by a metric, and none is named"
+        raise InputError(what, where=OPTIONS, mend='"lr_scheduler": {"scheduler": ..., "monitor": "val_loss"}')
+    if every not in ("step", "epoch"):
+        raise InputError(f"the scheduler's interval is {every!r}", where=OPTIONS, mend='it may be "step" or "epoch"')
+    return Scheduler(it, every, given.get("frequency", 1), _plain(str(followed)) if by_metric else None)

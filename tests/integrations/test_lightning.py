@@ -1,0 +1,183 @@
+"""A Lightning module is trained as it is, with the bits of every run, and what would not be called is refused."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score
+
+import mltrainer
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.workspace import Project, read_json
+from tests.conftest import Cli
+from tests.integrations.nets import keys, make
+from tests.projects import write_light_template
+from tests.trainer.digits_runs import _in, same, train
+
+pytest.importorskip("lightning")
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return train(make(tmp_path_factory.mktemp("reference")), **keys())
+
+
+@pytest.mark.parametrize(
+    ("stops", "workers", "changes"),
+    [
+        ((), (), {}),
+        ((3, 7, 15), (), {}),
+        ((10,), (1, 0), {}),
+        ((), (2,), {}),
+        ((5,), (), {"evaluate": {"every_n_steps": 3}}),
+        ((), (), {"signals": False}),
+    ],
+    ids=["again", "interrupted", "interrupted, other workers", "two workers", "validated more often", "not observed"],
+)
+def test_what_should_not_matter_does_not(
+    tmp_path: Path, reference: dict[str, Any], stops: tuple[int, ...], workers: tuple[int, ...], changes: dict[str, Any]
+) -> None:
+    found = train(make(tmp_path), stops, workers, **keys(), **changes)
+    assert found["weights_sha256"] == reference["weights_sha256"]
+    assert same(found, reference) or "evaluate" in changes
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [("none", [0.05, 0.05, 0.05]), ("step", [0.05, 0.025, 0.0125]), ("plateau", [0.05, 0.05, 0.025])],
+)
+def test_its_schedulers_set_the_rates_also_after_an_interruption(tmp_path: Path, schedule: str, rates: list[float]) -> None:
+    whole, parts = (train(make(tmp_path / name), stops, **keys(schedule=schedule)) for name, stops in (("a", ()), ("b", (8, 16))))
+    assert [row["lr"] for row in whole["history"]] == pytest.approx(rates)
+    assert same(whole, parts)
+
+
+def test_groups_keep_rates_of_their_own(reference: dict[str, Any]) -> None:
+    assert [group["lr"] for group in reference["groups"]] == pytest.approx([0.02 / 25, 0.05 / 25])
+    assert reference["groups"][0]["parameters"] == ["net.0.weight", "net.0.bias"]
+
+
+def test_the_factor_of_the_config_scales_the_rates(tmp_path: Path) -> None:
+    found = train(make(tmp_path), **{**keys(schedule="none"), "optimizer": {"name": "own", "lr": 0.1}})
+    assert found["history"][0]["lr"] == pytest.approx(0.005)
+
+
+def test_the_configs_optimizer_takes_the_place_of_the_modules(tmp_path: Path) -> None:
+    chosen = {"optimizer": {"name": "adamw", "lr": 0.001}, "schedule": {"name": "constant"}}
+    found = train(make(tmp_path), **{**keys("Two"), **chosen})
+    assert [row["lr"] for row in found["history"]] == [0.001] * 3
+
+
+def test_lightnings_own_trainer_gives_the_same_weights_for_the_same_order(tmp_path: Path) -> None:
+    found = train(make(tmp_path), **keys(dropout=0.0), seed=3)
+    with _in(tmp_path):
+        assert weights_of_lightning(seed=3) == found["weights_sha256"]
+
+
+def weights_of_lightning(seed: int) -> str:
+    """Train the module by `lightning.Trainer` in mltrainer's order and draws, and return the digest."""
+    import lightning
+
+    sys.path.insert(0, "")
+    nets = importlib.import_module("digits_task")
+    own = nets.Moved(0, 100, 0.1)
+
+    class Addressed(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 300
+
+        def __getitem__(self, place: int) -> Any:
+            epoch, number = divmod(place, 100)
+            row = int(seeds.epoch_order(seed, epoch, np.arange(100))[number])
+            seeds.seed_everything(seeds.key(seed, "sample", epoch, row))
+            return own[row]
+
+    class Epochs(torch.utils.data.Sampler):  # type: ignore[type-arg]
+        epoch = -1
+
+        def __len__(self) -> int:
+            return 100
+
+        def __iter__(self) -> Any:
+            self.epoch += 1
+            return iter(range(100 * self.epoch, 100 * self.epoch + 100))
+
+    seeds.seed_everything(seeds.key(seed, "model"))
+    module = nets.Net(dropout=0.0)
+    loader = torch.utils.data.DataLoader(Addressed(), batch_size=16, sampler=Epochs())
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    torch.set_num_threads(1)
+    trainer = lightning.Trainer(max_epochs=3, accelerator="cpu", limit_val_batches=0, log_every_n_steps=1, **quiet)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its advice on workers
+        trainer.fit(module, loader)
+    return weights_sha256(module.state_dict())
+
+
+def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path) -> None:
+    with _in(make(tmp_path)):
+        given = {key: value for key, value in keys().items() if key != "task"}
+        found = mltrainer.fit(keys()["task"], **given, epochs=1)
+        nets = sys.modules["digits_task"]
+        x, y = zip(*(nets.Moved(100, 160, 0.0)[i] for i in range(60)), strict=True)
+        answers = found.model.eval()(torch.stack(x)).argmax(1)
+    assert found.metrics["val_f1"] == pytest.approx(f1_score(y, answers.numpy(), average="macro", zero_division=0), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "words"),
+    [
+        ("Manual", "Digits", "optimizes manually.*mltrainer wrap"),
+        ("Two", "Digits", "configure_optimizers gave SGD, SGD; one optimizer was expected"),
+        ("Hooked", "Digits", "Hooked has on_train_epoch_start, optimizer_step, which mltrainer does not call"),
+        ("Skipping", "Digits", "training_step returned NoneType"),
+        ("Maximum", "Digits", "reduce_fx='max'"),
+        ("Blind", "Digits", "ReduceLROnPlateau goes by a metric, and none is named"),
+        ("Wondering", "Digits", "goes by 'val_accuracy', which no evaluation measures.*val_f1"),
+        ("Asking", "Digits", "self.trainer has no 'strategy'.*global_step"),
+        ("Net", "Weighted", "train_dataloader has a WeightedRandomSampler"),
+        ("Net", "Several", "val_dataloader gave DataLoader, DataLoader"),
+        ("Net", "Moving", "Moving has on_after_batch_transfer"),
+        ("Net", "NotLightning", "digits_task:NotLightning is no LightningDataModule"),
+        ("Nett", "Digits", "no class digits_task:Nett"),
+    ],
+)
+def test_what_cannot_be_trained_as_it_is_is_refused_by_name(tmp_path: Path, module: str, data: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        train(make(tmp_path), **keys(module, data))
+    assert re.search(words, f"{raised.value} {raised.value.mend}", re.DOTALL)
+
+
+def test_an_option_that_the_module_does_not_take_is_told_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Net takes no option 'dropot'; did you mean 'dropout'"):
+        train(make(tmp_path), **keys(dropot=0.1))
+
+
+@pytest.mark.slow
+def test_a_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
+    make(tmp_path)
+    (tmp_path / "net.py").write_text((tmp_path / "digits_task.py").read_text())
+    write_light_template(tmp_path)
+    (tmp_path / "mltrainer.yaml").write_text(
+        "name: net\ntask:\n  use: mltrainer.integrations.lightning:Lightning\n"
+        '  options: {module: "net:Net", data: "net:Digits"}\n'
+        'metric: {name: val_f1, mode: max}\nacceptance: {val_f1: ">= 0.2"}\n'
+    )
+    assert cli("phase", "run", "planning", "--set", "epochs=12", "--set", "batch_size=16", "--project", tmp_path).code == 0
+    said = cli("run", "--project", tmp_path)
+    assert said.code == 0, said.out + said.err
+    assert "all five gates hold" in said.out
+    record = read_json(Project(tmp_path).phase_dir("planning") / "record.json")
+    assert record["evidence"]["template"] == "configs/lightning_template.yaml"
+    assert record["evidence"]["config"]["optimizer"]["name"] == "own"
