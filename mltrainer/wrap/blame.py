@@ -139,9 +139,15 @@ def blamed(
     rows = [(place, found) for place, found in rows if not found.generator or found.generator in own]
     rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran[row[0]][0]))
     lines = [Blamed(place, found.kind, found.call) for place, found in rows]
-    if not any(found.certain for _, found in rows) and shown is not None and shown.place is not None:
-        lines.insert(0, Blamed(shown.place, shown.kind or kinds[0], shown.what))
+    if shown is not None and shown.place is not None and not _is_explained(shown, rows):
+        here = Blamed(shown.place, shown.kind or kinds[0], shown.what)
+        lines.insert(sum(found.certain for _, found in rows), here)
     return lines
+
+
+def _is_explained(shown: Shown, rows: list[tuple[Place, Suspect]]) -> bool:
+    """Return whether a certain suspect is enough; a draw of torch's own may need none: its generator is seeded by chance."""
+    return any(found.certain for _, found in rows) and shown.kind != "random draw"
 
 
 def _ran_before(traces: dict[Key, Trace], time: int | None) -> dict[Place, tuple[int, bool]]:

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed  # noqa: F401
 
 import lightning
+import numpy as np  # noqa: F401
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
