@@ -60,6 +60,7 @@ def show_rows(
         step = _checkpoint(project, run, question, checkpoint)
         job = _job(project, run, config, question, step, most)
         found = tools.run(TOOL, job)
+    since = since or _untaken(question, result_of(project, run) or {})
     head = {"run": run, "chosen": question.chosen, "number": question.number, "because": since, "checkpoint": _told(step)}
     return {**head, **{key: value for key, value in found.items() if key != "schema"}}
 
@@ -79,6 +80,14 @@ def _job(project: Project, run: str, config: TrainingConfig, question: Question,
         "threads": config.threads,
     }
     return {**job, "folder": project.relative(project.state_dir / "rows" / digest(job)[:12])}
+
+
+def _untaken(question: Question, result: Mapping[str, Any]) -> str | None:
+    """Return what to say of the samples of a step that was planned and never taken."""
+    steps = result.get("steps")
+    if question.chosen != "step" or question.number is None or steps is None or question.number <= steps:
+        return None
+    return f"the run ended after step {steps}: step {question.number} was planned and never taken"
 
 
 def _told(step: int | None) -> str:

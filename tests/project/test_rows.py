@@ -71,12 +71,13 @@ def project(tmp_path: Path, tools_here: None) -> Project:
     return Project(tmp_path)
 
 
-def train(project: Project, **values: Any) -> dict[str, Any]:
-    """Train a run as a phase does, and return its result."""
+def train(project: Project, most: int | None = None, **values: Any) -> dict[str, Any]:
+    """Train a run as a phase does, to its end or for so many steps, and return its result."""
     base = {"name": "flowers", "metric": {"name": "loss", "mode": "min"}, "epochs": 3, "batch_size": 8, "early_stopping": None}
     config = TrainingConfig.model_validate({**base, **values})
     folder = project.relative(project.runs_dir / RUN)
     job = {"schema": 1, "run": RUN, "phase": "baseline", "purpose": "train", "folder": folder, "threads": 1}
+    job |= {"max_steps": most} if most else {}
     contract = dict.fromkeys(("config_sha256", "code_sha256", "environment_sha256"), "0")
     return tools_of(project, lambda _event: None).run(ORCHESTRATOR, {**job, "config": config.model_dump(), "contract": contract})
 
@@ -109,6 +110,12 @@ def test_every_sample_is_in_one_step_of_an_epoch_and_the_steps_are_named(project
     assert named == set(range(9, 17))
     (step,) = {row["reason"] for row in found["rows"] if row["sample"] == rows(cli, project, "--step", "9")["rows"][0]["sample"]}
     assert step == "step 9"
+
+
+def test_a_step_that_was_planned_and_never_taken_is_told_so(project: Project, cli: Cli) -> None:
+    train(project, most=10, **TABLE)
+    assert rows(cli, project, "--step", "20")["because"] == "the run ended after step 10: step 20 was planned and never taken"
+    assert rows(cli, project, "--step", "10")["because"] is None
 
 
 def test_samples_that_are_not_those_that_were_recorded_are_told(project: Project, cli: Cli) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mltrainer.reports.values import duration
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tools.explorer.power_laws import extrapolated
@@ -71,9 +72,8 @@ def _trained(session: Session, count: int) -> list[dict[str, Any]]:
     todo = [(part, one) for part in PARTS for one in drawn]
     begun, rows = time.perf_counter(), []
     for nr, (part, one) in enumerate(todo):
-        left = (time.perf_counter() - begun) / nr * (len(todo) - nr) / 60 if nr else None
-        told = "" if left is None else f"; about {left:.1f} min left"
-        session.events.send("note", text=f"training {nr + 1} of {len(todo)}: {part:.1%} of the samples, seed {one}{told}")
+        told = f"; about {duration((time.perf_counter() - begun) / nr * (len(todo) - nr))} left" if nr else ""
+        session.events.send("note", text=f"training {nr + 1} of {len(todo)}: {part * 100:g} % of the samples, seed {one}{told}")
         rows.append(_row(session, part, one))
     return rows
 
