@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mltrainer.reproducibility.causes import KINDS as WORDS
+
 
 class Kind(NamedTuple):
     """A kind of cause.
@@ -19,26 +21,24 @@ class Kind(NamedTuple):
 
 KINDS = {
     "random draw": Kind(
-        "a random draw that no seed decides",
+        WORDS["random draw"],
         "seed this generator at the program's beginning, or draw from one that is made with a seed",
     ),
-    "clock": Kind("the clock", "do not let the time of day decide what is computed: take a seed or a step's number instead"),
+    "clock": Kind(WORDS["clock"], "do not let the time of day decide what is computed: take a seed or a step's number instead"),
     "identity": Kind(
         "what names this process or this object alone (its number, its address, its folder)",
         "take a number that the program itself counts",
     ),
     "hash order": Kind(
-        "the order of a set, or of hash values, which another PYTHONHASHSEED changes",
+        WORDS["hash order"],
         "sort what comes out of the set before its order is used; take a digest of hashlib in place of hash()",
     ),
     "listing order": Kind(
         "the order in which a folder lists its files, which another file system changes", "sort the listing: sorted(...)"
     ),
-    "unwritten memory": Kind(
-        "memory that is read before it is written", "take zeros in place of empty, or write all of it before it is read"
-    ),
+    "unwritten memory": Kind(WORDS["unwritten memory"], "take zeros in place of empty, or write all of it before it is read"),
     "threads": Kind(
-        "threads that race with each other",
+        WORDS["threads"],
         "collect what threads give in the order in which it was asked for (executor.map), and join them before it is used",
     ),
     "operation": Kind(
@@ -48,6 +48,8 @@ KINDS = {
     "folder": Kind(
         "the folder that the program runs in, or the one for temporary files", "let no path's text decide what is computed"
     ),
-    "state": Kind("state that the program's checkpoint does not hold", "save and load it with the checkpoint"),
-    "chance": Kind("something that none of what was changed decides", "compare the two processes' traces, step by step"),
+    "state": Kind(WORDS["state"], "save and load it with the checkpoint"),
+    "chance": Kind(
+        "something that no single change decides", "run it again with more --steps: what differs may then show earlier"
+    ),
 }
