@@ -14,7 +14,9 @@ import mltrainer
 PACKAGE = Path(mltrainer.__file__).parent
 FLOORS = [
     {"cli", "__main__"},
-    {"project", "monitor"},
+    {"project"},
+    {"tracking"},
+    {"monitor"},
     {"phases"},
     {"runs"},
     {"gates"},
@@ -29,6 +31,7 @@ TORCH_FREE = [
     "cli",
     "project",
     "monitor",
+    "tracking",
     "phases",
     "runs",
     "gates",

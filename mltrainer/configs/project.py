@@ -14,6 +14,7 @@ from mltrainer.configs.loading import Decides, Later, Strict, read_text, told, v
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
+from mltrainer.configs.tracking import TrackingKey
 from mltrainer.workspace import digest
 
 TaskKind = Literal[
@@ -449,6 +450,9 @@ class ProjectConfig(Strict):
         {}, description='metric: criterion, such as accuracy: ">= 0.95"'
     )
     budget: Annotated[Budget, Decides.NOTHING] = Field(default_factory=lambda: Budget())
+    tracking: Annotated[TrackingKey, Decides.NOTHING, Later("0.2")] = Field(
+        None, description="where runs are shown beside: [tensorboard], or a mapping with options of each; null: nowhere"
+    )
 
     @field_validator("acceptance")
     @classmethod

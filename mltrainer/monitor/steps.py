@@ -70,6 +70,15 @@ class Steps:
             self._values[name] = held = grown
         held[self.count : self.count + len(new)] = new
 
+    def exact(self, first: int, last: int) -> list[tuple[int, float, float]]:
+        """Return number, loss and gradient norm of the steps of a range, as far as there are any."""
+        begin, end = max(first, self.first), min(last, self.last)
+        if not self.count or end < begin:
+            return []
+        place = slice(begin - self.first, end - self.first + 1)
+        loss, norm = (self._values[name][place].tolist() for name in ("loss", "norm"))
+        return list(zip(range(begin, end + 1), loss, norm, strict=True))
+
     def view(self, first: int | None = None, last: int | None = None, points: int = 1000) -> dict[str, Any]:
         """Return the steps of a range in at most so many points.
 

@@ -130,9 +130,14 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
         InputError: A `--set` or a key of the template does not fit.
     """
     for key, _ in map(parse_assignment, ctx.assignments):
-        if key.partition(".")[0] in PLANNED:
+        if (group := key.partition(".")[0]) in (*PLANNED, "tracking"):
+            reason = (
+                "all phases are shown alike"
+                if group == "tracking"
+                else "what a model is judged by is not chosen when it is known"
+            )
             raise InputError(
-                f"--set {key} belongs to planning: what a model is judged by is not chosen when it is known",
+                f"--set {key} belongs to planning: {reason}",
                 mend=f"mltrainer phase run planning --set {key}=VALUE",
             )
     values = overlay(ctx.earlier["optimization"]["evidence"]["config"], template)

@@ -24,6 +24,7 @@ EXTRAS = (
     ("lightning", "Lightning modules as tasks", "pip install 'mltrainer[lightning]'"),
     ("bitsandbytes", "AdamW with 8-bit moments", "pip install 'mltrainer[eightbit]'"),
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),
+    ("tensorboard", "showing runs in TensorBoard", "pip install 'mltrainer[tensorboard]'"),
     ("tensorflow", "deterministic operations of TensorFlow beside PyTorch", "pip install tensorflow"),
 )
 

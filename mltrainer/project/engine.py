@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 import mltrainer
 from mltrainer import handbook
 from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages, tool_path, trained_by
-from mltrainer.configs.project import load_project
+from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawn import draw, drawn_again
@@ -33,6 +34,7 @@ from mltrainer.reports.changes import since
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
+from mltrainer.tracking.beside import Beside
 from mltrainer.workspace import (
     LOCK_FILE,
     PHASES,
@@ -118,12 +120,20 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     previous = before[-1].record.sha256 if before and before[-1].record else None
     own = read_record(project, phase)
     current = own.data if own is not None and not own.faults else None
-    ctx = Context(project, page, earlier, current, previous, assignments, tools.tell, tools.launch, template)
-    result = RUN[phase](ctx)
-    drawn = draw(phase, plain(result.evidence))
-    record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)], drawn)
-    write(project, phase, record, drawn)
+    with Beside(project, phase, _tracking(project, earlier), tools.tell) as trackers:
+        ctx = Context(project, page, earlier, current, previous, assignments, trackers.tell, tools.launch, template)
+        result = RUN[phase](ctx)
+        drawn = draw(phase, plain(result.evidence))
+        record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)], drawn)
+        write(project, phase, record, drawn)
     return gate_of(project, phase)
+
+
+def _tracking(project: Project, earlier: Mapping[str, dict[str, Any]]) -> Tracking | None:
+    """Return the trackers that planning's config names; before planning, those of the project file."""
+    if "planning" not in earlier:
+        return load_project(project.file).tracking
+    return TrainingConfig.model_validate(earlier["planning"]["evidence"]["config"]).tracking
 
 
 def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from mltrainer.configs.loading import assign, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import overlay, shipped_template
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.errors import InputError
 from mltrainer.follow.progress import Tell, shown
 from mltrainer.reports import notebook
 from mltrainer.reproducibility import determinism, seeds
@@ -119,7 +120,12 @@ def fit(
     given, named = (task, {"use": _name_of(task)}) if isinstance(task, Task) else (None, dict(task))
     start = {**shipped_template(named.get("use")), "name": NAME, "metric": {"name": "loss", "mode": "min"}, "task": named}
     values = assign(overlay(start, keys), (set or {}).items())
-    return train(validate_values(TrainingConfig, values, "fit"), Path.cwd(), given, tell)
+    config = validate_values(TrainingConfig, values, "fit")
+    if config.tracking is not None:
+        raise InputError(
+            "fit leaves nothing behind, so that trackers have nothing to read", where="tracking", mend="leave it out"
+        )
+    return train(config, Path.cwd(), given, tell)
 
 
 def _name_of(task: Task) -> str:

@@ -38,6 +38,7 @@ LATER = {  # keys that came after version 0.1, each with a default that means "a
     "text",
     "ties",
     "tokens",
+    "tracking",
     "watch",
 }
 BASE: dict[str, Any] = {
@@ -73,6 +74,7 @@ SAME_RUN: dict[str, dict[str, Any]] = {
     "its budget": {"budget": {"minutes": 1.0}},
     "its loader": {"loader": {"workers": 3}},
     "what is kept": {"checkpoint": {"keep": 7, "every_n_epochs": 2}},
+    "where it is shown": {"tracking": ["tensorboard"]},
     "who watches": {"callbacks": [{"use": "a.b:C", "watch": True}]},
 }
 OTHER_RUN: dict[str, dict[str, Any]] = {

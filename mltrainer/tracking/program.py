@@ -1,0 +1,112 @@
+"""The process of a tracker: `python -m mltrainer.tracking.program`, which the workflow starts beside a phase.
+
+Its standard input is open while the phase goes on; what stands there when it is closed says whether the phase ended with a
+record. So it ends by itself, also where the workflow was killed. One sentence goes back, where something was not sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mltrainer.configs.tracking import Tracker, Tracking
+from mltrainer.errors import InUseError
+from mltrainer.reproducibility.secrets import redact
+from mltrainer.tracking.follower import Follower, within
+from mltrainer.tracking.sink import ADAPTERS
+from mltrainer.workspace import Project, locked
+
+POLL_S = 0.5
+POLITE = 10  # is added to the process's niceness, so that a training on a full machine comes first
+FOLDER = "trackers"  # in the state folder: locks, and what the trackers' own packages print
+DONE = b"done"  # the phase has ended with a record
+MOST_WORDS = 300
+
+
+def main(root: str, phase: str, tracker: str, options: str, since: str, descriptor: str) -> int:
+    """Follow a phase until it has ended.
+
+    Args:
+        root: The project's folder.
+        phase: The phase.
+        tracker: The tracker's name.
+        options: What the config says of all trackers, as JSON.
+        since: When the phase began, in seconds since 1970.
+        descriptor: Where the one sentence goes.
+
+    Returns:
+        The exit code: 1 where not all was sent.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(POLITE)
+    project = Project(Path(root))
+    own: Tracker = getattr(Tracking.model_validate_json(options), tracker)
+
+    def give_up(why: str) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more
+            os.write(int(descriptor), redact(why).encode(errors="replace")[:MOST_WORDS])
+        os._exit(1)
+
+    try:
+        with turn(project, tracker, own.wait_s):
+            _follow(project, phase, float(since), tracker, own, give_up)
+    except Exception as error:  # of a package of somebody else's, which may raise anything
+        import traceback
+
+        sys.stderr.write(redact(traceback.format_exc()))
+        lines = str(error).splitlines() or [""]
+        give_up(f"{type(error).__name__}: {lines[0]}")
+    return 0
+
+
+def _follow(project: Project, phase: str, since: float, tracker: str, own: Tracker, give_up: Callable[[str], None]) -> None:
+    follower: Follower
+
+    def late() -> None:
+        give_up(f"it did not answer for {own.wait_s:g} s; {follower.told()}")
+
+    with within(own.wait_s, lambda: give_up(f"its package was not imported within {own.wait_s:g} s")):
+        begin = ADAPTERS[tracker].begin()
+    follower = Follower(project, phase, since, tracker, own, begin, late)
+    said, word = b"", heard(POLL_S)
+    while word is not None:
+        said += word
+        word = heard(0.0 if follower.look() else POLL_S)
+    with within(own.wait_s, lambda: give_up(f"it did not take what was left within {own.wait_s:g} s; {follower.told()}")):
+        follower.end(DONE in said)
+
+
+def heard(seconds: float) -> bytes | None:
+    """Return what comes on standard input, nothing where it is not soon, None where it was closed."""
+    if not select.select([0], [], [], seconds)[0]:
+        return b""
+    return os.read(0, 100) or None
+
+
+@contextlib.contextmanager
+def turn(project: Project, tracker: str, wait_s: float) -> Iterator[None]:
+    """Wait until the process of an earlier phase, whose workflow was killed, has ended; it does within `wait_s`.
+
+    Raises:
+        InUseError: It does not.
+    """
+    until = time.monotonic() + 2 * wait_s
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(project.state_dir / FOLDER / f"{tracker}.lock", tracker))
+                break
+            except InUseError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(POLL_S)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

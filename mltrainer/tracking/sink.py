@@ -1,0 +1,103 @@
+"""What a tracker takes, and which there are: an adapter is one module with a function `begin`, and a line here."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+Param = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a run is begun with in a tracker.
+
+    Attributes:
+        root: The project's folder, to which paths are relative.
+        project: The project's name.
+        run: The run's id.
+        phase: The phase that trains it.
+        known: By what the tracker knows the run, where it was begun earlier; None: it is new.
+        step: The last step that the tracker has.
+    """
+
+    root: Path
+    project: str
+    run: str
+    phase: str
+    known: str | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """Numbers of one step; `time_s` is when they were read, in seconds since 1970."""
+
+    step: int
+    time_s: float
+    values: Mapping[str, float]
+
+
+class Sink(Protocol):
+    """A run in a tracker; what a method was given is kept once it has returned. Any exception says that it was not."""
+
+    @property
+    def id(self) -> str:
+        """By what the tracker knows the run."""
+
+    def params(self, values: Mapping[str, Param]) -> None:
+        """Show the config; called where the run is new."""
+
+    def metrics(self, points: Sequence[Point]) -> None:
+        """Show numbers; no point comes twice, but for those of a call that was cut off."""
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        """Show words, which replace those of earlier calls by the same names."""
+
+    def figure(self, name: str, path: Path) -> None:
+        """Show a figure, an SVG file; a later one by the same name takes its place."""
+
+    def artifact(self, name: str, path: Path) -> None:
+        """Keep a copy of a file."""
+
+    def close(self, state: str) -> None:
+        """End for now; `state` is "finished", "failed" or "interrupted", after which the run may be gone on with."""
+
+
+class Begin(Protocol):
+    """The function of an adapter's module."""
+
+    def __call__(self, place: Place, options: Any) -> Sink:
+        """Begin a run, or go on with it."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Where a tracker's adapter is.
+
+    Attributes:
+        module: The module with `begin`.
+        package: What it imports.
+    """
+
+    module: str
+    package: str
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package is here; it is not imported."""
+        return importlib.util.find_spec(self.package) is not None
+
+    def begin(self) -> Begin:
+        """Import the adapter, and with it the tracker's own package."""
+        found: Begin = importlib.import_module(self.module).begin
+        return found
+
+
+ADAPTERS: dict[str, Adapter] = {  # by the keys of the config
+    "tensorboard": Adapter("mltrainer.tracking.sinks.tensorboard", "tensorboard"),
+}

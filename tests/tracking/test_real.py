@@ -1,0 +1,106 @@
+"""Real trainings with real trackers: the same bits whatever a tracker does, and one run in the tracker for one run here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.workspace import Project
+from tests.conftest import Cli, shared, succeed
+from tests.projects import results, write_rings
+from tests.tracking.sinks import break_tensorboard
+
+pytestmark = pytest.mark.slow
+
+SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
+TRACKING: dict[str, Any] = {"tensorboard": {"folder": "board"}}
+
+
+def interrupted(project: Project) -> None:
+    """Train the baseline until a tracker has some of it, and press Ctrl-C."""
+    command = [sys.executable, "-m", "mltrainer", "phase", "run", "baseline", "--project", str(project.root)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not any(json.loads(path.read_text())["step"] for path in project.runs_dir.glob("*/tracking/tensorboard.json")):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+
+
+def _train(folder: Path) -> None:
+    folder.mkdir()
+    project = write_rings(folder, tracking=TRACKING, task=SLOW)
+    succeed("phase", "run", "planning", "--project", folder)
+    interrupted(project)
+    succeed("phase", "run", "baseline", "--project", folder)
+    succeed("phase", "run", "diagnostics", "--project", folder)
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with all trackers on, whose baseline was interrupted and gone on with, up to diagnostics; not to be changed."""
+    return Project(shared(tmp_path_factory, "tracked", _train))
+
+
+@pytest.fixture
+def result(tracked: Project) -> dict[str, Any]:
+    (found,) = results(tracked).values()
+    assert [row["cause"] for row in found["interruptions"]] == ["SIGINT"]
+    return found
+
+
+def steps(result: dict[str, Any]) -> list[int]:
+    return list(range(1, result["steps"] + 1))
+
+
+def accuracies(result: dict[str, Any]) -> list[tuple[int, float]]:
+    return [(row["step"], pytest.approx(row["validation"]["accuracy"], rel=1e-5)) for row in result["history"]]
+
+
+def test_tensorboard_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (folder,) = (tracked.root / "board").iterdir()
+    found = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+    found.Reload()
+    assert [row.step for row in found.Scalars("step/loss")] == steps(result)
+    assert [(row.step, row.value) for row in found.Scalars("validation/accuracy")] == accuracies(result)
+    assert found.Scalars("system/memory_mb")[0].value > 1
+    tags = found.Tensors("tags")[-1].tensor_proto.string_val[0].decode()
+    assert f"| weights_sha256 | {result['weights_sha256']} |" in tags
+    assert "| gate.diagnostics | holds |" in tags
+    assert (folder / "figures/phases/02_baseline/learning_curves.svg").is_file()
+
+
+@pytest.mark.parametrize("body", ["time.sleep(1000)", "os.kill(os.getpid(), 9)"], ids=["hangs", "dies"])
+def test_a_tracker_that_hangs_or_dies_leaves_the_same_weights(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: dict[str, Any], body: str
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    project = write_rings(folder, tracking={"tensorboard": {"wait_s": 1.0}}, task=SLOW)
+    succeed("phase", "run", "planning", "--project", folder)
+    break_tensorboard(tmp_path / "broken", monkeypatch, body)
+    said = cli("phase", "run", "baseline", "--project", folder)
+    assert said.code == 0, said.err
+    assert "tensorboard was not sent everything: it" in said.err
+    (found,) = results(project).values()
+    assert (found["weights_sha256"], found["chain"]) == (result["weights_sha256"], result["chain"])
+    assert found["interruptions"] == []
+
+
+def test_a_run_has_the_same_name_and_bits_without_trackers(tmp_path: Path, result: dict[str, Any]) -> None:
+    project = write_rings(tmp_path, task=SLOW)
+    succeed("phase", "run", "planning", "--project", tmp_path)
+    succeed("phase", "run", "baseline", "--project", tmp_path)
+    (found,) = results(project).values()
+    assert (found["id"], found["weights_sha256"]) == (result["id"], result["weights_sha256"])
