@@ -12,10 +12,10 @@ from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_pr
 from mltrainer.cli.output import emit
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
-from mltrainer.gates.machine import Advice, PhaseState, advice, derive
+from mltrainer.gates.machine import Advice, PhaseState, advice, asked, derive
 from mltrainer.records.reading import run_of
 from mltrainer.reports.terminal import table
-from mltrainer.workspace import PHASES, Project
+from mltrainer.workspace import Project
 
 app = group()
 gate = group("gate", help="Check gates, or waive an item with a reason.", epilog="Example: mltrainer gate check")
@@ -107,7 +107,7 @@ def check(
     """
     project = open_project(folder)
     states = derive(project, demand_files=files)
-    shown = [s for s in states if _is_asked(s, phase)]
+    shown = asked(states, phase)
     holds = bool(shown) and all(s.gate.holds for s in shown)
     if as_json:
         emit({"holds": holds, "phases": [gate_json(s.gate) for s in shown]})
@@ -116,11 +116,6 @@ def check(
             print(describe(state.gate))
         print("all gates hold" if holds else f"next: {_words(advice(states))}")
     return 0 if holds else 4
-
-
-def _is_asked(state: PhaseState, phase: str | None) -> bool:
-    """Without a phase's name: planning, and every phase that has a record or reports."""
-    return state.name == phase if phase else state.gate.is_there or state.name == PHASES[0]
 
 
 def gate_json(found: Gate) -> dict[str, Any]:

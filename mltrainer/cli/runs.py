@@ -13,6 +13,7 @@ from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import Progress
+from mltrainer.reports.notebook import parting
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
@@ -59,27 +60,16 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
 
     Compared are config, digests and metrics, and step by step what each run's chain recorded.
     """
-    from mltrainer.runs.find import compare_runs
+    from mltrainer.project.front import Project
 
-    project = open_project(folder)
-    found = compare_runs(project, find_run(project, first), find_run(project, second))
+    found = Project(folder).compare(first, second).found
     if as_json:
         emit(found)
         return 0
     rows = [[d["what"], str(d["first"]), str(d["second"])] for d in found["differences"]]
     print(table(rows, ["", found["first"], found["second"]]) if rows else "no difference")
-    print(_parting(found))
+    print(parting(found))
     return 0
-
-
-def _parting(found: dict[str, Any]) -> str:
-    """Say where two runs part; without both chains nothing is known of their steps."""
-    if not found["steps_compared"]:
-        return "their steps were not compared: the chain of one of them is not here"
-    step = found["first_divergence"]
-    if step is None:
-        return f"the same bits in all {found['steps_compared']} steps that both made"
-    return f"first different step: {step['step']} ({step['what']})"
 
 
 @app.command(epilog="Example: mltrainer reproduce baseline --steps 50")

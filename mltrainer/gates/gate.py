@@ -85,6 +85,11 @@ class Gate:
 
         return gate_markdown(self.phase, self.holds, [item.view() for item in self.items], self.stale)
 
+    def _repr_html_(self) -> str:
+        from mltrainer.reports.notebook import gate_html
+
+        return gate_html(self.phase, self.holds, [item.view() for item in self.items], self.stale)
+
 
 @dataclass
 class _Look:

@@ -54,6 +54,11 @@ def derive(project: Project, demand_files: bool = False, known: FileDigests | No
     return states
 
 
+def asked(states: Sequence[PhaseState], phase: str | None = None) -> list[PhaseState]:
+    """Return the phases whose gates are checked: the one that is named, else planning and all that have records or reports."""
+    return [s for s in states if (s.name == phase if phase else s.gate.is_there or s.name == PHASES[0])]
+
+
 def _running(project: Project, gate: Gate) -> PhaseState:
     """Return the state of a phase that a live process works on; of a search with how far it is."""
     study = running_study(project.state_dir, project.state_dir / RUNNING_FILE) if gate.phase == "optimization" else None

@@ -17,16 +17,16 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
-from mltrainer.gates.machine import advice, derive
+from mltrainer.gates.machine import advice, asked, derive
 from mltrainer.project import ablating, curing, engine, exploring, luck, more, rows, surroundings
 from mltrainer.project.review import review
 from mltrainer.project.start import make_project
-from mltrainer.project.views import Gates, Predictions, Review, Run, Runs, Status
+from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
 from mltrainer.runs.drift import drifted
 from mltrainer.runs.exports import export_run
-from mltrainer.runs.find import config_of, describe_run, find_run, result_of, run_ids
+from mltrainer.runs.find import compare_runs, config_of, describe_run, find_run, result_of, run_ids
 from mltrainer.runs.fork import fork as fork_run
 from mltrainer.runs.launcher import Tell, Tools, tools_of
 from mltrainer.runs.models import best_model, final_model
@@ -114,6 +114,9 @@ class Project:
     def _repr_markdown_(self) -> str:
         return self.status()._repr_markdown_()
 
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()
+
     # --- phases and gates ---
 
     def status(self) -> Status:
@@ -128,6 +131,19 @@ class Project:
             files: Demand data and checkpoints too, and hash them whole.
         """
         return Gates(check_gates(self._places, files))
+
+    def check(self, phase: str | None = None, *, files: bool = False) -> Gates:
+        """Check gates anew, as `mltrainer gate check` does: `.hold` of what it returns is true where that would exit with 0.
+
+        Args:
+            phase: One phase's gate alone; by default that of planning, and of every phase that has a record or reports.
+            files: Demand data and checkpoints too, and hash them whole.
+
+        Raises:
+            InputError: There is no such phase.
+        """
+        states = derive(self._places, demand_files=files)
+        return Gates(state.gate for state in asked(states, None if phase is None else _known(phase)))
 
     def run(self, until: str | None = None, *, tell: Tell | None = None) -> Gates:
         """Walk the phases from wherever the project stands; stop where a person must decide.
@@ -200,6 +216,29 @@ class Project:
             InputError: There is no such run, or a prefix fits several.
         """
         return self._run(find_run(self._places, run))
+
+    def compare(self, first: str, second: str) -> Comparison:
+        """Return how two runs differ: config keys, digests, metrics, and the first step at which their bits part.
+
+        Args:
+            first: As in `load_run`.
+            second: As in `load_run`.
+
+        Examples:
+            >>> found = mltrainer.Project("digits").compare("baseline", "finalization")
+            >>> found.differences["epochs"], found.same_bits
+            ((12, 15), False)
+        """
+        return Comparison(compare_runs(self._places, find_run(self._places, first), find_run(self._places, second)))
+
+    def load_model(self, run: str = FINAL_MODEL, *, trained: bool = False) -> nn.Module:
+        """Return the task's model with the weights that were delivered, or with those of a run; see `mltrainer.load_model`."""
+        if run != FINAL_MODEL:
+            return best_model(self._places, find_run(self._places, run), trained=trained)
+        if trained:
+            mend = 'load_model("finalization", trained=True)'
+            raise InputError("final_model holds the delivered weights alone", mend=mend)
+        return final_model(self._places)
 
     def _run(self, name: str) -> Run:
         result = result_of(self._places, name) or {}
@@ -537,14 +576,7 @@ def load_model(project: str | Path | Project, run: str = FINAL_MODEL, *, trained
         >>> model(torch.zeros(1, 1, 8, 8)).shape
         torch.Size([1, 10])
     """
-    places = _opened(project)._places
-    if run != FINAL_MODEL:
-        return best_model(places, find_run(places, run), trained=trained)
-    if trained:
-        raise InputError(
-            "final_model holds the delivered weights alone", mend='load_model(project, "finalization", trained=True)'
-        )
-    return final_model(places)
+    return _opened(project).load_model(run, trained=trained)
 
 
 def _opened(project: str | Path | Project) -> Project:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import given_for, read_waivers
-from mltrainer.gates.machine import PhaseState, derive
+from mltrainer.gates.machine import PhaseState, asked, derive
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
 from mltrainer.reports.review import Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
@@ -29,7 +29,7 @@ def review(project: Project, against: str) -> Found:
         InputError: There is no repository or no such revision, or nothing is on record, neither there nor here.
     """
     place, commit, files = _committed(project.root, against)
-    states = [state for state in derive(project) if state.gate.is_there or state.name == PHASES[0]]
+    states = asked(derive(project))
     records = {state.name: state.gate.record for state in states if state.gate.record}
     others = {phase: record_of(files[path], phase, path) for phase in PHASES if (path := _path(phase, RECORD_FILE)) in files}
     if not records and not others:

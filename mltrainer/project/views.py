@@ -10,13 +10,15 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice, PhaseState
 from mltrainer.reports import notebook
+from mltrainer.reports.frames import frame, history_frame
 from mltrainer.reports.review import comment
 from mltrainer.runs.drift import Drift
-from mltrainer.runs.find import diagnose_run
+from mltrainer.runs.find import diagnose_run, steps_of
 from mltrainer.runs.models import best_model
 from mltrainer.workspace import Project as Places
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import nn
 
 
@@ -48,8 +50,14 @@ class Status:
         return all(phase.done for phase in self.phases)
 
     def _repr_markdown_(self) -> str:
+        return notebook.status_markdown(*self._told())
+
+    def _repr_html_(self) -> str:
+        return notebook.status_html(*self._told())
+
+    def _told(self) -> tuple[list[tuple[str, str, tuple[str, ...]]], str | None]:
         words = self.advice.why if self.advice else None
-        return notebook.status_markdown([(phase.name, phase.state, phase.reasons) for phase in self.phases], words)
+        return [(phase.name, phase.state, phase.reasons) for phase in self.phases], words
 
 
 class Gates(tuple[Gate, ...]):
@@ -75,6 +83,9 @@ class Gates(tuple[Gate, ...]):
 
     def _repr_markdown_(self) -> str:
         return "\n".join(gate._repr_markdown_() for gate in self)
+
+    def _repr_html_(self) -> str:
+        return "\n".join(gate._repr_html_() for gate in self)
 
 
 @dataclass(frozen=True)
@@ -139,6 +150,22 @@ class Run:
         return list(self.result.get("history", []))
 
     @property
+    def steps(self) -> list[dict[str, Any]]:
+        """One row for each step: `step`, `loss`, `grad_norm`, as float32 had them; none where the run's folder is not here."""
+        return steps_of(self.places, self.id)
+
+    def frame(self, *, steps: bool = False) -> pd.DataFrame:
+        """Return the history as a pandas frame, nested values as columns such as `validation.accuracy`.
+
+        Args:
+            steps: One row for each step, in place of each evaluation.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(self.steps, "step") if steps else history_frame(self.history)
+
+    @property
     def curves(self) -> notebook.Curves:
         """The figures of the run, which a notebook shows."""
         return notebook.curves(self.result)
@@ -158,12 +185,54 @@ class Run:
     def _repr_markdown_(self) -> str:
         return notebook.run_markdown(self.row)
 
+    def _repr_html_(self) -> str:
+        return notebook.run_html(self.row, self.curves)
+
 
 class Runs(tuple[Run, ...]):
     """Runs, the oldest first."""
 
+    def frame(self) -> pd.DataFrame:
+        """Return a pandas frame with a row for each run: its state, metrics and digests, and the config's keys, `config.KEY`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(({**run.row, "config": run.config} for run in self), "id")
+
     def _repr_markdown_(self) -> str:
         return notebook.runs_markdown([run.row for run in self])
+
+    def _repr_html_(self) -> str:
+        return notebook.runs_html([run.row for run in self])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two runs differ.
+
+    Attributes:
+        found: As `mltrainer runs compare --json` prints it: `first`, `second`, `differences`, `first_divergence` (step and what;
+            None: they do not part), and `steps_compared`, 0 where one of the two is not here.
+    """
+
+    found: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def differences(self) -> dict[str, tuple[Any, Any]]:
+        """Config keys, digests and metrics whose values differ, with both."""
+        return {row["what"]: (row["first"], row["second"]) for row in self.found["differences"]}
+
+    @property
+    def same_bits(self) -> bool | None:
+        """Whether all steps that both made gave the same bits; None where they could not be compared."""
+        return self.found["first_divergence"] is None if self.found["steps_compared"] else None
+
+    def _repr_markdown_(self) -> str:
+        return notebook.comparison_markdown(self.found)
+
+    def _repr_html_(self) -> str:
+        return notebook.comparison_html(self.found)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,16 @@
-"""What a notebook shows of a project: gates, runs and where it stands as Markdown tables, curves as the figures of reports."""
+"""What a notebook shows of a project: gates, runs and where it stands as tables, curves as the figures of reports.
+
+Each is there as HTML, which notebooks prefer, and as Markdown for what shows no HTML.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mltrainer.figures.content import Figure, of_run
+from mltrainer.reports import html
 from mltrainer.reports import markdown as md
 from mltrainer.reports.values import counted, duration, number
 
@@ -94,3 +99,83 @@ def fit_markdown(result: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         ("best evaluation", f"epoch {number(best.get('epoch'))}: {metrics_text(result['metrics']) or 'none'}"),
     ]
     return md.document([EXPLORED, md.facts(facts)])
+
+
+# --- as HTML --------------------------------------------------------------------------------------
+
+
+def gate_html(phase: str, holds: bool, items: Sequence[Mapping[str, Any]], stale: Iterable[str]) -> str:
+    """Return a gate, folded away where it holds: its items with verdict and evidence, and what mends those that fail."""
+    rows = [(html.code(i["id"]), html.pill(i["verdict"]), _evidence(i["evidence"])) for i in items]
+    mends = [f"{html.code(i['id'])}: {html.escaped(i['statement'])} next: {html.code(i['mend'])}" for i in items if i["mend"]]
+    counts = Counter(item["verdict"].replace("_", " ") for item in items)
+    title = f"{html.pill('holds' if holds else 'does not hold')} <b>{html.escaped(phase)}</b> "
+    title += ", ".join(f"{count} {html.escaped(verdict)}" for verdict, count in counts.items())
+    told = html.bullets([*map(html.escaped, stale), *mends])
+    return html.folded(title, told, html.table(("item", "verdict", "measured"), rows) if rows else "", is_open=not holds)
+
+
+def _evidence(values: Any) -> str:
+    if not isinstance(values, dict):
+        return html.words(values)
+    return "<br>".join(f"{html.escaped(key.replace('_', ' '))}: {html.words(value)}" for key, value in values.items())
+
+
+def status_html(phases: Sequence[tuple[str, str, Sequence[str]]], why: str | None) -> str:
+    """Return where a project stands: name, state and reasons of each phase, and what comes next in words."""
+    rows = [(html.escaped(name), html.pill(state), "<br>".join(map(html.escaped, reasons))) for name, state, reasons in phases]
+    after = html.paragraph("next:", html.escaped(why)) if why else html.paragraph("All five gates hold.")
+    return html.whole(html.table(("phase", "state", ""), rows), after)
+
+
+def runs_html(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return runs as a table: what each was for, how far it came, and its metrics on validation."""
+    cells = [
+        (html.code(r["id"]), html.words(r["phase"]), html.pill(str(r["state"])), html.words(r["steps"]), _metrics(r["metrics"]))
+        for r in rows
+    ]
+    return html.whole(html.table(("run", "phase", "state", "steps", "metrics"), cells))
+
+
+def _metrics(metrics: Any) -> str:
+    known = metrics if isinstance(metrics, dict) else {}
+    shown = (f"{html.escaped(name)} {number(value)}" for name, value in known.items() if not name.startswith("train_"))
+    return ", ".join(shown)
+
+
+def run_html(row: Mapping[str, Any], figures: Curves) -> str:
+    """Return a run: its metrics on training and validation, its curves, and, folded away, what it was made from."""
+    metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
+    names = [name for name in metrics if not name.startswith("train_")]
+    rows = [(html.escaped(name), number(metrics.get(f"train_{name}")), number(metrics[name])) for name in names]
+    facts = [(html.escaped(key.replace("_", " ")), html.words(value)) for key, value in row.items() if key != "metrics"]
+    return html.whole(
+        html.paragraph(f"run {html.code(row['id'])}", html.pill(str(row["state"])), html.words(row["phase"])),
+        html.table(("metric", "training", "validation"), rows) if rows else "",
+        html.folded("curves", *(figure.content for figure in figures)) if figures else "",
+        html.folded("what it was made from", html.table(("", ""), facts)),
+    )
+
+
+def comparison_html(found: Mapping[str, Any]) -> str:
+    """Return how two runs differ, and where they part."""
+    rows = [(html.code(d["what"]), html.words(d["first"]), html.words(d["second"])) for d in found["differences"]]
+    table = html.table(("", found["first"], found["second"]), rows) if rows else html.paragraph("no difference")
+    return html.whole(table, html.paragraph(html.escaped(parting(found))))
+
+
+def comparison_markdown(found: Mapping[str, Any]) -> str:
+    """Return the same as Markdown."""
+    rows = [(md.code(d["what"]), md.plain_value(d["first"]), md.plain_value(d["second"])) for d in found["differences"]]
+    heads = ("", md.code(found["first"]), md.code(found["second"]))
+    return md.document([md.table(heads, rows) if rows else "no difference", md.text(parting(found))])
+
+
+def parting(found: Mapping[str, Any]) -> str:
+    """Say where two runs part; without both chains nothing is known of their steps."""
+    if not found["steps_compared"]:
+        return "their steps were not compared: the chain of one of them is not here"
+    step = found["first_divergence"]
+    if step is None:
+        return f"the same bits in all {found['steps_compared']} steps that both made"
+    return f"first different step: {step['step']} ({step['what']})"

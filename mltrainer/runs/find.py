@@ -160,6 +160,13 @@ def result_of(project: Project, run: str) -> dict[str, Any] | None:
     return own if is_sealed(own) else _recorded(project).get(run)
 
 
+def steps_of(project: Project, run: str) -> list[dict[str, Any]]:
+    """Return loss and gradient norm of every step that a run has written down; none where its folder is not here."""
+    lines = (line.split() for line in fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE))
+    value = fingerprint.float_of
+    return [{"step": int(w[0]), "loss": value(w[2]), "grad_norm": value(w[3])} for w in lines if w[0] != "w"]
+
+
 def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
     """Return how two runs differ: config keys, digests, metrics, and the first step at which they part.
 

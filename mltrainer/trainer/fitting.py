@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
@@ -25,12 +25,16 @@ from mltrainer.diagnostics.rules import diagnose
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import Tell, shown
 from mltrainer.reports import notebook
+from mltrainer.reports.frames import history_frame
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
 from mltrainer.trainer.result import build_result
 from mltrainer.trainer.session import Session
 from mltrainer.trainer.stopping import best_row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAME = "exploration"
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS has no deterministic form (PyTorch's notes on randomness)
@@ -60,6 +64,14 @@ class Fit:
     def history(self) -> list[dict[str, Any]]:
         """One row for each evaluation: `epoch`, `step`, `lr`, `train_loss`, `train`, `validation` and more."""
         return list(self.result["history"])
+
+    def frame(self) -> pd.DataFrame:
+        """Return the history as a pandas frame, nested values as columns such as `validation.accuracy`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return history_frame(self.history)
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -21,6 +21,8 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.gates.machine import Advice
 from mltrainer.project import engine, exploring, front
 from mltrainer.project.views import Status
+from mltrainer.reports import notebook
+from mltrainer.reports.frames import frame
 from mltrainer.tasks.user_code import import_module
 from mltrainer.workspace import Project as Places
 from tests.conftest import Cli
@@ -49,8 +51,9 @@ def test_the_six_names_are_shown_and_there() -> None:
 
 
 def test_looking_at_a_project_needs_no_torch(kept: Path) -> None:
-    code = f"import sys, mltrainer; p = mltrainer.Project({str(kept)!r}); p.gates(); p.runs(); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout.strip() == "False"
+    code = f"import sys, mltrainer; p = mltrainer.Project({str(kept)!r}); p.gates()._repr_html_(); p.runs()._repr_html_()\n"
+    code += "print({'torch', 'pandas', 'numpy'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout.strip() == "set()"
 
 
 # --- the same as the command line -----------------------------------------------------------------
@@ -153,6 +156,78 @@ def test_errors_have_the_text_of_the_command_line(kept: Path, cli: Cli) -> None:
     assert cli("runs", "show", "nope", "--project", kept).err == "".join(caught.value._render_traceback_()) + "\n"
 
 
+# --- gates and runs, looked at again --------------------------------------------------------------
+
+
+def test_a_check_holds_where_the_command_exits_with_0(kept: Path, digits: Places, cli: Cli) -> None:
+    assert mltrainer.Project(kept).check().hold
+    assert not mltrainer.Project(kept).check(files=True).hold  # a clone has no data and no weights
+    assert mltrainer.Project(digits.root).check(files=True).hold
+    (digits.phase_dir("finalization") / "final_report.md").write_text("better")
+    project = mltrainer.Project(digits.root)
+    assert (project.check().hold, project.check("baseline").hold, cli("gate", "check", "--project", digits.root).code) == (
+        False,
+        True,
+        4,
+    )
+
+
+def test_a_check_of_what_has_not_run_does_not_hold(tmp_path: Path) -> None:
+    found = mltrainer.Project.create(tmp_path / "wine", example="wine", tell=lambda _event: None).check()
+    assert ([gate.phase for gate in found], found.hold) == (["planning"], False)
+
+
+def test_a_check_takes_a_phase_that_there_is(kept: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'baseline'"):
+        mltrainer.Project(kept).check("baselin")
+
+
+def test_a_comparison_is_that_of_the_command_line(digits_once: Path, cli: Cli) -> None:
+    found = mltrainer.Project(digits_once).compare("baseline", "finalization")
+    said = cli("runs", "compare", "baseline", "finalization", "--json", "--project", digits_once).json
+    assert json.loads(json.dumps(found.found)) == said
+    assert (found.differences["epochs"], found.same_bits) == ((12, 15), False)
+    assert mltrainer.Project(digits_once).compare("baseline", "baseline").same_bits is True
+
+
+def test_of_runs_that_are_not_here_it_is_not_known_whether_their_bits_are_the_same(kept: Path) -> None:
+    assert mltrainer.Project(kept).compare("baseline", "finalization").same_bits is None
+
+
+def test_every_step_has_its_loss_and_its_norm(digits_once: Path, kept: Path) -> None:
+    run = mltrainer.load_run(digits_once, "baseline")
+    assert [row["step"] for row in run.steps] == list(range(1, run.row["steps"] + 1))
+    assert run.steps[0]["loss"] == pytest.approx(run.result["first_loss"], rel=1e-6)
+    first = run.history[0]
+    assert max(row["grad_norm"] for row in run.steps[: first["step"]]) == pytest.approx(first["grad_norm"]["max"])
+    assert mltrainer.load_run(kept, "baseline").steps == []
+
+
+def test_histories_steps_and_runs_are_frames(digits_once: Path) -> None:
+    project = mltrainer.Project(digits_once)
+    run = project.load_run("baseline")
+    evaluations, steps, runs = run.frame(), run.frame(steps=True), project.runs().frame()
+    assert list(evaluations.index) == [row["step"] for row in run.history]
+    assert list(evaluations["validation.accuracy"]) == [row["validation"]["accuracy"] for row in run.history]
+    assert len(steps) == run.row["steps"]
+    assert runs.loc[run.id, "metrics.accuracy"] == run.metrics["accuracy"]
+    assert runs.loc[run.id, "config.model.hidden"] == run.config["model"]["hidden"]
+
+
+def test_a_number_that_json_cannot_hold_is_one_again_in_a_frame() -> None:
+    found = frame([{"step": 1, "train": {"loss": "nan"}}, {"step": 2, "train": {"loss": "-inf"}}], "step")
+    assert found["train.loss"].isna().tolist() == [True, False]
+    assert found["train.loss"].tolist()[1] == -np.inf
+    assert frame([], "step").empty
+
+
+def test_without_pandas_a_frame_is_refused_with_what_to_do(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="needs the package pandas") as caught:
+        mltrainer.load_run(kept, "baseline").frame()
+    assert "mltrainer[pandas]" in str(caught.value)
+
+
 # --- notebooks ------------------------------------------------------------------------------------
 
 
@@ -162,6 +237,64 @@ def test_a_notebook_shows_tables(kept: Path) -> None:
     assert "| `finished` | ✅ pass |" in project.gates()["baseline"]._repr_markdown_()
     assert f"| {project.runs()[0].id} |".replace(" ", "") in project.runs()._repr_markdown_().replace(" ", "").replace("`", "")
     assert "accuracy 0.97" in project.load_run("baseline")._repr_markdown_()
+
+
+def test_a_notebook_shows_gates_runs_and_status_as_html(kept: Path) -> None:
+    project = mltrainer.Project(kept)
+    gates, run = project.gates()._repr_html_(), project.load_run("baseline")._repr_html_()
+    assert project._repr_html_() == project.status()._repr_html_()
+    assert "passed</span>" in project._repr_html_()
+    assert gates.count("<details>") == gates.count("<summary>") == 5  # what holds is folded away
+    assert "<code>finished</code>" in gates
+    assert "<svg" in run
+    assert f"<code>{project.load_run('baseline').id}</code>" in project.runs()._repr_html_()
+
+
+def test_a_gate_that_does_not_hold_is_open_and_says_what_mends_it(digits: Places) -> None:
+    (digits.phase_dir("baseline") / "baseline_results.md").write_text("better")
+    shown = mltrainer.Project(digits.root).gates()["baseline"]._repr_html_()
+    assert shown.startswith("<details open>")
+    assert "next: mltrainer phase run baseline" in shown
+
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def test_nothing_that_a_notebook_is_given_as_html_acts() -> None:
+    row = {
+        "id": HOSTILE,
+        "phase": HOSTILE,
+        "state": HOSTILE,
+        "steps": HOSTILE,
+        "metrics": {HOSTILE: 1.0},
+        "x": {HOSTILE: [HOSTILE]},
+    }
+    item = {"id": HOSTILE, "verdict": HOSTILE, "statement": HOSTILE, "mend": HOSTILE, "evidence": {HOSTILE: {HOSTILE: HOSTILE}}}
+    difference = {"what": HOSTILE, "first": HOSTILE, "second": [HOSTILE]}
+    found = {"first": HOSTILE, "second": HOSTILE, "differences": [difference], "steps_compared": 0, "first_divergence": None}
+    shown = [
+        notebook.gate_html(HOSTILE, False, [item], [HOSTILE]),
+        notebook.status_html([(HOSTILE, HOSTILE, [HOSTILE])], HOSTILE),
+        notebook.runs_html([row]),
+        notebook.run_html(row, notebook.Curves()),
+        notebook.comparison_html(found),
+    ]
+    assert not [text for text in shown if "<script" in text or "<img" in text]
+    assert all("&lt;script&gt;" in text for text in shown)
+
+
+def test_what_a_notebook_shows_asks_for_nothing_from_elsewhere(kept: Path) -> None:
+    project = mltrainer.Project(kept)
+    views = [project, project.gates(), project.runs(), project.load_run("baseline"), project.compare("baseline", "finalization")]
+    shown = "".join(view._repr_html_() for view in views)
+    assert not re.findall(r"<script|<link|@import|(?:src|href)=[\"'](?!#)|url\((?!#)", shown)
+
+
+def test_a_comparison_is_shown_as_tables(kept: Path) -> None:
+    found = mltrainer.Project(kept).compare("baseline", "finalization")
+    assert "<code>epochs</code>" in found._repr_html_()
+    assert "| `epochs` |" in found._repr_markdown_()
+    assert "the chain of one of them is not here" in found._repr_html_()
 
 
 def test_what_a_notebook_shows_of_a_record_is_escaped(kept: Path) -> None:
@@ -213,7 +346,11 @@ def test_the_final_model_has_the_delivered_weights(digits_once: Path) -> None:
 
 def test_a_runs_model_has_its_best_weights(digits_once: Path) -> None:
     final = mltrainer.load_run(digits_once, "finalization")
-    assert weights_sha256(final.model().state_dict()) == weights_sha256(mltrainer.load_model(digits_once).state_dict())
+    expected = weights_sha256(mltrainer.load_model(digits_once).state_dict())
+    assert weights_sha256(final.model().state_dict()) == expected
+    assert weights_sha256(mltrainer.Project(digits_once).load_model().state_dict()) == expected
+    with pytest.raises(InputError, match="the delivered weights alone"):
+        mltrainer.Project(digits_once).load_model(trained=True)
 
 
 @pytest.mark.parametrize("run", ["final_model", "finalization"])
@@ -233,7 +370,16 @@ def test_changed_weights_are_refused(digits: Places, run: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "described", [front.Project, front.Project.predict, front.load_run, front.load_model, mltrainer.records.read, mltrainer.fit]
+    "described",
+    [
+        front.Project,
+        front.Project.predict,
+        front.Project.compare,
+        front.load_run,
+        front.load_model,
+        mltrainer.records.read,
+        mltrainer.fit,
+    ],
 )
 def test_the_examples_of_the_docstrings_run(described: Any, digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
@@ -251,6 +397,15 @@ def test_the_readmes_session_says_what_it_says(digits_once: Path, monkeypatch: p
     example = doctest.DocTestParser().get_doctest(session, {}, "README.md", str(README), 0)
     assert len(example.examples) > 5
     assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_every_call_of_the_guide_is_there(kept: Path) -> None:
+    table = (README.parent / "docs/API.md").read_text("utf-8").partition("\n## ")[0]
+    run = mltrainer.load_run(kept, "baseline")
+    for name, of in (("project", mltrainer.Project), ("Project", mltrainer.Project), ("run", run)):
+        calls = re.findall(rf"\b{name}\.(\w+)", table)
+        assert calls
+        assert not [call for call in calls if not hasattr(of, call)]
 
 
 def test_what_comes_next_may_be_a_decision_and_no_command() -> None:

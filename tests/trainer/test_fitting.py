@@ -50,7 +50,7 @@ def quick(**keys: Any) -> fitting.Fit:
 
 def test_a_class_from_a_notebook_is_trained() -> None:
     found = quick(metric={"name": "mae", "mode": "min"})
-    assert [row["epoch"] for row in found.history] == [1, 2, 3]
+    assert [row["epoch"] for row in found.history] == found.frame()["epoch"].tolist() == [1, 2, 3]
     assert found.metrics["mae"] == min(row["validation"]["mae"] for row in found.history)
     assert found.config.task.use == "__main__:Doubling"
 
