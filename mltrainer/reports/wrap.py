@@ -65,7 +65,7 @@ def _of_resuming(found: Resumed) -> Iterator[str]:
     at = f" at step {found.step}" if found.step is not None else ""
     yield f"RESUMING DOES NOT HOLD: {how}, it differs{at}: {found.what}"
     if found.shown is not None:
-        yield f"  first shows: {found.shown}{f' at {found.where}' if found.where else ''}"
+        yield f"  first shows: {found.shown}"
     yield f"  next: {KINDS['state'].mend}"
 
 

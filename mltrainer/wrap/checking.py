@@ -107,7 +107,6 @@ class Resumed:
         step: The first step that differs; None where only the end does, or nothing.
         what: What differs, in words.
         shown: Where it first shows.
-        where: The user's own line at which it does.
     """
 
     command: str
@@ -118,7 +117,6 @@ class Resumed:
     step: int | None = None
     what: str | None = None
     shown: str | None = None
-    where: str | None = None
 
 
 class Check:
@@ -249,23 +247,20 @@ class Check:
             if (left.gradients, left.weights) != (right.gradients, right.weights):
                 is_update = left.gradients == right.gradients
                 what = "its optimizer or schedule" if is_update else "the order of its samples, its generators or its model"
-                shown, where = (None, None) if made == 0 else self._first_resumed(went_on, after, again)
-                told = f"{what} did not go on from where it stood"
-                return dataclasses.replace(verdict, same=False, step=left.step, what=told, shown=shown, where=where)
+                shown, told = self._first_resumed(went_on, after, again), f"{what} did not go on from where it stood"
+                return dataclasses.replace(verdict, same=False, step=left.step, what=told, shown=shown)
         if made == 0 or whole.end != rest.end:
             return dataclasses.replace(verdict, same=False, what="it makes no step" if made == 0 else "the weights at the end")
         return verdict
 
-    def _first_resumed(self, went_on: int, after: int, again: Program) -> tuple[str | None, str | None]:
+    def _first_resumed(self, went_on: int, after: int, again: Program) -> str | None:
         """Return where the first step that is gone on with first differs from the undisturbed run's."""
         whole = self._run("the cause: traced", NOTHING, went_on + 1, trace=True)
         killed = self._run("the cause: killed once more", NOTHING, 0, kill=after)
         rest = self._run("the cause: gone on with, traced", NOTHING, 1, trace=True, program=again, place=killed.place)
         one, other = (_of_step(traces(ended.lines), step) for ended, step in ((whole, went_on + 1), (rest, 1)))
         shown = first_shown(one, other)
-        if shown is None or shown.place is None:
-            return (shown.what if shown is not None else None), None
-        return shown.what, self._where(shown.place, whole)
+        return shown.what if shown is not None else None
 
     # --- runs ---
 
@@ -339,9 +334,9 @@ def _without_whole(found: dict[Key, Chain]) -> dict[Key, Chain]:
 
 
 def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[list[Any]]]:
-    """Return what the process that trains computed in one step, under one name for all programs."""
+    """Return what the modules of the process that trains gave in one step, under one name for all programs."""
     rows = {
-        key: [row for row in trace if row[1] in ("op", "module", "gradient", "weights") and row[2] == step]
+        key: [row for row in trace if row[1] in ("module", "gradient", "weights") and row[2] == step]
         for key, trace in found.items()
     }
     longest = max(rows.values(), key=len, default=[])

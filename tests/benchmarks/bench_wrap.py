@@ -21,11 +21,12 @@ from typing import Any
 from mltrainer.errors import MltrainerError
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.starting import Program
-from tests.benchmarks.wrap.faults import FAULTS, STATE, guilty, planted
+from tests.benchmarks.wrap.faults import FAULTS, STATE, STATE_GONE, guilty, planted
 
 SCRIPTS = Path(__file__).parent / "wrap" / "scripts"
 NEEDS = {"hf_trainer": "transformers", "accelerate_loop": "accelerate", "lightning_fit": "lightning", "skorch_fit": "skorch"}
-RESUMES = ("plain", "amp", "accumulate", "gan", "rl", "forks", "ddp", "notebook")
+FRAMEWORKS = ("hf_trainer", "accelerate_loop")  # that resume to the same bits from what they save
+RESUMES = ("plain", "amp", "accumulate", "gan", "rl", "forks", "ddp", "notebook", *FRAMEWORKS)
 STEPS = 12
 
 
@@ -93,7 +94,7 @@ def _repeats(check: Check) -> dict[str, Any]:
 
 def _resumed(check: Check, name: str, python: str) -> dict[str, Any]:
     found = check.resumes((*command(name, python), "--resume"))
-    return {"same": found.same, "what": found.what, "shown": found.shown, "where": found.where, "step": found.step}
+    return {"same": found.same, "what": found.what, "shown": found.shown, "step": found.step}
 
 
 def command(name: str, python: str) -> tuple[str, ...]:
@@ -114,7 +115,7 @@ def _write(name: str, folder: Path, fault: str) -> None:
     if name == "notebook":
         shutil.copytree(SCRIPTS / "cells", folder / "cells")
     if fault != "none":
-        put = STATE if fault == "state" else FAULTS[fault]
+        put = FAULTS.get(fault) or (STATE_GONE if name in FRAMEWORKS else STATE)
         for path in folder.rglob("*.py"):
             path.write_text(planted(path.read_text(), put))
 

@@ -47,6 +47,7 @@ FAULTS = {
     "listing order": Fault("order", ('order = [int(name) for name in os.listdir("samples")]  # guilty',), ("listing order",)),
 }
 STATE = Fault("resume", ('saved["rng"] = torch.get_rng_state()',), ("state",))  # what the script loads next is not the saved one
+STATE_GONE = Fault("resume", ("os.remove(states)",), ("state",))  # of frameworks that keep it in a file of its own
 
 
 def planted(source: str, fault: Fault) -> str:

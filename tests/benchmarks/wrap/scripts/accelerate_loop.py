@@ -41,8 +41,9 @@ model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 first = 0
 if "--resume" in sys.argv:
     first = max(int(name.rpartition("-")[2]) for name in os.listdir("saved"))
-    accelerator.load_state(f"saved/epoch-{first}")
+    states = f"saved/epoch-{first}/random_states_0.pkl"
     # <resume>
+    accelerator.load_state(f"saved/epoch-{first}")
 tic = time.time()
 for epoch in range(first, 3):
     for x, y in loader:

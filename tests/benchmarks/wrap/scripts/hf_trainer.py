@@ -1,6 +1,6 @@
 """transformers.Trainer on a small BERT with random weights."""
 
-import os  # noqa: F401
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed  # noqa: F401
@@ -51,6 +51,11 @@ arguments = TrainingArguments(
     disable_tqdm=True,
     dataloader_num_workers=2,
 )
+resume = "--resume" in sys.argv
+if resume:
+    newest = max(os.listdir("out"), key=lambda name: int(name.rpartition("-")[2]))
+    states = f"out/{newest}/rng_state.pth"
+    # <resume>
 started = time.time()
-Own(model=model, args=arguments, train_dataset=Vectors(order)).train(resume_from_checkpoint="--resume" in sys.argv)
+Own(model=model, args=arguments, train_dataset=Vectors(order)).train(resume_from_checkpoint=resume)
 print("seconds", time.time() - started)
