@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
-from mltrainer.reports.markdown import code
-from mltrainer.reports.values import duration
+from mltrainer.reports.markdown import code, table
+from mltrainer.reports.markdown import text as text_of
+from mltrainer.reports.values import counted, duration, short
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.checking import Cause, Line, Resumed, Verdict, mend
+from mltrainer.wrap.judged import Judged
 
 CHANGED = "hash seed, memory, order of listings, folders, pace"
+COMPARED = (
+    "Two fresh processes made the same optimizer steps. Gradients and weights were compared by the sums of their bits at every step, "
+    "and the weights whole at every fiftieth and the last. The second process had another hash seed, filled memory, folders listed "
+    "in the opposite order and of other names, and stood still for moments."
+)
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
 
@@ -25,6 +31,7 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
     if verdict.same:
         yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in two runs, all gradients and weights the same"
         yield f"  changed between them: {CHANGED}; they took {took}"
+        yield f"  {_about(verdict.judged)}"
         return
     assert verdict.difference is not None
     yield f"{DIFFERS}: {verdict.difference.what} differ{'s' if verdict.difference.what.startswith(('which', 'how')) else ''}" + (
@@ -35,6 +42,14 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
         yield from (f"    {line}" for line in verdict.failed)
     if verdict.cause is not None:
         yield from _of_cause(verdict.cause)
+
+
+def _about(found: Judged) -> str:
+    """Return what was judged, in a line."""
+    sources = f"{counted(len(found.code), 'file')} of code ({short(found.code_sha256)})"
+    read = f"{counted(len(found.data), 'file')} of data ({short(found.data_sha256)})" if found.data else "no files of data"
+    on = ", ".join(f"{name} {value}" for name, value in found.about.items())
+    return f"judged: {sources}, {read}; {on}"
 
 
 def _of_cause(cause: Cause) -> Iterator[str]:
@@ -72,15 +87,22 @@ def _of_resuming(found: Resumed) -> Iterator[str]:
 def page(verdict: Verdict, resumed: Resumed | None) -> str:
     """Return a verdict as a page in Markdown."""
     parts = [f"# Does it repeat?\n\n{code(verdict.command)}", *_page_of_verdict(verdict)]
+    parts += ["## What was judged", *_files(verdict.judged)]
     if resumed is not None:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
-    parts.append(
-        "Two fresh processes made the same optimizer steps. Gradients and weights were compared bit for bit by sums at every"
-        " step, and the weights whole at every fiftieth and the last. The second process had another "
-        + CHANGED.replace("hash seed", "hash seed, filled")
-        + "."
-    )
+    parts.append(COMPARED)
     return "\n\n".join(parts) + "\n"
+
+
+def _files(found: Judged) -> Iterator[str]:
+    on = ", ".join(f"{name} {value}" for name, value in found.about.items())
+    yield f"The files that the first run read with Python's own means, and what it ran on: {on}."
+    rows = [
+        (code(row.path), what, text_of(f"{row.bytes:,}"), code(short(row.sha256)) if row.sha256 else "too large")
+        for what, rows in (("code", found.code), ("data", found.data))
+        for row in rows
+    ]
+    yield table(["file", "what", "bytes", "sha256"], rows, "llrl")
 
 
 def _page_of_verdict(verdict: Verdict) -> Iterator[str]:
@@ -99,11 +121,8 @@ def as_json(verdict: Verdict, resumed: Resumed | None) -> dict[str, object]:
     import dataclasses
 
     found = dataclasses.asdict(verdict)
+    of = verdict.judged
+    found["judged"] |= {"code": [row._asdict() for row in of.code], "data": [row._asdict() for row in of.data]}
     if verdict.difference is not None:
         found["difference"] = verdict.difference._asdict()
     return {**found, "resumed": dataclasses.asdict(resumed) if resumed is not None else None}
-
-
-def shown_command(command: tuple[str, ...]) -> str:
-    """Return a command as it is typed."""
-    return shlex.join(command)

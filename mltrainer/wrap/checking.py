@@ -19,6 +19,7 @@ from typing import Any
 from mltrainer.errors import InputError
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
+from mltrainer.wrap.judged import Judged, judged
 from mltrainer.wrap.lines import Chain, Key, Unlike, chains, first_unlike, steps_in, traces
 from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
 
@@ -81,6 +82,7 @@ class Verdict:
         seconds: What the two runs took.
         difference: The first step that differs.
         cause: Why.
+        judged: What it is about: the files that were read, by digest, and what ran them.
         failed: The end of what the second run printed, where it alone failed.
     """
 
@@ -89,6 +91,7 @@ class Verdict:
     steps: int
     processes: int
     seconds: tuple[float, float]
+    judged: Judged
     difference: Unlike | None = None
     cause: Cause | None = None
     failed: tuple[str, ...] = ()
@@ -141,7 +144,7 @@ class Check:
         Raises:
             InputError: The program fails, trains nothing, or cannot be run.
         """
-        one = self._run("the program as it is", NOTHING, steps)
+        one = self._run("the program as it is", NOTHING, steps, files=True)
         mine = self._required(one)
         other = self._run("once more, with all changed that must not matter", ALL, steps)
         unlike = first_unlike(mine, chains(other.lines))
@@ -151,6 +154,7 @@ class Check:
             max(len(chain.entries) for chain in mine.values()),
             len(mine),
             (one.seconds, other.seconds),
+            judged(one.lines, one.place),
             unlike,
         )
         if unlike is None:
@@ -289,6 +293,7 @@ class Check:
         steps: int,
         *,
         trace: bool = False,
+        files: bool = False,
         kill: int = 0,
         program: Program | None = None,
         place: Path | None = None,
@@ -296,7 +301,7 @@ class Check:
         self._starts += 1
         self._tell({"event": "note", "text": what})
         scratch = self._scratch / f"run-{self._starts}"
-        settings = {"steps": steps, "trace": trace, "kill": kill}
+        settings = {"steps": steps, "trace": trace, "files": files, "kill": kill}
         return start(program or self._program, scratch, change, settings, _pace(self._tell, steps), place)
 
 

@@ -110,9 +110,14 @@ def _unlike(name: str, one: Chain | None, other: Chain | None) -> Unlike | None:
     return None
 
 
+def rows_of(folder: Path, kind: str) -> dict[Key, list[list[Any]]]:
+    """Return what each process wrote of a kind, in order: each row begins with the time and what it is."""
+    return {key: list(_rows(path)) for key, path in _files(folder, kind).items()}
+
+
 def traces(folder: Path) -> dict[Key, list[list[Any]]]:
-    """Return what each traced process wrote, in order: each a list that begins with the time and the kind."""
-    return {key: list(_rows(path)) for key, path in _files(folder, "trace").items()}
+    """Return what each traced process wrote."""
+    return rows_of(folder, "trace")
 
 
 def _rows(path: Path) -> Iterator[list[Any]]:

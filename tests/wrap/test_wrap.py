@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -71,7 +72,10 @@ def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("it repeats: 3 optimizer steps, in two runs, all gradients and weights the same")
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "report.md", "train.py"])
-    assert "**It repeats.**" in (tmp_path / "report.md").read_text()
+    page = (tmp_path / "report.md").read_text()
+    sha256 = hashlib.sha256((tmp_path / "train.py").read_bytes()).hexdigest()
+    assert "**It repeats.**" in page
+    assert f"| `train.py` | code | {len(SCRIPT):,} | `{sha256[:12]}` |" in page
 
 
 @pytest.mark.slow

@@ -76,7 +76,8 @@ def _begin() -> None:
     process = _module("process").Process(settings)
     if settings.get("listing"):
         _module("listing").reverse()
-    names = ["trace", "chain"] if settings.get("trace") else ["chain"]  # what a step is traced as comes before its end
+    wanted = [name for name in ("files", "trace") if settings.get(name)]
+    names = [*wanted, "chain"]  # last: it ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
 
     def attach(torch: ModuleType) -> None:

@@ -1,0 +1,88 @@
+"""What a verdict is about: the files that a program read, by digest, and what it ran on."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mltrainer.workspace import digest, sha256_file
+from mltrainer.wrap.lines import rows_of
+
+CODE = (".py", ".pyi", ".ipynb")
+MOST_BYTES = 4 << 30  # a larger file is named with its size alone
+
+
+class Read(NamedTuple):
+    """A file that was read.
+
+    Attributes:
+        path: Relative to the program's folder where it lies in it.
+        bytes: Its size.
+        sha256: Its digest; None where it is too large, or gone.
+    """
+
+    path: str
+    bytes: int
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a verdict is about.
+
+    Attributes:
+        code: The program's own sources.
+        data: What else it read.
+        about: Versions of Python and torch, and how many threads an operation takes.
+    """
+
+    code: tuple[Read, ...]
+    data: tuple[Read, ...]
+    about: dict[str, Any]
+
+    @property
+    def code_sha256(self) -> str:
+        """Digest of all sources with their paths."""
+        return digest(self.code)
+
+    @property
+    def data_sha256(self) -> str:
+        """Digest of all data with its paths."""
+        return digest(self.data)
+
+
+def judged(lines: Path, place: Path) -> Judged:
+    """Return what a run read.
+
+    Args:
+        lines: Where its observer's lines lie.
+        place: The folder that it ran in.
+    """
+    rows = [row for found in rows_of(lines, "files").values() for row in found]
+    written = {row[2] for row in rows if row[1] == "written"}
+    paths = sorted({_source(row[2]) for row in rows if row[1] == "read"} - written)
+    about = next((dict(row[2]) for row in rows if row[1] == "about"), {})
+    found = list(_present(paths, place))
+    code = tuple(row for row in found if row.path.endswith(CODE))
+    return Judged(code, tuple(row for row in found if row not in code), about)
+
+
+def _source(path: str) -> str:
+    """Return the source that a file of compiled code was made from; any other file is itself."""
+    try:
+        return importlib.util.source_from_cache(path) if path.endswith(".pyc") else path
+    except ValueError:
+        return path
+
+
+def _present(paths: Iterable[str], place: Path) -> Iterable[Read]:
+    root = place.resolve()
+    for name in paths:
+        path = Path(name)
+        if path.is_file():
+            size = path.stat().st_size
+            shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else name
+            yield Read(shown, size, sha256_file(path) if size <= MOST_BYTES else None)

@@ -1,0 +1,55 @@
+"""Which files a program opens, each once: what it read is what it was judged on."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from typing import Any
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+NO_FILES = ("/proc/", "/sys/", "/dev/")
+WRITES = os.O_WRONLY | os.O_RDWR
+
+
+def begin(settings: dict[str, Any], process: Any) -> Files:
+    """Return the observer of this process, which notes files from here on."""
+    return Files(settings, process)
+
+
+class Files:
+    """Notes the files that the interpreter opens, by its audit events; those that a library's C code opens are not among them.
+
+    Args:
+        settings: `folder` is left out: it is the observer's own.
+        process: Its name, and where the lines go.
+    """
+
+    def __init__(self, settings: dict[str, Any], process: Any) -> None:
+        libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        own = (str(settings["folder"]), HERE, *site.getsitepackages(), *(path for path in libraries if path))
+        self._left_out = (*NO_FILES, *(os.path.join(os.path.realpath(path), "") for path in own))
+        self._lines = process.lines("files")
+        self._seen: set[tuple[str, bool]] = set()
+        self._busy = False
+        sys.addaudithook(self._audit)
+
+    def attach(self, torch: Any) -> None:
+        """Note what the program runs on."""
+        self._note("about", {"python": sys.version.split()[0], "torch": torch.__version__, "threads": torch.get_num_threads()})
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and not self._busy and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            found = (path, bool(int(arguments[2] or 0) & WRITES))
+            if found not in self._seen and not path.startswith(self._left_out) and "site-packages" not in path:
+                self._seen.add(found)
+                self._note("written" if found[1] else "read", path)
+
+    def _note(self, *values: Any) -> None:
+        self._busy = True  # what is opened to write this down is not noted
+        try:
+            self._lines.write(*values)
+        finally:
+            self._busy = False

@@ -1,0 +1,65 @@
+"""What a verdict is about."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.wrap import judged as module
+from mltrainer.wrap.judged import Judged, Read, judged
+
+
+def noted(tmp_path: Path, *rows: list[Any]) -> Judged:
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    (lines / "files-a-1.jsonl").write_text("".join(json.dumps([n, *row]) + "\n" for n, row in enumerate(rows)))
+    return judged(lines, tmp_path / "work")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "train.py").write_text("import torch")
+    (folder / "data.csv").write_text("1,2")
+    return folder
+
+
+def test_code_and_data_are_named_by_digest(tmp_path: Path, work: Path) -> None:
+    outside = tmp_path / "outside.npy"
+    outside.write_bytes(b"3")
+    about = {"python": "3.11", "torch": "2.13"}
+    paths = [work / "train.py", work / "data.csv", outside]
+    found = noted(tmp_path, *(["read", str(path)] for path in paths), ["about", about])
+    assert found.code == (Read("train.py", 12, hashlib.sha256(b"import torch").hexdigest()),)
+    assert [row.path for row in found.data] == [str(outside), "data.csv"]
+    assert found.about == about
+
+
+def test_another_byte_is_another_digest(tmp_path: Path, work: Path) -> None:
+    first = noted(tmp_path, ["read", str(work / "data.csv")])
+    (work / "data.csv").write_text("1,3")
+    second = judged(tmp_path / "lines", work)
+    assert first.data_sha256 != second.data_sha256
+    assert first.code_sha256 == second.code_sha256
+
+
+def test_what_the_program_wrote_itself_and_what_is_gone_are_left_out(tmp_path: Path, work: Path) -> None:
+    (work / "saved.pt").write_text("weights")
+    rows = [["written", str(work / "saved.pt")], ["read", str(work / "saved.pt")], ["read", str(work / "gone.csv")]]
+    assert noted(tmp_path, *rows) == Judged((), (), {})
+
+
+def test_compiled_code_stands_for_its_source(tmp_path: Path, work: Path) -> None:
+    found = noted(tmp_path, ["read", importlib.util.cache_from_source(str(work / "train.py"))])
+    assert [row.path for row in found.code] == ["train.py"]
+
+
+def test_a_huge_file_is_named_without_a_digest(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 2)
+    assert noted(tmp_path, ["read", str(work / "data.csv")]).data == (Read("data.csv", 3, None),)
