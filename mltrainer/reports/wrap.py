@@ -13,9 +13,9 @@ from mltrainer.wrap.judged import Judged
 
 CHANGED = "hash seed, memory, order of listings, folders, pace"
 COMPARED = (
-    "Two fresh processes made the same optimizer steps. Gradients and weights were compared by the sums of their bits at every step, "
-    "and the weights whole at every fiftieth and the last. The second process had another hash seed, filled memory, folders listed "
-    "in the opposite order and of other names, and stood still for moments."
+    "Two fresh processes made the same optimizer steps. Gradients and weights were compared by the sums of their bits at every"
+    " step, and the weights whole at every fiftieth and the last. The second process had another hash seed, filled memory,"
+    " folders listed in the opposite order and of other names, and stood still for moments."
 )
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
