@@ -32,7 +32,11 @@ FAULTS = {
         ),
         ("threads",),
     ),
-    "unwritten memory": Fault("batch", ("padding = torch.empty(20)  # guilty", "x = x + padding"), ("unwritten memory",)),
+    "unwritten memory": Fault(
+        "batch",
+        ("padding = torch.empty(20)  # guilty", "x = x + padding.nan_to_num(0, 0, 0).clamp(-1, 1)"),
+        ("unwritten memory",),
+    ),
     "operation": Fault(
         "batch",
         (

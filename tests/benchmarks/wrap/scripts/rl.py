@@ -45,7 +45,7 @@ order = list(range(60))
 # <order>
 world = Walk(order)
 policy = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 2))
-optimizer = torch.optim.RMSprop(policy.parameters(), lr=1e-2)
+optimizer = torch.optim.RMSprop(policy.parameters(), lr=1e-3)
 first = 0
 if "--resume" in sys.argv:
     saved = torch.load("policy.pt", weights_only=False)

@@ -1,4 +1,5 @@
 import os  # noqa: F401
+import time  # noqa: F401
 from concurrent.futures import ThreadPoolExecutor, as_completed  # noqa: F401
 
 import numpy as np
