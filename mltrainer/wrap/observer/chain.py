@@ -53,19 +53,15 @@ class Chain:
     def attach(self, torch: Any) -> None:
         """Begin to observe, once torch has been imported."""
         self._torch = torch
-        hooks = sys.modules["torch.optim.optimizer"]
-        hooks.register_optimizer_step_pre_hook(self._before)
-        hooks.register_optimizer_step_post_hook(self._after)
-
-    def _before(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        self._gradients = sum_of(self._torch, [p.grad for p in _parameters(optimizer) if p.grad is not None])
+        sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self._after)
 
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._step += 1
         weights = _parameters(optimizer)
+        gradients = sum_of(self._torch, [p.grad for p in weights if p.grad is not None])  # still there, of closures too
         last = self._step == self._most
         whole = digest_of(self._torch, weights) if last or self._step % WHOLE_EVERY == 0 else None
-        self._held.append([self._step, self._number(optimizer), self._gradients, sum_of(self._torch, weights), whole])
+        self._held.append([self._step, self._number(optimizer), gradients, sum_of(self._torch, weights), whole])
         waits = any(not isinstance(value, int) for value in self._held[-1][2:4])
         if not waits or last or self._step == self._kill or len(self._held) >= HELD:
             self._write()

@@ -165,14 +165,15 @@ class Trace:
         if getattr(module, "training", True):
             self._note("module", self._step, name, self._digest(outputs))
 
-    def _before(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+    def _before(self, _optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._generators()
-        for name, parameter in self._parameters(optimizer):
-            if parameter.grad is not None:
-                self._note("gradient", self._step, name, self._digest(parameter.grad))
 
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        for name, parameter in self._parameters(optimizer):
+        parameters = self._parameters(optimizer)
+        for name, parameter in parameters:
+            if parameter.grad is not None:
+                self._note("gradient", self._step, name, self._digest(parameter.grad))
+        for name, parameter in parameters:
             self._note("weights", self._step, name, self._digest(parameter))
         self._step += 1
         self._lines.flush()
