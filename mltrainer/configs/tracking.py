@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from mltrainer.configs.loading import Strict
+from mltrainer.configs.storage import secrets_of
+
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+_ADDRESS = re.compile(r"(?:https?|sqlite|postgresql|mysql)(?:\+\w+)?://")
+
+
+def _address(url: str) -> str:
+    """Refuse what is no address of MLflow, or holds a password; what is refused is not repeated."""
+    if not (VARIABLE.fullmatch(url) or _ADDRESS.match(url)):
+        raise ValueError("an address begins with sqlite:///, http://, https://, postgresql:// or mysql://, or is ${NAME} alone")
+    if any(VARIABLE.sub("", secret) for secret in secrets_of(url)):
+        told = "a password stands in the address, and files are committed: write ${NAME}, and set that variable"
+        raise PydanticCustomError("secret", told)
+    return url
 
 
 class Tracker(Strict):
@@ -28,10 +44,21 @@ class TensorBoard(Tracker):
     folder: str = Field(".mltrainer/tensorboard", description="where a folder for each run is made; relative to the project")
 
 
+class MLflow(Tracker):
+    """A database or a server of MLflow's."""
+
+    uri: Annotated[str, AfterValidator(_address)] = Field(
+        "sqlite:///.mltrainer/mlflow.db",
+        description="a database file, relative to the project, or a server; ${NAME} is the value of an environment variable",
+    )
+    experiment: str | None = Field(None, description="in which runs are shown; null: the project's name")
+
+
 class Tracking(Strict):
     """The trackers; each that is not named is off."""
 
     tensorboard: TensorBoard | None = None
+    mlflow: MLflow | None = None
 
     def named(self) -> Iterator[tuple[str, Tracker]]:
         """Yield the trackers that are on, by name."""

@@ -26,6 +26,7 @@ EXTRAS = (
     ("pandas", "histories and runs as frames", "pip install 'mltrainer[pandas]'"),
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),
     ("tensorboard", "showing runs in TensorBoard", "pip install 'mltrainer[tensorboard]'"),
+    ("mlflow-skinny", "showing runs in MLflow", "pip install 'mltrainer[mlflow]'"),
     ("tensorflow", "deterministic operations of TensorFlow beside PyTorch", "pip install tensorflow"),
 )
 

@@ -97,6 +97,7 @@ class Beside:
                 running = subprocess.Popen(
                     command,
                     cwd=self._project.root,
+                    env={**ADAPTERS[name].variables, **os.environ},
                     stdin=subprocess.PIPE,
                     stdout=file,
                     stderr=file,

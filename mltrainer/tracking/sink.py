@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,10 +82,12 @@ class Adapter:
     Attributes:
         module: The module with `begin`.
         package: What it imports.
+        variables: Set in its process, where the user has not: nothing is told to the tracker's makers.
     """
 
     module: str
     package: str
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_installed(self) -> bool:
@@ -100,4 +102,9 @@ class Adapter:
 
 ADAPTERS: dict[str, Adapter] = {  # by the keys of the config
     "tensorboard": Adapter("mltrainer.tracking.sinks.tensorboard", "tensorboard"),
+    "mlflow": Adapter(
+        "mltrainer.tracking.sinks.mlflow",
+        "mlflow",
+        {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"},
+    ),
 }

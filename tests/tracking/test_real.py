@@ -20,7 +20,7 @@ from tests.tracking.sinks import break_tensorboard
 pytestmark = pytest.mark.slow
 
 SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
-TRACKING: dict[str, Any] = {"tensorboard": {"folder": "board"}}
+TRACKING: dict[str, Any] = {"tensorboard": {"folder": "board"}, "mlflow": {}}
 
 
 def interrupted(project: Project) -> None:
@@ -79,6 +79,23 @@ def test_tensorboard_has_one_run_whole(tracked: Project, result: dict[str, Any])
     assert f"| weights_sha256 | {result['weights_sha256']} |" in tags
     assert "| gate.diagnostics | holds |" in tags
     assert (folder / "figures/phases/02_baseline/learning_curves.svg").is_file()
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own making
+def test_mlflow_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> None:
+    from mlflow.tracking import MlflowClient
+
+    found = MlflowClient(f"sqlite:///{tracked.root}/.mltrainer/mlflow.db")
+    (run,) = found.search_runs([found.get_experiment_by_name("rings").experiment_id])
+    assert (run.info.run_name, run.info.status) == (f"baseline-{result['id']}", "FINISHED")
+    assert run.data.params["optimizer.name"] == "adamw"
+    assert run.data.tags["weights_sha256"] == result["weights_sha256"]
+    assert run.data.tags["gate.diagnostics"] == "holds"
+    assert [row.step for row in found.get_metric_history(run.info.run_id, "step/loss")] == steps(result)
+    history = found.get_metric_history(run.info.run_id, "validation/accuracy")
+    assert [(row.step, row.value) for row in history] == accuracies(result)
+    paths = {file.path for file in found.list_artifacts(run.info.run_id, "phases/02_baseline")}
+    assert {"phases/02_baseline/learning_curves.svg", "phases/02_baseline/baseline_results.md"} <= paths
 
 
 @pytest.mark.parametrize("body", ["time.sleep(1000)", "os.kill(os.getpid(), 9)"], ids=["hangs", "dies"])
