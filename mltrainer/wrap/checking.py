@@ -311,8 +311,8 @@ def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
 
     def poll(lines: Path) -> None:
         nonlocal began
-        done = steps_in(lines)
-        if not done or not steps:
+        done = steps_in(lines) if steps else 0
+        if not done:
             return
         began = began or time.monotonic()
         passed = time.monotonic() - began

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MachineError
+from mltrainer.wrap.lines import steps_in
+from mltrainer.wrap.processes import began, end_all, standstill
 
 OBSERVER = Path(__file__).parent / "observer"
 VARIABLE = "MLTRAINER_WRAP"
@@ -122,11 +123,20 @@ def start(
     started = time.monotonic()
     with open(log, "wb") as out:
         process = _popen(program, place, environment, out)
+    mark = str(lines).encode()
+    is_still = standstill(lambda: began(process.pid, mark))
     try:
-        _wait(process, program, lambda: on_poll(lines), started)
+        waits = _wait(
+            process,
+            program,
+            lambda: on_poll(lines),
+            lambda: bool(settings.get("steps")) and steps_in(lines) >= settings["steps"] and is_still(),
+            started,
+        )
     finally:
-        _end_all(process, lines)
-    return Ended(process.returncode, lines, log, place, time.monotonic() - started)
+        end_all(process.pid, mark)
+        process.wait()
+    return Ended(0 if waits else process.returncode, lines, log, place, time.monotonic() - started)
 
 
 def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Path) -> dict[str, str]:
@@ -164,30 +174,23 @@ def _seen_from(argument: str, folder: Path, place: Path) -> str:
     return str(path.resolve())
 
 
-def _wait(process: subprocess.Popen[bytes], program: Program, on_poll: Callable[[], None], started: float) -> None:
+def _wait(
+    process: subprocess.Popen[bytes], program: Program, on_poll: Callable[[], None], waits: Callable[[], bool], started: float
+) -> bool:
+    """Wait for a program's end; return whether it waits in vain instead: for a process that was ended after its steps."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(POLL_S)
-            return
+            return False
         on_poll()
+        if waits():
+            return True
         if program.timeout and time.monotonic() - started > program.timeout:
             raise InputError(
                 f"the program ran longer than {program.timeout:g} s",
                 where="--timeout",
                 mend="allow more, or ask for fewer --steps",
             )
-
-
-def _end_all(process: subprocess.Popen[bytes], lines: Path) -> None:
-    """End the program and every process that it began: those that carry this start's variable, wherever they went."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    mark = str(lines).encode()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if mark in entry.read_bytes():
-                os.kill(int(entry.parent.name), signal.SIGKILL)
-    process.wait()
 
 
 # --- the copy of the folder ---

@@ -10,16 +10,23 @@ from pathlib import Path
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.wrap import starting
+from mltrainer.wrap import processes, starting
 from mltrainer.wrap.starting import Ended, Program, Surroundings, start
 
 
-def ran(tmp_path: Path, code: str, surroundings: Surroundings = Surroundings(), *arguments: str, **more: object) -> Ended:  # noqa: B008
+def ran(
+    tmp_path: Path,
+    code: str,
+    surroundings: Surroundings = Surroundings(),  # noqa: B008
+    *arguments: str,
+    steps: int = 0,
+    **more: object,
+) -> Ended:
     folder = tmp_path / "mine"
     folder.mkdir(exist_ok=True)
     (folder / "program.py").write_text(code)
     program = Program((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
-    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, {})
+    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, {"steps": steps})
 
 
 def said(ended: Ended) -> str:
@@ -107,6 +114,23 @@ def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> Non
     while os.path.exists(f"/proc/{pid}/cmdline") and Path(f"/proc/{pid}/cmdline").read_bytes():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_shared_memory_of_a_program_that_is_ended_is_removed(tmp_path: Path) -> None:
+    code = "import os; from multiprocessing.shared_memory import SharedMemory as S; print(S(create=True, size=9).name, flush=True)"
+    name = said(ran(tmp_path, f"{code}; os._exit(0)")).splitlines()[0]
+    assert not Path("/dev/shm", name).exists()
+
+
+def test_a_program_that_waits_for_what_was_ended_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "STILL_S", 0.2)
+    code = (
+        "import json, os, time; folder = json.loads(os.environ['MLTRAINER_WRAP'])['folder'];"
+        "open(folder + '/chain-a-1.jsonl', 'w').write('a step\\n' * 2); time.sleep(60)"
+    )
+    assert ran(tmp_path, code, steps=2, timeout=30.0).code == 0
+    with pytest.raises(InputError, match="longer"):
+        ran(tmp_path, code, steps=3, timeout=2.0)  # its last step is still to come
 
 
 def test_a_program_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
