@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mltrainer.wrap.lines import Key
+from mltrainer.wrap.lines import Key, aligned
 from mltrainer.wrap.suspects import Suspect, suspects
 
 Trace = list[list[Any]]
@@ -60,6 +60,7 @@ class Blamed(NamedTuple):
 
 def first_shown(one: dict[Key, Trace], other: dict[Key, Trace]) -> Shown | None:
     """Return where two runs' traces first differ in what is computed, or None; of several processes the earliest."""
+    other = aligned(one, other)
     found = [shown for key in one.keys() & other.keys() if (shown := _first(one[key], other[key])) is not None]
     return min(found, key=lambda shown: shown.time, default=None)
 
@@ -176,6 +177,7 @@ def _suspected(ran: dict[Place, tuple[int, bool]], source: Callable[[str], str])
 def _unseeded(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[str]:
     """Return the shared generators that stood otherwise at the first step: nobody seeded them alike."""
     names: set[str] = set()
+    other = aligned(one, other)
     for key in one.keys() & other.keys():
         left, right = _first_generators(one[key]), _first_generators(other[key])
         names |= {name for name in left if left[name] != right.get(name)}

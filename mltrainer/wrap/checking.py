@@ -171,7 +171,7 @@ class Check:
         kinds = _left_over(kind)
         shown, one, other = self._traced(change, steps)
         lines = blamed(shown, kinds, traces(one.lines), traces(other.lines), _source)
-        found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kinds[0])
+        found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
             found if kind == "chance" or (shown is not None and shown.kind) else kind,
             shown.what if shown is not None else None,

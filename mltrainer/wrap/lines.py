@@ -90,8 +90,20 @@ def steps_in(folder: Path) -> int:
     return max((path.read_bytes().count(b"\n") for path in _files(folder, "chain").values()), default=0)
 
 
+def aligned(one: dict[Key, Any], other: dict[Key, Any]) -> dict[Key, Any]:
+    """Return what another run's processes wrote, by the names of this run's.
+
+    Processes that only one of them knows by name, as many as only the other does, were given other arguments, such as the
+    time: they are paired in the order in which they were begun.
+    """
+    missing, extra = ([key for key in a if key not in b] for a, b in ((one, other), (other, one)))
+    names = dict(zip(extra, missing, strict=True)) if len(extra) == len(missing) else {}
+    return {names.get(key, key): value for key, value in other.items()}
+
+
 def first_unlike(one: dict[Key, Chain], other: dict[Key, Chain]) -> Unlike | None:
     """Return the first step in which two runs differ, or None where all of what was observed is the same."""
+    other = aligned(one, other)
     found = [unlike for key in {**one, **other} if (unlike := _unlike(key[0], one.get(key), other.get(key))) is not None]
     return min(found, default=None)
 

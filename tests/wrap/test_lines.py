@@ -23,6 +23,12 @@ def test_equal_chains_are_the_same() -> None:
     assert first_unlike(SAME, dict(SAME)) is None
 
 
+def test_processes_that_are_given_other_arguments_are_paired_in_their_order() -> None:
+    one = {**SAME, ("x", 0): changed(2, weights="f")["a", 0], ("y", 0): changed(3, weights="f")["a", 0]}
+    other = {("v", 0): one["x", 0], **SAME, ("b", 0): one["y", 0]}
+    assert first_unlike(one, other) is None
+
+
 @pytest.mark.parametrize(
     ("other", "unlike"),
     [
@@ -32,7 +38,8 @@ def test_equal_chains_are_the_same() -> None:
         (changed(1, optimizer=1, gradients="f"), Unlike(1, "which optimizer steps", "a")),
         ({("a", 0): Chain(CLEAN[:2], ("end",))}, Unlike(3, "how many steps are made", "a")),
         ({("a", 0): Chain(CLEAN, ("other",))}, Unlike(3, "the weights at the end", "a")),
-        ({("b", 0): Chain(CLEAN, ("end",))}, Unlike(0, "which processes train", "a")),
+        ({}, Unlike(0, "which processes train", "a")),
+        ({("b", 0): changed(2, gradients="f")["a", 0]}, Unlike(2, "the gradients", "a")),
         ({**SAME, ("a", 1): Chain(CLEAN, ())}, Unlike(0, "which processes train", "a")),
     ],
 )

@@ -116,6 +116,14 @@ def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> Non
         time.sleep(0.02)
 
 
+def test_a_process_has_the_same_name_in_another_folder(tmp_path: Path) -> None:
+    code = "import os, subprocess, sys, tempfile; from pathlib import Path; f = Path('one.py');"
+    code += "f.write_text('import gc; print([o.name for o in gc.get_objects() if type(o).__name__ == \"Process\"])');"
+    code += "subprocess.run([sys.executable, f.resolve(), '--out', tempfile.gettempdir() + '/out'])"
+    one, other = (said(ran(tmp_path, code, Surroundings(folder=on))) for on in (False, True))
+    assert one == other != ""
+
+
 def test_shared_memory_of_a_program_that_is_ended_is_removed(tmp_path: Path) -> None:
     code = "import os; from multiprocessing.shared_memory import SharedMemory as S; print(S(create=True, size=9).name, flush=True)"
     name = said(ran(tmp_path, f"{code}; os._exit(0)")).splitlines()[0]

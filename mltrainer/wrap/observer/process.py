@@ -13,15 +13,16 @@ from typing import Any, TextIO
 class Process:
     """A process, named so that the same one of another run of the program has the same name.
 
-    The name is its rank where the program is distributed, else a digest of its arguments; a fork adds its number to its parent's.
+    The name is its rank where the program is distributed, else a digest of its arguments, with no word of the folders that
+    each run has of its own; a fork adds its number to its parent's.
 
     Args:
-        settings: `folder` is where the files go.
+        settings: `folder` is where the files go; `program` the folder that the program runs in.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.folder = str(settings["folder"])
-        self.name = os.environ.get("RANK") or _named(getattr(sys, "orig_argv", sys.argv)[1:])
+        self.name = os.environ.get("RANK") or _named(getattr(sys, "orig_argv", sys.argv)[1:], _own_folders(settings))
         self._forks = 0
         self._after_fork: list[Any] = []
         os.register_at_fork(before=self._before, after_in_child=self._in_child)
@@ -47,10 +48,18 @@ class Process:
         return open(os.path.join(self.folder, f"{kind}-{self.name}-{os.getpid()}.jsonl"), "a", encoding="utf-8")
 
 
-def _named(arguments: list[str]) -> str:
+def _own_folders(settings: dict[str, Any]) -> list[str]:
+    """Return the folders of this run, the longest first: for code and for temporary files, as given and by their real paths."""
+    given = [path for path in (settings.get("program"), os.environ.get("TMPDIR")) if path]
+    return sorted({*given, *map(os.path.realpath, given)}, key=len, reverse=True)
+
+
+def _named(arguments: list[str], folders: list[str]) -> str:
     """Return a process's name by its arguments; those that `multiprocessing` spawns are told apart by their order alone."""
-    told = ["spawned"] if "--multiprocessing-fork" in arguments else arguments
-    return hashlib.sha256("\0".join(told).encode("utf-8", "replace")).hexdigest()[:8]
+    told = "spawned" if "--multiprocessing-fork" in arguments else "\0".join(arguments)
+    for folder in folders:
+        told = told.replace(folder, "")
+    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 class Lines:
