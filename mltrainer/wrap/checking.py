@@ -20,7 +20,7 @@ from mltrainer.errors import InputError
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.judged import Judged, judged
-from mltrainer.wrap.lines import Chain, Key, Unlike, chains, first_unlike, steps_in, traces
+from mltrainer.wrap.lines import Chain, Key, Unlike, chains, first_unlike, steps_in, traces, unlike_ends
 from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
 
 STEPS = 20
@@ -183,11 +183,10 @@ class Check:
 
     def _kind(self, undisturbed: dict[Key, Chain], steps: int) -> tuple[str, Surroundings]:
         """Return what alone makes the program's steps others: the first change that does, "chance" for none."""
-        expected = {key: Chain(chain.entries[:steps] if steps else chain.entries, ()) for key, chain in undisturbed.items()}
+        expected = {key: _first_steps(chain, steps) for key, chain in undisturbed.items()}
         for kind, change in ONE_BY_ONE.items():
             ended = self._run(f"the cause: {'nothing' if change is NOTHING else kind} changed", change, steps)
-            found = {key: Chain(chain.entries, ()) for key, chain in chains(ended.lines).items()}
-            if first_unlike(_without_whole(expected), _without_whole(found)) is not None:
+            if first_unlike(expected, chains(ended.lines)) is not None:
                 return kind, change
         return "chance", ALL
 
@@ -253,9 +252,8 @@ class Check:
                 what = "its optimizer or schedule" if is_update else "the order of its samples, its generators or its model"
                 shown, told = self._first_resumed(went_on, after, again), f"{what} did not go on from where it stood"
                 return dataclasses.replace(verdict, same=False, step=left.step, what=told, shown=shown)
-        if made == 0 or whole.end != rest.end:
-            return dataclasses.replace(verdict, same=False, what="it makes no step" if made == 0 else "the weights at the end")
-        return verdict
+        what = unlike_ends(whole, rest) if made else "it makes no step"
+        return dataclasses.replace(verdict, same=False, what=what) if what else verdict
 
     def _first_resumed(self, went_on: int, after: int, again: Program) -> str | None:
         """Return where the first step that is gone on with first differs from the undisturbed run's."""
@@ -329,13 +327,9 @@ def _left_over(kind: str) -> tuple[str, ...]:
     return (kind, "threads") if kind == "folder" else (kind,)
 
 
-def _without_whole(found: dict[Key, Chain]) -> dict[Key, Chain]:
-    """Return chains without the digests that only some steps have: which do depends on how many were asked for."""
-    return {
-        key: Chain(tuple(entry._replace(whole="-") for entry in chain.entries), ())
-        for key, chain in found.items()
-        if chain.entries
-    }
+def _first_steps(chain: Chain, steps: int) -> Chain:
+    """Return a chain as it is where only so many steps are made; 0 for all."""
+    return Chain(chain.entries[:steps], ()) if 0 < steps < len(chain.entries) else chain
 
 
 def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[list[Any]]]:

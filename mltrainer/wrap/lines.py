@@ -36,7 +36,7 @@ class Chain:
 
     Attributes:
         entries: One per step.
-        end: Digests of each optimizer's weights, where the process ended by itself.
+        end: Digests of the weights and of what the models hold beside them, where the process was not killed.
     """
 
     entries: tuple[Entry, ...]
@@ -117,9 +117,15 @@ def _unlike(name: str, one: Chain | None, other: Chain | None) -> Unlike | None:
         if left != right:
             what = "gradients" if left.gradients != right.gradients else "weights"
             return Unlike(left.step, f"the {what}" if left.optimizer == right.optimizer else "which optimizer steps", name)
-    if one.end and other.end and one.end != other.end:
-        return Unlike(len(one.entries), "the weights at the end", name)
-    return None
+    what = unlike_ends(one, other)
+    return Unlike(len(one.entries), what, name) if what else None
+
+
+def unlike_ends(one: Chain, other: Chain) -> str:
+    """Return in words what two processes ended with that differs; empty for nothing, or where one was killed."""
+    if not one.end or not other.end or one.end == other.end:
+        return ""
+    return "the weights at the end" if one.end[0] != other.end[0] else "the buffers of the model at the end"
 
 
 def rows_of(folder: Path, kind: str) -> dict[Key, list[list[Any]]]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.wrap.observer.chain import SMALL, digest_of, sum_of
+from mltrainer.wrap.observer.chain import SMALL, beside, digest_of, sum_of
 
 MADE: dict[str, Callable[[], Tensor]] = {
     "float32, small": lambda: torch.randn(7, 3),
@@ -67,3 +67,24 @@ def test_what_is_summed_is_not_changed() -> None:
     digest_of(torch, [weight])
     assert torch.equal(weight, before)
     assert weight.requires_grad
+
+
+def test_what_a_model_keeps_beside_its_weights_is_seen() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+    model.register_buffer("cache", torch.empty(3), persistent=False)
+    model[2].requires_grad_(False)
+    found = beside(torch, list(model[0].parameters()))
+    norm = model[1]
+    expected = [norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked]
+    assert {id(tensor) for tensor in found} == {id(tensor) for tensor in expected}
+    assert beside(torch, [torch.ones(1)]) == []
+
+
+@pytest.mark.filterwarnings("ignore")  # of deprecated kinds, which programs still use
+def test_modules_of_any_make_are_looked_at() -> None:
+    script = torch.jit.script(torch.nn.BatchNorm1d(2))  # type: ignore[no-untyped-call]
+    model = torch.nn.Sequential(script, torch.nn.LazyLinear(2), torch.nn.LazyBatchNorm1d())
+    model.register_buffer("mask", torch.ones(2, 2).to_sparse_csr())
+    weights = list(script.parameters())
+    assert len(beside(torch, weights)) == 4  # the scripted statistics, and how many batches the lazy ones saw
+    assert [digest_of(torch, [tensor]) for tensor in beside(torch, weights)]

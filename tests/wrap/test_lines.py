@@ -13,7 +13,7 @@ CLEAN = tuple(Entry(step, 0, f"{step:016x}", f"{step + 100:016x}", "-") for step
 
 def changed(step: int, **values: object) -> dict[tuple[str, int], Chain]:
     entries = tuple(e._replace(**values) if e.step == step else e for e in CLEAN)  # type: ignore[arg-type]
-    return {("a", 0): Chain(entries, ("end",))}
+    return {("a", 0): Chain(entries, ("end", "held"))}
 
 
 SAME = changed(0)
@@ -36,8 +36,9 @@ def test_processes_that_are_given_other_arguments_are_paired_in_their_order() ->
         (changed(3, weights="f"), Unlike(3, "the weights", "a")),
         (changed(3, whole="f"), Unlike(3, "the weights", "a")),
         (changed(1, optimizer=1, gradients="f"), Unlike(1, "which optimizer steps", "a")),
-        ({("a", 0): Chain(CLEAN[:2], ("end",))}, Unlike(3, "how many steps are made", "a")),
-        ({("a", 0): Chain(CLEAN, ("other",))}, Unlike(3, "the weights at the end", "a")),
+        ({("a", 0): Chain(CLEAN[:2], ("end", "held"))}, Unlike(3, "how many steps are made", "a")),
+        ({("a", 0): Chain(CLEAN, ("other", "held"))}, Unlike(3, "the weights at the end", "a")),
+        ({("a", 0): Chain(CLEAN, ("end", "other"))}, Unlike(3, "the buffers of the model at the end", "a")),
         ({}, Unlike(0, "which processes train", "a")),
         ({("b", 0): changed(2, gradients="f")["a", 0]}, Unlike(2, "the gradients", "a")),
         ({**SAME, ("a", 1): Chain(CLEAN, ())}, Unlike(0, "which processes train", "a")),
@@ -54,11 +55,11 @@ def test_the_earliest_of_several_processes_is_told() -> None:
 
 
 def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 aa bb - h\n6 end w\n")
+    (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 aa bb - h\n6 end w b\n")
     (tmp_path / "chain-7c-12.jsonl").write_text("5 1 0 aa bb - h\n6 2 0 a")
     (tmp_path / "chain-7c-9.jsonl").write_text("5 1 1 aa bb cc h\n")
     found = chains(tmp_path)
-    assert found["0", 0] == Chain((Entry(1, 0, "aa", "bb", "-"),), ("w",))
+    assert found["0", 0] == Chain((Entry(1, 0, "aa", "bb", "-"),), ("w", "b"))
     assert found["7c", 0].entries == (Entry(1, 1, "aa", "bb", "cc"),)
     assert len(found["7c", 1].entries) == 1
     assert steps_in(tmp_path) == 2

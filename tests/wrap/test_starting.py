@@ -125,8 +125,8 @@ def test_a_process_has_the_same_name_in_another_folder(tmp_path: Path) -> None:
 
 
 def test_shared_memory_of_a_program_that_is_ended_is_removed(tmp_path: Path) -> None:
-    code = "import os; from multiprocessing.shared_memory import SharedMemory as S; print(S(create=True, size=9).name, flush=True)"
-    name = said(ran(tmp_path, f"{code}; os._exit(0)")).splitlines()[0]
+    code = "import os; from multiprocessing.shared_memory import SharedMemory as S; print(S(create=True, size=9).name)"
+    name = said(ran(tmp_path, f"{code}; sys.stdout.flush(); os._exit(0)")).splitlines()[0]
     assert not Path("/dev/shm", name).exists()
 
 

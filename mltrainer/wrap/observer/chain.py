@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import hashlib
 import os
 import sys
@@ -60,7 +61,7 @@ class Chain:
         weights = _parameters(optimizer)
         gradients = sum_of(self._torch, [p.grad for p in weights if p.grad is not None])  # still there, of closures too
         last = self._step == self._most
-        whole = digest_of(self._torch, weights) if last or self._step % WHOLE_EVERY == 0 else None
+        whole = digest_of(self._torch, weights) if self._step % WHOLE_EVERY == 0 else None
         self._held.append([self._step, self._number(optimizer), gradients, sum_of(self._torch, weights), whole])
         waits = any(not isinstance(value, int) for value in self._held[-1][2:4])
         if not waits or last or self._step == self._kill or len(self._held) >= HELD:
@@ -70,6 +71,7 @@ class Chain:
         if self._step == self._kill:
             os.kill(os.getpid(), 9)
         if last:
+            self._write_end()
             self._end()
 
     def _number(self, optimizer: Any) -> int:
@@ -93,13 +95,19 @@ class Chain:
         self._file.flush()
 
     def _at_exit(self) -> None:
-        """Write what is left, and at the end of a program that ended by itself all weights."""
+        """Write what is left, where a program ends by itself."""
         if not self._step:
             return
         self._write()
-        alive = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
-        ends = [digest_of(self._torch, _parameters(optimizer)) for optimizer in alive]
-        self._file.write(f"{time.monotonic_ns()} end {' '.join(ends)}\n")
+        gc.collect()  # what is garbage by then would else be seen in one run and not in the other
+        self._write_end()
+
+    def _write_end(self) -> None:
+        """Write what is left at the end: the weights, and what the models hold beside them."""
+        weights = [p for reference in self._optimizers if (optimizer := reference()) is not None for p in _parameters(optimizer)]
+        digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
+        held = hashlib.sha256("".join(digests).encode()).hexdigest()
+        self._file.write(f"{time.monotonic_ns()} end {digest_of(self._torch, weights)} {held}\n")
         self._file.flush()
 
     def _end(self) -> None:
@@ -151,6 +159,26 @@ def _total(sums: Any) -> int:
 
 def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def beside(torch: Any, weights: list[Any]) -> list[Any]:
+    """Return what the modules that hold some weights hold beside them, in no order.
+
+    Buffers that a checkpoint holds, and parameters that something other than these weights' optimizer trains.
+    """
+    ours = {id(weight) for weight in weights}
+    modules = [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Module)]
+    holders = [module for module in modules if any(id(parameter) in ours for parameter in module.parameters())]
+    held: dict[int, Any] = {}
+    for part in {id(part): part for module in holders for part in module.modules()}.values():
+        left_out = getattr(part, "_non_persistent_buffers_set", ())
+        held.update({id(p): p for p in part.parameters(recurse=False) if p.requires_grad})
+        held.update({id(buffer): buffer for name, buffer in part.named_buffers(recurse=False) if name not in left_out})
+    return [tensor for number, tensor in held.items() if number not in ours and _is_plain(torch, tensor)]
+
+
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def _rows(torch: Any, tensor: Any) -> list[Any]:
