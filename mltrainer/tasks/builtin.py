@@ -74,10 +74,6 @@ class BuiltinTask(Task):
         """Return what the reports show of a model's errors on some rows, beside `evaluation`."""
         return {}
 
-    def delivered(self) -> dict[str, bytes]:
-        """Return files that `inference.py` needs beside the model, by name."""
-        return {}
-
     def plain(self, ids: np.ndarray) -> Plain | None:
         """Return what plain models read of some rows, and their targets; None where there is nothing that they could."""
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from mltrainer.tasks.splits import SPLITS, Bound, fold_places, ids_digest, of_fo
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import import_module, make_task, user_code
 from mltrainer.tasks.validation import Finding
-from mltrainer.workspace import digest
+from mltrainer.workspace import digest, machine_faults, sha256_file
 
 NO_HASHES = np.zeros(0, dtype=np.uint64)
 __all__ = ["OpenTask", "Samples", "check_model", "make_model", "open_task"]
@@ -333,9 +333,11 @@ class _Own(_Holdings):
 
     def __init__(self, task: Task, root: Path, seed: int) -> None:
         self.task = task
-        self.files = []
         with user_code(root, "samples of your task"):
             self._load(seed)
+            self.files = _file_rows(task.bound_files(), root)
+        if self.files:
+            self.sha256 = digest([self.sha256, [row["sha256"] for row in self.files]])
         self.ids = {name: part.ids for name, part in self.parts.items()}
         self.reads_stream = self.parts["train"].is_stream
         with user_code(root, "prepare of your task"):
@@ -429,6 +431,21 @@ class _Given(_Own):
         if any(given is part.given for part in self.parts.values() if part.is_stream):
             raise InputError(f"dataset({name!r}) gave the iterable of another split", where="task.use", mend="make one for each")
         return samples_of(given, f"dataset({name!r})", self.task, self._train_samples if name == "train" else None)
+
+
+def _file_rows(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
+    """Return `path`, `sha256` and `size` of files that a task named.
+
+    Raises:
+        InputError: One is not there.
+    """
+    rows = []
+    for path in dict.fromkeys(paths):
+        if not (root / path).is_file():
+            raise InputError(f"bound_files() names {path!r}, which is not there", where="task.use")
+        with machine_faults(path):
+            rows.append({"path": Path(path).as_posix(), "sha256": sha256_file(root / path), "size": (root / path).stat().st_size})
+    return rows
 
 
 def _own_or_whole(task: Task, config: TrainingConfig, root: Path, seed: int) -> _Own:

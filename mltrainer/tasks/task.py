@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -55,6 +55,13 @@ class Task:
             As `samples`; None for a split that there is not (only "test" may be missing).
         """
         raise NotImplementedError("without this method, mltrainer splits samples()")
+
+    def bound_files(self) -> Sequence[str]:
+        """Return the files that the samples and the model are read from, relative to the project; none by default.
+
+        They are told by their digests with the data, so that another file is other data; asked for after the samples.
+        """
+        return ()
 
     def prepare(self, train: Data) -> None:
         """Fit what is fitted to data, such as a mean, on the training split; called once, before `model`."""
@@ -146,6 +153,10 @@ class Task:
 
     def inference(self) -> dict[str, Any]:
         """Return what a user of the trained model must know, as plain data: columns, classes, categories."""
+        return {}
+
+    def delivered(self) -> dict[str, bytes]:
+        """Return files that `inference.py` needs beside the model, by name; none by default."""
         return {}
 
     def evaluation(self, outputs: Any, targets: Any) -> dict[str, Any] | None:

@@ -21,7 +21,6 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
@@ -86,7 +85,7 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     exports = _written(job, model, calls, out)
     weights = weights_sha256(state)
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
-    files = task.task.delivered() if isinstance(task.task, BuiltinTask) else {}
+    files = task.task.delivered()
     origin = _origin(job, manifest, weights)
     write_deployment(out, exports, {**inference, **names}, job["config"], origin, files, preprocess)
     model.load_state_dict(state, strict=True)

@@ -107,11 +107,17 @@ def dead(values: Tensor, channels: int) -> Tensor:
 
 
 def symmetric(model: nn.Module) -> list[str]:
-    """Return the layers whose units all begin alike, and so would for ever: every row of their weight is the same."""
+    """Return the layers whose units all begin alike, and so would for ever: every row of their weight is the same.
+
+    The second half of a low-rank adapter is none: it begins at 0 on purpose, and what follows it tells its units apart.
+    """
     return [
         name
         for name, module in model.named_modules()
-        if isinstance(module, WEIGHTED) and len(module.weight) > 1 and bool((module.weight == module.weight[:1]).all())
+        if "lora_B" not in name
+        and isinstance(module, WEIGHTED)
+        and len(module.weight) > 1
+        and bool((module.weight == module.weight[:1]).all())
     ]
 
 

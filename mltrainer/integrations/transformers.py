@@ -1,0 +1,520 @@
+"""Models of Hugging Face's transformers as tasks: classes of texts, the next token, masked tokens.
+
+Model and tokenizer come from the project's own files or from a config; nothing is downloaded and nothing in a folder is executed.
+Texts are read and tokenized once and held in memory, and what is masked is drawn where a step begins, from the run's addressed
+generators: neither loader processes nor an interruption can change it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mltrainer.configs.project import Data
+from mltrainer.errors import InputError
+from mltrainer.tasks import metrics
+from mltrainer.tasks.content import Corpus, Table
+from mltrainer.tasks.sources import read_source
+from mltrainer.tasks.task import Task
+from mltrainer.tasks.text import tokenizing
+from mltrainer.tasks.text.corpus import pieces
+from mltrainer.tasks.text.reading import classes_of, folder_target, text_cells, text_column
+from mltrainer.workspace import machine_faults
+
+EXTRA = 'pip install "mltrainer[hf]"'
+OPTIONS = "task.options"
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "config.json"
+IGNORED = -100  # the label of a token that does not count, as Hugging Face has it
+MASK_NAMES = ("[MASK]", "<mask>")
+MOST_TOLD = 400  # characters of another package's message
+MASKED, KEPT = 0.8, 0.1  # of the chosen tokens; the rest becomes drawn ones (Devlin et al., 2019, arXiv 1810.04805)
+
+
+class Texts(Task):
+    """What the tasks share: texts of a file, a tokenizer, a model.
+
+    Args:
+        data: A table (CSV, JSONL, Parquet), a folder with a folder of `.txt` files for each class, or for a language model also a
+            text file; relative to the project.
+        model: A model's config, `{model_type: bert, hidden_size: 64, ...}`, for drawn weights; or a folder with `config.json` and
+            safetensors. Vocabulary, padding and number of classes follow from tokenizer and texts where the config names none.
+        tokenizer: A `tokenizer.json`, or a folder with one; None for the model's folder.
+        text: The column of texts, where a table has several beside the target.
+        length: Tokens of a sample; longer texts are cut.
+        lora: Options of peft's `LoraConfig`, such as `{r: 8}`: adapters are trained, and a new head; None for all weights.
+        architecture: A model class of transformers, such as `BertForSequenceClassification`, in place of the config's usual one.
+
+    Raises:
+        InputError: A file is missing or not what it should be, or something does not fit together.
+    """
+
+    auto: str  # the class of transformers that chooses the model's class by its config
+
+    def __init__(
+        self,
+        data: str,
+        model: dict[str, Any] | str,
+        tokenizer: str | None = None,
+        text: str | None = None,
+        length: int = 128,
+        lora: dict[str, Any] | None = None,
+        architecture: str | None = None,
+    ) -> None:
+        self._data, self._given, self._text, self._length = data, model, text, length
+        self._lora, self._architecture = lora, architecture
+        if isinstance(model, str):
+            _refuse_folder(Path(model))
+        elif tokenizer is None:
+            raise InputError("a model from a config has no tokenizer", where=OPTIONS, mend="tokenizer: a tokenizer.json")
+        self._tokenizer_file = _tokenizer_file(tokenizer or str(model))
+        with machine_faults(str(self._tokenizer_file)):
+            self._tokenizer = tokenizing.load(self._tokenizer_file.read_bytes(), str(self._tokenizer_file))
+        padding = tokenizing.padding_of(self._tokenizer)
+        assert padding is not None  # `load` gives one to a tokenizer that has none
+        self._padding = padding
+
+    # --- samples ---
+
+    def bound_files(self) -> list[str]:
+        """Return the texts, the tokenizer and the model's folder."""
+        folder = Path(self._given) if isinstance(self._given, str) else None
+        model = [] if folder is None else [str(folder / CONFIG_FILE), *map(str, sorted(folder.glob("*.safetensors")))]
+        return [*(row["path"] for row in self._source.files), str(self._tokenizer_file), *model]
+
+    def _read(self, target: str | None = None) -> Table | Corpus:
+        self._source = read_source(Data(source=self._data, target=target), Path.cwd())
+        content = self._source.content
+        if isinstance(content, (Table, Corpus)):
+            return content
+        raise InputError(f"{self._data} holds no texts", where=f"{OPTIONS}.data", mend="bring a table, or .txt files")
+
+    def _encoded(self, texts: list[str]) -> np.ndarray:
+        """Return token ids, int64 [texts, tokens of the longest]."""
+        encoded = tokenizing.encode(self._tokenizer, texts, self._length)
+        self._width = max(1, min(self._length, int(encoded.lengths.max(initial=1))))
+        return encoded.matrix(np.arange(len(texts)), self._width, self._padding)
+
+    # --- model ---
+
+    def model(self) -> nn.Module:
+        """Return a new model, with drawn weights or those of its folder."""
+        config = self._config()
+        self._refuse_misfit(config)
+        net = _made(self._kind(), config, self._given)
+        if self._lora is not None:
+            _adapt(net, self._lora, new_head=self._head_is_new)
+        return Reader(net, self._padding if self._sees_padding else None)
+
+    _head_is_new = False
+    _sees_padding = True
+
+    def _extra_keys(self) -> dict[str, Any]:
+        """Return what the config of a model must say because of the data."""
+        return {}
+
+    def _config(self) -> Any:
+        transformers = _library("transformers")
+        if isinstance(self._given, str):
+            with _told(f"{self._given}/{CONFIG_FILE}"):
+                kept = transformers.AutoConfig.from_pretrained(self._given, local_files_only=True, trust_remote_code=False)
+                kept.update(self._extra_keys())
+                return kept
+        keys = dict(self._given)
+        kind = keys.pop("model_type", None)
+        _refuse_unknown(str(kind), list(transformers.CONFIG_MAPPING), "model_type", "model")
+        plain = transformers.AutoConfig.for_model(kind)
+        for key in keys:
+            if not hasattr(plain, key):
+                _refuse_unknown(key, list(plain.to_dict()), f"key of a {kind}'s config", "model")
+        known = {"vocab_size": self._tokenizer.get_vocab_size(), "pad_token_id": self._padding}
+        with _told(f"{OPTIONS}.model"):
+            return transformers.AutoConfig.for_model(kind, **{**known, **keys, **self._extra_keys()})
+
+    def _kind(self) -> Any:
+        transformers = _library("transformers")
+        if self._architecture is None:
+            return getattr(transformers, self.auto)
+        kind = getattr(transformers, self._architecture, None)
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+            return kind
+        near = difflib.get_close_matches(self._architecture, dir(transformers), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"transformers has no model class {self._architecture!r}{hint}", where=f"{OPTIONS}.architecture")
+
+    def _refuse_misfit(self, config: Any) -> None:
+        """Refuse a model that does not know all tokens, or reads fewer of them than a sample has.
+
+        Raises:
+            InputError: With both numbers.
+        """
+        size, known = self._tokenizer.get_vocab_size(), config.get_text_config().vocab_size
+        if size > known:
+            mend = f"vocab_size: {size}, or the tokenizer that belongs to the model"
+            raise InputError(f"the tokenizer has {size} tokens, the model knows {known}", where=f"{OPTIONS}.model", mend=mend)
+        most = getattr(config.get_text_config(), "max_position_embeddings", None)
+        if most is not None and 0 < most < self._width:
+            what = f"samples have {self._width} tokens, the model reads {most}"
+            raise InputError(what, where=f"{OPTIONS}.length", mend=f"length: {most}, or a larger max_position_embeddings")
+
+    def delivered(self) -> dict[str, bytes]:
+        """Return the tokenizer, as it cuts and fills up the model's input."""
+        return {TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
+
+
+class Reader(nn.Module):
+    """A model of transformers that reads token ids alone: which of them are padding, it sees itself.
+
+    Args:
+        net: The model.
+        padding: The id that fills up short texts; None where the model need not know.
+    """
+
+    def __init__(self, net: nn.Module, padding: int | None) -> None:
+        super().__init__()
+        self.net, self.padding = net, padding
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits.
+
+        Args:
+            ids: int64 [texts, tokens].
+        """
+        mask = {} if self.padding is None else {"attention_mask": (ids != self.padding).long()}
+        logits: Tensor = self.net(input_ids=ids, **mask).logits
+        return logits
+
+
+class SequenceClassification(Texts):
+    """Classes of texts, by any model of transformers that has a head for them.
+
+    Args:
+        data: As of `Texts`.
+        model: Likewise.
+        target: The column of classes; None for a folder of text files.
+        **options: The others of `Texts`.
+    """
+
+    auto = "AutoModelForSequenceClassification"
+    _head_is_new = True
+
+    def __init__(
+        self,
+        data: str,
+        model: dict[str, Any] | str,
+        tokenizer: str | None = None,
+        target: str | None = None,
+        text: str | None = None,
+        length: int = 128,
+        lora: dict[str, Any] | None = None,
+        architecture: str | None = None,
+    ) -> None:
+        super().__init__(data, model, tokenizer, text, length, lora, architecture)
+        self._target = target
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        """Return token ids and class numbers; rows without a text or a class are left out."""
+        table = self._read(self._target)
+        target = self._target or (folder_target(table) if isinstance(table, Table) else None)
+        if not isinstance(table, Table) or target is None or target not in table.columns:
+            what = f"{self._data} has no column {target!r}" if isinstance(table, Table) else f"{self._data} has no classes"
+            raise InputError(what, where=f"{OPTIONS}.target", mend="name the column of classes")
+        self._column = text_column(table, self._text, target, [])
+        rows = zip(text_cells(table, self._column), text_cells(table, target), strict=True)
+        kept = [(text, cell) for text, cell in rows if text and cell]
+        labels, self.classes = classes_of([cell for _, cell in kept])
+        self._target = target
+        return torch.from_numpy(self._encoded([text for text, _ in kept])), torch.from_numpy(labels)
+
+    def _extra_keys(self) -> dict[str, Any]:
+        return {"num_labels": len(self.classes), "pad_token_id": self._padding}
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy."""
+        return functional.cross_entropy(outputs, targets)
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Return accuracy and the others of a built-in classification."""
+        return metrics.classification(outputs, targets)
+
+    def evaluation(self, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return the confusion matrix."""
+        return metrics.classification_evaluation(outputs, targets, self.classes)
+
+    def inference(self) -> dict[str, Any]:
+        """Return where the text stands, the file that makes token ids of it, and the classes."""
+        return {
+            "kind": "text_classification",
+            "input": {"name": "texts", "dtype": "int64", "shape": [self._width]},
+            "preparation": self._source.notes,
+            "tokenizer": TOKENIZER_FILE,
+            "text": self._column,
+            "target": self._target,
+            "output": "logits",
+            "classes": self.classes,
+        }
+
+
+class LanguageModel(Texts):
+    """What is learned from texts alone: `perplexity` and `accuracy` of the tokens that count.
+
+    A table's texts are a sample each; a text file is cut into samples of `length` tokens.
+    """
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        """Return token ids, and the same as labels, padding left out."""
+        content = self._read()
+        if isinstance(content, Corpus):
+            ids = self._cut(content)
+        else:
+            column = text_column(content, self._text, "", [])
+            ids = self._encoded([text for text in text_cells(content, column) if text])
+        tokens = torch.from_numpy(ids)
+        return tokens, tokens.where(tokens != self._padding, IGNORED)
+
+    def _cut(self, corpus: Corpus) -> np.ndarray:
+        texts = list(pieces(corpus, 0, sum(corpus.sizes)))
+        encoded = [np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64) for text in texts]
+        ids = np.concatenate(encoded)
+        count, self._width = len(ids) // self._length, self._length
+        if not count:
+            mend = "bring more text, or a smaller length"
+            raise InputError(f"{self._data} has {len(ids)} tokens, fewer than one sample's", where=f"{OPTIONS}.length", mend=mend)
+        return ids[: count * self._length].reshape(count, self._length)
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        """Return what each token costs and whether it was right, and which tokens count: logits of all would fill the memory."""
+        ids, labels = self._asked(*batch)
+        logits = model(ids).float()
+        logits, labels = self._aligned(logits, labels)
+        costs = functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
+        return {"costs": costs[..., None], "right": logits.argmax(2) == labels}, {"labels": labels}
+
+    @abstractmethod
+    def _asked(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the model reads, and the labels of the tokens that it is asked for."""
+
+    @abstractmethod
+    def _aligned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits and the labels that they are to give, place by place."""
+
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        """Return the mean cost of the tokens that count; 0 where none does."""
+        total: Tensor = outputs["costs"].sum() / self.loss_items(targets).clamp_min(1)
+        return total
+
+    def loss_items(self, targets: Any) -> Tensor:
+        """Return how many tokens count."""
+        count: Tensor = (targets["labels"] != IGNORED).sum()
+        return count
+
+    def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
+        """Return cost, right answers and tokens so far."""
+        cost, right, count = state or (0.0, 0, 0)
+        known = outputs["costs"].double().sum().item()
+        return cost + known, right + int(outputs["right"].sum()), count + int(self.loss_items(targets))
+
+    def compute(self, state: Any) -> dict[str, float]:
+        """Return `perplexity` and `accuracy`."""
+        cost, right, count = state
+        mean = cost / max(1, count)
+        return {"perplexity": math.exp(mean) if mean < 700 else math.inf, "accuracy": right / max(1, count)}
+
+
+class CausalLM(LanguageModel):
+    """The next token, by any causal model of transformers."""
+
+    auto = "AutoModelForCausalLM"
+    _sees_padding = False  # it comes after what a token sees
+
+    def _asked(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return ids, labels
+
+    def _aligned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return logits[:, :-1], labels[:, 1:]
+
+    def inference(self) -> dict[str, Any]:
+        """Return how many tokens the model reads, and the file that makes them of a text."""
+        return {
+            "kind": "text_generation",
+            "input": {"name": "prompt", "dtype": "int64", "shape": [self._width]},
+            "preparation": self._source.notes,
+            "tokenizer": TOKENIZER_FILE,
+            "output": "logits of each next token",
+        }
+
+    def delivered(self) -> dict[str, bytes]:
+        """Return the tokenizer, which neither cuts nor fills up a prompt."""
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        return {TOKENIZER_FILE: str(self._tokenizer.to_str(pretty=True)).encode()}
+
+
+class MaskedLM(LanguageModel):
+    """Masked tokens, by any model of transformers that has a head for them.
+
+    Args:
+        data: As of `Texts`.
+        model: Likewise.
+        masked: Share of the tokens that are asked for.
+        **options: The others of `Texts`.
+    """
+
+    auto = "AutoModelForMaskedLM"
+
+    def __init__(
+        self,
+        data: str,
+        model: dict[str, Any] | str,
+        tokenizer: str | None = None,
+        text: str | None = None,
+        length: int = 128,
+        masked: float = 0.15,
+        lora: dict[str, Any] | None = None,
+        architecture: str | None = None,
+    ) -> None:
+        super().__init__(data, model, tokenizer, text, length, lora, architecture)
+        if not 0 < masked < 1:
+            raise InputError(f"masked is {masked}; a share between 0 and 1 was expected", where=f"{OPTIONS}.masked")
+        found = (self._tokenizer.token_to_id(name) for name in MASK_NAMES)
+        mask = next((number for number in found if number is not None), None)
+        if mask is None:
+            what = f"the tokenizer has no token {' or '.join(MASK_NAMES)}"
+            raise InputError(what, where=f"{OPTIONS}.tokenizer", mend="bring one that was made for masked language modelling")
+        self._mask, self._share = mask, masked
+        special = [number for number, token in self._tokenizer.get_added_tokens_decoder().items() if token.special]
+        self._special = torch.tensor(sorted({*special, self._padding}))
+
+    def _asked(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tokens with some masked; the draws are those of the step, or of the evaluation's batch."""
+        chosen, how = torch.rand((2, *ids.shape)).to(ids.device)
+        drawn = torch.randint(self._tokenizer.get_vocab_size(), ids.shape).to(ids.device)
+        is_asked = (chosen < self._share) & ~torch.isin(ids, self._special.to(ids.device))
+        replaced = torch.where(how < MASKED, self._mask, torch.where(how < 1 - KEPT, drawn, ids))
+        return torch.where(is_asked, replaced, ids), labels.where(is_asked, IGNORED)
+
+    def _aligned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return logits, labels
+
+    def inference(self) -> dict[str, Any]:
+        """Return the file that makes token ids of a text."""
+        return {
+            "kind": "masked_language_model",
+            "input": {"name": "texts", "dtype": "int64", "shape": [self._width]},
+            "preparation": self._source.notes,
+            "tokenizer": TOKENIZER_FILE,
+            "text": self._text or "text",
+            "output": "logits of each token",
+        }
+
+
+# --- transformers and peft ------------------------------------------------------------------------
+
+
+def _library(name: str) -> Any:
+    """Return an optional package.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        found = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{name} is not installed", where="task.use", mend=EXTRA) from error
+    if name == "transformers":
+        found.logging.set_verbosity_error()  # what a new head is, planning's record tells
+        found.logging.disable_progress_bar()
+    return found
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Turn what transformers or peft raise about a config or a folder into an `InputError`."""
+    try:
+        yield
+    except (ValueError, OSError, RuntimeError, TypeError, KeyError, AttributeError) as error:
+        text = " ".join(str(error).split())[:MOST_TOLD]
+        raise InputError(f"{type(error).__name__}: {text}", where=where, mend="mend the options or the files") from error
+
+
+def _made(kind: Any, config: Any, given: dict[str, Any] | str) -> Any:
+    """Return a model in fp32; of a folder, nothing but safetensors is read."""
+    with _told(f"{OPTIONS}.model"):
+        if isinstance(given, str):
+            safe = {"local_files_only": True, "use_safetensors": True}
+            safe |= {"trust_remote_code": False} if kind.__name__.startswith("Auto") else {}
+            return kind.from_pretrained(given, config=config, dtype=torch.float32, **safe)
+        config.dtype = torch.float32
+        return kind.from_config(config) if kind.__name__.startswith("Auto") else kind(config)
+
+
+def _adapt(net: Any, options: dict[str, Any], *, new_head: bool) -> None:
+    """Put adapters into a model, in place, and train them alone; a head that is new is trained whole.
+
+    Raises:
+        InputError: An option is none of `LoraConfig`'s, or peft does not know where such a model's adapters go.
+    """
+    peft = _library("peft")
+    with _told(f"{OPTIONS}.lora"):
+        peft.inject_adapter_in_model(peft.LoraConfig(**options), net)
+    for name, parameter in net.named_parameters():
+        is_head = new_head and not name.startswith(f"{net.base_model_prefix}.")
+        parameter.requires_grad_("lora_" in name or is_head)
+
+
+def _tokenizer_file(given: str) -> Path:
+    """Return the `tokenizer.json` that an option names.
+
+    Raises:
+        InputError: There is none.
+    """
+    path = Path(given) / TOKENIZER_FILE if Path(given).is_dir() else Path(given)
+    if path.is_file():
+        return path
+    mend = "bring a tokenizer.json (transformers writes one: tokenizer.save_pretrained(FOLDER)); nothing is downloaded"
+    raise InputError(f"there is no {path.as_posix()}", where=f"{OPTIONS}.tokenizer", mend=mend)
+
+
+def _refuse_folder(folder: Path) -> None:
+    """Refuse a folder without a config and safetensors, and one whose model is code of its own.
+
+    Raises:
+        InputError: With what it lacks.
+    """
+    where, mend = (
+        f"{OPTIONS}.model",
+        "bring config.json and model.safetensors: model.save_pretrained(FOLDER); nothing is downloaded",
+    )
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"there is no {(folder / CONFIG_FILE).as_posix()}", where=where, mend=mend)
+    if not any(folder.glob("*.safetensors")):
+        raise InputError(f"{folder.as_posix()} has no .safetensors; pickled weights are never read", where=where, mend=mend)
+    with machine_faults(str(folder)):
+        given = json.loads((folder / CONFIG_FILE).read_bytes())
+    if "auto_map" in given:
+        mend = "take a model of transformers' own, or write a mltrainer.Task with the code in your project"
+        raise InputError(f"{folder.as_posix()} names code of its own (auto_map), which is never executed", where=where, mend=mend)
+
+
+def _refuse_unknown(name: str, known: list[str], what: str, option: str) -> None:
+    """Refuse a name that is none of those known.
+
+    Raises:
+        InputError: With the nearest.
+    """
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"{name!r} is no {what}{hint}", where=f"{OPTIONS}.{option}")
