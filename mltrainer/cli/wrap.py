@@ -16,7 +16,7 @@ from mltrainer.follow.progress import shown
 from mltrainer.reports import wrap as report
 from mltrainer.workspace import write_atomic
 from mltrainer.wrap.checking import STEPS, Check
-from mltrainer.wrap.starting import Program
+from mltrainer.wrap.starting import SCRATCH, Program
 
 app = group()
 
@@ -44,7 +44,7 @@ def wrap(
     Needs no project and leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
     """
     program = Program(tuple(command), Path.cwd(), in_place, timeout)
-    with tempfile.TemporaryDirectory(prefix="mltrainer-wrap-") as scratch, shown(None) as tell:
+    with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch, shown(None) as tell:
         check = Check(program, Path(scratch), tell)
         verdict = check.repeats(steps)
         resumed = check.resumes(tuple(shlex.split(resume)), kill_at) if resume is not None else None

@@ -26,6 +26,7 @@ from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
 STEPS = 20
 TRIES = 3  # traced pairs, where a race does not show at once
 TAIL = 12  # lines of a log that are shown
+TAIL_BYTES = 1 << 16  # of its end that are read
 MOST_LINES = 5
 NOTHING = Surroundings()
 ALL = Surroundings(hashes=True, memory=True, listing=True, folder=True, pause=True)
@@ -208,8 +209,9 @@ class Check:
     def _where(self, place: tuple[str, int], ended: Ended) -> str:
         """Return file and line as the user knows them: relative to the program's folder."""
         file, line = place
-        root = os.path.join(os.path.realpath(ended.place), "")
-        return f"{file.removeprefix(root)}:{line}"
+        for folder in (ended.place, self._program.folder):  # what PYTHONPATH or an installation leads to lies in the latter
+            file = file.removeprefix(os.path.join(os.path.realpath(folder), ""))
+        return f"{file}:{line}"
 
     # --- resuming ---
 
@@ -343,7 +345,9 @@ def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[lis
 
 
 def _tail(log: Path) -> list[str]:
-    return log.read_text("utf-8", "replace").rstrip().splitlines()[-TAIL:]
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace").rstrip().splitlines()[-TAIL:]
 
 
 def _source(file: str) -> str:

@@ -25,6 +25,7 @@ OBSERVER = Path(__file__).parent / "observer"
 VARIABLE = "MLTRAINER_WRAP"
 POLL_S = 0.05
 MOST_BYTES = 2 << 30  # of a folder that is copied
+SCRATCH = "mltrainer-wrap-"  # how the folders of all starts begin: in none is the copy of another
 LINKED = (".git", "node_modules")
 LEFT_OUT = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 FILL = "195"  # glibc fills memory that it hands out with the other bits of this byte: small numbers as floats
@@ -144,6 +145,7 @@ def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Pa
     chosen = {
         "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
         "TMPDIR": str(temporary),
+        "PWD": told["program"],
         VARIABLE: json.dumps(told),
     }
     if os.environ.get("PYTHONHASHSEED", "random") == "random":  # one that its user sets belongs to the program
@@ -167,11 +169,14 @@ def _popen(program: Program, place: Path, environment: dict[str, str], out: Any)
 
 
 def _seen_from(argument: str, folder: Path, place: Path) -> str:
-    """Return an argument as the copy needs it: a path that leads out of the folder is made absolute."""
-    path = folder / argument
-    if os.path.isabs(argument) or ".." not in Path(argument).parts or place == folder or not path.exists():
+    """Return an argument as the copy needs it: an absolute path into the folder leads into the copy, one out of it to its aim."""
+    if place == folder or not os.path.exists(folder / argument):
         return argument
-    return str(path.resolve())
+    if not os.path.isabs(argument):
+        return str((folder / argument).resolve()) if ".." in Path(argument).parts else argument
+    copied = place / os.path.relpath(argument, folder)
+    is_copied = copied.exists() and copied.resolve().is_relative_to(place.resolve())
+    return str(copied) if is_copied else argument
 
 
 def _wait(
@@ -200,21 +205,33 @@ def _place(program: Program, target: Path) -> Path:
     """Return the folder to run in: a copy, in which what one start leaves no other finds."""
     if program.in_place:
         return program.folder
-    size = 0
-    for path, is_linked in _contents(program.folder):
+    found = _contents(program.folder)
+    target.mkdir(parents=True)
+    for path, is_linked in found:
         into = target / path.relative_to(program.folder)
-        if not is_linked:
-            size += path.stat().st_size
-            _require_room(size, program.folder)
-        into.parent.mkdir(parents=True, exist_ok=True)
-        _copy(path, into, is_linked)
-    target.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            _copy(path, into, _aim(path, program.folder, target) if is_linked else None)
     return target
 
 
-def _copy(path: Path, into: Path, is_linked: bool) -> None:
+def _aim(path: Path, folder: Path, target: Path) -> Path:
+    """Return what a link of the copy leads to: for a link within the folder the copy, else the very same as here."""
+    real, root = path.resolve(), folder.resolve()
+    return target / real.relative_to(root) if path.is_symlink() and real.is_relative_to(root) else real
+
+
+def _copy(path: Path, into: Path, aim: Path | None) -> None:
     try:
-        into.symlink_to(path.resolve()) if is_linked else shutil.copy2(path, into)
+        if aim is None and path.is_file() and not os.access(path, os.R_OK):
+            aim = path  # what cannot be read here cannot be read there
+        if aim is not None:
+            into.symlink_to(aim)
+        elif path.is_dir():
+            into.mkdir()
+        else:
+            shutil.copy2(path, into)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise MachineError(error.strerror or str(error), where=str(path)) from error
 
@@ -228,12 +245,27 @@ def _require_room(size: int, folder: Path) -> None:
 
 
 def _contents(folder: Path) -> list[tuple[Path, bool]]:
-    """Return a folder's files, and what is linked in place of being copied: environments, the repository, links."""
+    """Return a folder's folders and files, and which are linked in place of being copied: environments, the repository, links.
+
+    Raises:
+        InputError: It is too large.
+    """
     found: list[tuple[Path, bool]] = []
+    size = 0
     for root, folders, files in os.walk(folder):
         here = Path(root)
         linked = [n for n in folders if n in LINKED or (here / n / "pyvenv.cfg").exists() or (here / n).is_symlink()]
-        found += [(here / name, True) for name in linked]
-        folders[:] = sorted(name for name in folders if name not in linked and name not in LEFT_OUT)
-        found += [(here / name, (here / name).is_symlink()) for name in sorted(files) if (here / name).is_file()]
+        folders[:] = sorted(n for n in folders if n not in (*linked, *LEFT_OUT) and not n.startswith(SCRATCH))
+        plain = [here / name for name in sorted(files) if (here / name).is_file()]
+        found += [(here / name, name in linked) for name in (*linked, *folders)]
+        found += [(path, path.is_symlink()) for path in plain]
+        size += sum(_size(path) for path in plain if not path.is_symlink())
+        _require_room(size, folder)
     return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # removed meanwhile
+        return 0

@@ -11,7 +11,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.wrap import processes, starting
-from mltrainer.wrap.starting import Ended, Program, Surroundings, start
+from mltrainer.wrap.starting import SCRATCH, Ended, Program, Surroundings, start
 
 
 def ran(
@@ -60,6 +60,53 @@ def test_environments_and_the_repository_are_linked_and_caches_left_out(tmp_path
     (tmp_path / "mine" / "venv" / "pyvenv.cfg").touch()
     ended = ran(tmp_path, "import os; print({n: os.path.islink(n) for n in sorted(os.listdir())})")
     assert said(ended) == "{'.git': True, 'program.py': False, 'src': False, 'venv': True}"
+
+
+def test_the_copy_has_empty_folders_and_no_pipes_and_its_links_lead_into_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "results").mkdir(parents=True)
+    (mine / "last.txt").symlink_to("first.txt")
+    (mine / "here").symlink_to(".")
+    (mine / "nowhere").symlink_to("missing")
+    (mine / "first.txt").write_text("mine")
+    (mine / "na me\nof two lines").touch()
+    os.mkfifo(mine / "pipe")
+    code = (
+        "import os; open('last.txt', 'w').write('theirs'); open('here/new.txt', 'w'); open('results/x', 'w'); print(os.listdir())"
+    )
+    ended = ran(tmp_path, code)
+    assert ended.code == 0, said(ended)
+    assert sorted(eval(said(ended))) == [
+        "first.txt",
+        "here",
+        "last.txt",
+        "na me\nof two lines",
+        "new.txt",
+        "program.py",
+        "results",
+    ]
+    assert ((mine / "first.txt").read_text(), (mine / "new.txt").exists(), os.listdir(mine / "results")) == ("mine", False, [])
+
+
+def test_a_path_into_the_folder_and_the_shell_s_own_name_of_it_lead_into_the_copy(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.path.samefile(sys.argv[1], os.getcwd()), os.path.samefile(os.environ['PWD'], '.'))"
+    assert said(ran(tmp_path, code, Surroundings(), str(tmp_path / "mine"))) == "True True"
+
+
+def test_temporary_files_within_the_folder_are_not_copied(tmp_path: Path) -> None:
+    inside = tmp_path / "mine" / "tmp" / f"{SCRATCH}x"
+    inside.mkdir(parents=True)
+    (tmp_path / "mine" / "t.py").write_text("import os; print(os.listdir('tmp'))")
+    for number in range(2):
+        ended = start(Program((sys.executable, "t.py"), tmp_path / "mine"), inside / str(number), Surroundings(), {})
+        assert said(ended) == "[]"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_cannot_be_read_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "secret").touch(mode=0)
+    assert said(ran(tmp_path, "import os; print(os.path.lexists('secret'))")) == "True"
 
 
 def test_a_folder_that_is_too_large_to_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
