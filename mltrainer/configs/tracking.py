@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -54,11 +54,21 @@ class MLflow(Tracker):
     experiment: str | None = Field(None, description="in which runs are shown; null: the project's name")
 
 
+class Wandb(Tracker):
+    """Weights & Biases; its key stands in the environment, WANDB_API_KEY, or where `wandb login` keeps it."""
+
+    mode: Literal["offline", "online"] = Field("offline", description="offline: files, which `wandb sync` sends; online: at once")
+    project: str | None = Field(None, description="in which runs are shown; null: the project's name")
+    entity: str | None = Field(None, description="whose project it is; null: the account's own")
+    folder: str = Field(".mltrainer", description="where a folder wandb is made for its files; relative to the project")
+
+
 class Tracking(Strict):
     """The trackers; each that is not named is off."""
 
     tensorboard: TensorBoard | None = None
     mlflow: MLflow | None = None
+    wandb: Wandb | None = None
 
     def named(self) -> Iterator[tuple[str, Tracker]]:
         """Yield the trackers that are on, by name."""

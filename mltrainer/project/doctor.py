@@ -28,6 +28,7 @@ EXTRAS = (
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),
     ("tensorboard", "showing runs in TensorBoard", "pip install 'mltrainer[tensorboard]'"),
     ("mlflow-skinny", "showing runs in MLflow", "pip install 'mltrainer[mlflow]'"),
+    ("wandb", "showing runs in Weights & Biases", "pip install 'mltrainer[wandb]'"),
     ("tensorflow", "deterministic operations of TensorFlow beside PyTorch", "pip install tensorflow"),
 )
 

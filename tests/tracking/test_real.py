@@ -15,12 +15,13 @@ import pytest
 from mltrainer.workspace import Project
 from tests.conftest import Cli, shared, succeed
 from tests.projects import results, write_rings
+from tests.tracking.offline import Offline
 from tests.tracking.sinks import break_tensorboard
 
 pytestmark = pytest.mark.slow
 
 SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
-TRACKING: dict[str, Any] = {"tensorboard": {"folder": "board"}, "mlflow": {}}
+TRACKING: dict[str, Any] = {"tensorboard": {"folder": "board"}, "mlflow": {}, "wandb": {}}
 
 
 def interrupted(project: Project) -> None:
@@ -96,6 +97,17 @@ def test_mlflow_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> N
     assert [(row.step, row.value) for row in history] == accuracies(result)
     paths = {file.path for file in found.list_artifacts(run.info.run_id, "phases/02_baseline")}
     assert {"phases/02_baseline/learning_curves.svg", "phases/02_baseline/baseline_results.md"} <= paths
+
+
+def test_wandb_has_one_run_whole_offline(tracked: Project, result: dict[str, Any]) -> None:
+    found = Offline(tracked.root / ".mltrainer/wandb")
+    assert found.ids == {result["id"]}
+    assert found.config["optimizer.name"] == "adamw"
+    assert [step for step, _ in found.of("step/loss")] == steps(result)
+    assert found.of("validation/accuracy") == accuracies(result)
+    assert found.summary["weights_sha256"] == result["weights_sha256"]
+    assert {"gate.diagnostics: holds", "state: finished"} <= set(found.tags)
+    assert "phases/02_baseline/baseline_results.md" in found.files
 
 
 @pytest.mark.parametrize("body", ["time.sleep(1000)", "os.kill(os.getpid(), 9)"], ids=["hangs", "dies"])
