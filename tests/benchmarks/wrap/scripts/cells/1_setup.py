@@ -1,9 +1,10 @@
-import os  # noqa: F401
-import time  # noqa: F401
-from concurrent.futures import ThreadPoolExecutor, as_completed  # noqa: F401
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
 import torch
+from torch import nn
 
 torch.manual_seed(6)
 np.random.seed(6)
