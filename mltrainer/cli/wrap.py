@@ -11,7 +11,7 @@ import typer
 
 from mltrainer.cli.common import AsJson, group, path_name
 from mltrainer.cli.output import emit, printable
-from mltrainer.errors import DifferenceError
+from mltrainer.errors import DifferenceError, InputError
 from mltrainer.follow.progress import shown
 from mltrainer.reports import wrap as report
 from mltrainer.workspace import write_atomic
@@ -43,12 +43,28 @@ def wrap(
 
     Needs no project and leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
     """
+    again = _split(resume) if resume is not None else None
     program = Program(tuple(command), Path.cwd(), in_place, timeout)
     with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch, shown(None) as tell:
         check = Check(program, Path(scratch), tell)
         verdict = check.repeats(steps)
-        resumed = check.resumes(tuple(shlex.split(resume)), kill_at) if resume is not None else None
+        resumed = check.resumes(again, kill_at) if again is not None else None
     if out is not None:
         write_atomic(out, report.page(verdict, resumed).encode())
     emit(report.as_json(verdict, resumed)) if as_json else print(printable(report.text(verdict, resumed)))
     return 0 if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
+
+
+def _split(command: str) -> tuple[str, ...]:
+    """Return the words of a command.
+
+    Raises:
+        InputError: It has none, or a quotation that does not end.
+    """
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"{command!r} is no command: {error}", where="--resume-check") from error
+    if not words:
+        raise InputError("it is empty", where="--resume-check", mend="type what goes on with the program from its own checkpoint")
+    return words

@@ -19,9 +19,12 @@ MADE: dict[str, Callable[[], Tensor]] = {
     "float16": lambda: torch.randn(9).half(),
     "bfloat16": lambda: torch.randn(SMALL + 3).bfloat16(),
     "complex64": lambda: torch.randn(6, dtype=torch.complex64),
+    "complex64, conjugated": lambda: torch.randn(6, dtype=torch.complex64).conj(),
+    "negated": lambda: torch.randn(6, dtype=torch.complex64).conj().imag,
     "int8": lambda: torch.randint(-5, 5, (11,), dtype=torch.int8),
     "transposed": lambda: torch.randn(4, 6).t(),
     "one number": lambda: torch.tensor(1.5),
+    "one number, spread out": lambda: torch.tensor(1.5).expand(1, 1),
 }
 
 

@@ -135,3 +135,10 @@ def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(tmp_path
 def test_no_command_is_wrong_usage(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "mltrainer", "wrap"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(("again", "told"), [("", "--resume-check: it is empty"), ("python 'x", "No closing quotation")])
+def test_a_resuming_command_that_is_none_is_told_before_anything_runs(tmp_path: Path, again: str, told: str) -> None:
+    done = wrap(tmp_path, "--resume-check", again, command=("touch", "ran"))
+    assert (done.returncode, "the program as it is" in done.stderr) == (1, False)
+    assert told in done.stderr

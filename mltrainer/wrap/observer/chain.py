@@ -129,7 +129,8 @@ def sum_of(torch: Any, tensors: list[Any]) -> Any:
                 small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
             else:
                 flat += _rows(torch, tensor)
-        flat += [torch._utils._flatten_dense_tensors(group) for group in small.values()]  # in one call: they are many
+        rows = [torch._utils._flatten_dense_tensors(group) for group in small.values()]  # in one call: they are many
+        flat += [row.resolve_conj().resolve_neg() for row in rows]
         sums = [_bits(torch, tensor) for tensor in flat if tensor.device.type != "meta"]
     return sum(int(total) for total in sums) if all(total.device.type == "cpu" for total in sums) else sums
 
@@ -186,5 +187,7 @@ def _rows(torch: Any, tensor: Any) -> list[Any]:
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()  # this process's part of one that is spread over several
     parts = [tensor._values(), tensor._indices()] if tensor.is_sparse else [tensor]
-    rows = [torch.view_as_real(part.detach()) if part.is_complex() else part.detach() for part in parts]
-    return [row.contiguous().view(-1) for row in rows if row.numel() > 0 and row.device.type != "meta"]
+    plain = [part.detach().resolve_conj().resolve_neg() for part in parts]
+    rows = [torch.view_as_real(part) if part.is_complex() else part for part in plain]
+    rows = [row.contiguous() for row in rows if row.numel() > 0 and row.device.type != "meta"]
+    return [row.as_strided((row.numel(),), (1,)) for row in rows]  # a single number may have another stride

@@ -213,7 +213,8 @@ class Trace:
             sha.update(f"{found.dtype}{list(found.shape)}".encode())
             strided = found.layout is self._torch.strided and not found.is_quantized
             if strided and found.device.type != "meta" and found.untyped_storage().data_ptr() not in self._unwritten:
-                plain = found.detach().contiguous().reshape(-1)
+                plain = found.detach().resolve_conj().resolve_neg().contiguous()
+                plain = plain.as_strided((plain.numel(),), (1,))  # a single number may have another stride
                 sha.update(plain.view(self._torch.uint8).cpu().numpy().tobytes())
         elif isinstance(found, (list, tuple)):
             for part in found:
