@@ -203,7 +203,7 @@ def test_faults_befall_the_training_of_a_task_that_comes_with_mltrainer(monkeypa
         assert functional.cross_entropy(*batch).isfinite()
 
 
-@pytest.mark.parametrize("work", ["table", "text", "images"])
+@pytest.mark.parametrize("work", ["table", "text", "images", "Lightning module", "Hugging Face model"])
 def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_path: Path, work: str) -> None:
     from tests.benchmarks.scorecard.trainers import BUILT_IN
     from tests.benchmarks.scorecard.trainers.builtin import BuiltIn
@@ -217,7 +217,8 @@ def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_
     assert one == again
     assert one != other
     values = {**yaml.parse(trainer.files["mltrainer.yaml"], "mltrainer.yaml").value}
-    assert ProjectConfig.model_validate(values).task.kind == trainer.kind
+    task = ProjectConfig.model_validate(values).task
+    assert (task.kind == trainer.kind) if task.kind else task.use
 
 
 def _content(folder: Path) -> dict[str, bytes]:

@@ -93,6 +93,20 @@ class Net(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": scheduler, "monitor": "val/loss"}
 
 
+class Collected(Net):
+    """Its metrics are a collection of torchmetrics, which share what they add up."""
+
+    def __init__(self):
+        super().__init__()
+        kinds = {"f1": torchmetrics.F1Score, "recall": torchmetrics.Recall, "precision": torchmetrics.Precision}
+        made = {name: kind("multiclass", num_classes=10, average="macro") for name, kind in kinds.items()}
+        self.many = torchmetrics.MetricCollection(made, prefix="val/")
+
+    def validation_step(self, batch, batch_idx):
+        self.many.update(self(batch[0]), batch[1])
+        self.log_dict(self.many)
+
+
 class Manual(Net):
     def __init__(self):
         super().__init__()

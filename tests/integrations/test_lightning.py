@@ -125,10 +125,12 @@ def weights_of_lightning(seed: int) -> str:
     return weights_sha256(module.state_dict())
 
 
-def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["Net", "Collected"])
+def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setattr("mltrainer.trainer.data.addresses.EVALUATION_BATCH", 25)  # of 60 samples
     with _in(make(tmp_path)):
-        given = {key: value for key, value in keys().items() if key != "task"}
-        found = mltrainer.fit(keys()["task"], **given, epochs=1)
+        given = {key: value for key, value in keys(module).items() if key != "task"}
+        found = mltrainer.fit(keys(module)["task"], **given, epochs=1)
         nets = sys.modules["digits_task"]
         x, y = zip(*(nets.Moved(100, 160, 0.0)[i] for i in range(60)), strict=True)
         answers = found.model.eval()(torch.stack(x)).argmax(1)

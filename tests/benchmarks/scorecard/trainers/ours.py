@@ -91,6 +91,7 @@ class Mltrainer:
             shutil.copytree(planned, folder, dirs_exist_ok=True)
             return 0, ""
         for name, text in self.files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
         code, said = self._command(folder, case.unharmed(), "phase", "run", "planning", *changes)
         if code == 0:
