@@ -7,6 +7,7 @@ left over, as far as they ran by then.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -137,7 +138,8 @@ def blamed(
     ran = _ran_before(one, shown.time if shown is not None else None)
     own = _unseeded(one, other)
     rows = [(place, found) for place, found in _suspected(ran, source) if found.kind in kinds]
-    rows = [(place, found) for place, found in rows if not found.generator or found.generator in own]
+    early = _unseeded_lines(one, other)
+    rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
     rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran[row[0]][0]))
     lines = [Blamed(place, found.kind, found.call) for place, found in rows]
     if shown is not None and shown.place is not None and not _is_explained(shown, rows):
@@ -182,6 +184,27 @@ def _unseeded(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[str]:
         left, right = _first_generators(one[key]), _first_generators(other[key])
         names |= {name for name in left if left[name] != right.get(name)}
     return names
+
+
+def _unseeded_lines(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[tuple[Place, str]]:
+    """Return the lines before which a shared generator stood otherwise: they ran before it was seeded, if it ever was."""
+    other = aligned(one, other)
+    found: set[tuple[Place, str]] = set()
+    for key in one.keys() & other.keys():
+        left, right = _generators_by_line(one[key]), _generators_by_line(other[key])
+        for where in left.keys() & right.keys():
+            place, states = left[where]
+            found |= {(place, name) for name, state in states.items() if state != right[where][1].get(name)}
+    return found
+
+
+def _generators_by_line(rows: Trace) -> dict[tuple[str, int, str], tuple[Place, dict[str, str]]]:
+    """Return each line's place and the states of the shared generators when it first ran.
+
+    By the file's name, line and function: each run has a folder of its own.
+    """
+    lines = [row for row in rows if row[1] == "line" and len(row) > 5]
+    return {(os.path.basename(row[2]), row[3], row[4]): ((row[2], row[3]), row[5]) for row in reversed(lines)}
 
 
 def _first_generators(rows: Trace) -> dict[str, str]:

@@ -194,6 +194,8 @@ class Check:
     def _traced(self, change: Surroundings, steps: int) -> tuple[Shown | None, Ended, Ended]:
         """Return where two traced runs first differ; a race need not show at once."""
         one = self._run("the cause: traced", NOTHING, steps, trace=True)
+        if one.code != 0:
+            self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one.log)[-3:])}"})
         for _ in range(TRIES):
             other = self._run("the cause: traced beside it", change, steps, trace=True)
             shown = first_shown(traces(one.lines), traces(other.lines))

@@ -99,6 +99,16 @@ def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_a_program_that_cannot_be_traced_is_told_so(tmp_path: Path) -> None:
+    code = "import sys, time, torch; assert not sys.gettrace(), 'not under a tracer'; p = torch.ones(2, requires_grad=True);"
+    code += "p.grad = torch.full((2,), time.time() % 1); torch.optim.SGD([p]).step()"
+    done = wrap(tmp_path, "--steps", "1", command=(sys.executable, "-c", code))
+    assert (done.returncode, "Traceback" in done.stdout) == (5, False)
+    assert "traced, the program failed" in done.stderr
+    assert "not under a tracer" in done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "code"), [("none", 0), ("momentum", 5)])
 def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: str, code: int) -> None:
     again = f"{sys.executable} train.py {fault} --resume"

@@ -87,7 +87,7 @@ class Trace:
     def _each_line(self, frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "line" and (frame.f_code, frame.f_lineno) not in self._seen:
             self._seen.add((frame.f_code, frame.f_lineno))
-            self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code))
+            self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code), _drawn_from())
         return self._each_line
 
     def _place(self, frame: FrameType) -> str | None:
@@ -188,14 +188,8 @@ class Trace:
 
     def _generators(self) -> None:
         """Note the states of the generators that everybody draws from, by digest."""
-        numpy = sys.modules.get("numpy")
-        states = {
-            "random": repr(random.getstate()),
-            "numpy": repr(numpy.random.get_state(legacy=True)[1].tobytes()) if numpy is not None else "",
-            "torch": repr(self._torch.get_rng_state().numpy().tobytes()),
-        }
-        digests = {name: hashlib.sha256(state.encode()).hexdigest()[:16] for name, state in states.items()}
-        self._note("generators", self._step, digests)
+        torch = _digested(self._torch.get_rng_state().numpy().tobytes())
+        self._note("generators", self._step, {**_drawn_from(), "torch": torch})
 
     def _digest(self, found: Any) -> str:
         """Return the digest of what an operation is given or gives: tensors by their bits, the rest as text."""
@@ -230,6 +224,20 @@ class Trace:
         if self._count < MOST:
             self._count += 1
             self._lines.write(*values, flush=values[0] in ("line", "generators"))
+
+
+def _drawn_from() -> dict[str, str]:
+    """Return the states of the generators that all libraries share, by digest."""
+    numpy: Any = sys.modules.get("numpy.random")
+    state = numpy.get_state(legacy=True) if hasattr(numpy, "get_state") else None  # half imported, it has none
+    return {
+        "random": _digested(repr(random.getstate()).encode()),
+        "numpy": _digested(state[1].tobytes() + bytes(str(state[2]), "ascii")) if state is not None else "",
+    }
+
+
+def _digested(state: bytes) -> str:
+    return hashlib.sha256(state).hexdigest()[:16]
 
 
 def _qualified(code: CodeType) -> str:
