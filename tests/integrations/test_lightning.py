@@ -183,3 +183,10 @@ def test_a_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
     record = read_json(Project(tmp_path).phase_dir("planning") / "record.json")
     assert record["evidence"]["template"] == "configs/lightning_template.yaml"
     assert record["evidence"]["config"]["optimizer"]["name"] == "own"
+
+
+def test_lightning_that_is_not_installed_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    with pytest.raises(InputError, match="lightning") as raised:
+        train(make(tmp_path), **keys())
+    assert "mltrainer[lightning]" in (raised.value.mend or "")
