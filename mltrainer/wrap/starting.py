@@ -28,6 +28,7 @@ MOST_BYTES = 2 << 30  # of a folder that is copied
 SCRATCH = "mltrainer-wrap-"  # how the folders of all starts begin: in none is the copy of another
 LINKED = (".git", "node_modules")
 LEFT_OUT = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+OURS = ("PYDANTIC_DISABLE_PLUGINS",)  # set for our own command's sake
 FILL = "195"  # glibc fills memory that it hands out with the other bits of this byte: small numbers as floats
 Tell = Callable[[dict[str, Any]], None]
 
@@ -152,7 +153,8 @@ def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Pa
         chosen["PYTHONHASHSEED"] = "1" if surroundings.hashes else "0"
     if surroundings.memory:
         chosen["MALLOC_PERTURB_"] = FILL
-    return {**os.environ, **chosen}
+    user = {name: value for name, value in os.environ.items() if name not in OURS}
+    return {**user, **chosen}
 
 
 def _popen(program: Program, place: Path, environment: dict[str, str], out: Any) -> subprocess.Popen[bytes]:

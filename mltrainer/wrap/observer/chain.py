@@ -99,11 +99,11 @@ class Chain:
         if not self._step:
             return
         self._write()
-        gc.collect()  # what is garbage by then would else be seen in one run and not in the other
         self._write_end()
 
     def _write_end(self) -> None:
         """Write what is left at the end: the weights, and what the models hold beside them."""
+        gc.collect()  # what is garbage by then would else be seen in one run and not in the other
         weights = [p for reference in self._optimizers if (optimizer := reference()) is not None for p in _parameters(optimizer)]
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
