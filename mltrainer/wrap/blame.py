@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mltrainer.wrap.lines import Key, aligned
-from mltrainer.wrap.suspects import Suspect, suspects
+from mltrainer.wrap.suspects import Suspect, imports, suspects
 
 Trace = list[list[Any]]
 Place = tuple[str, int]  # file and line
@@ -167,8 +167,10 @@ def _ran_before(traces: dict[Key, Trace], time: int | None) -> dict[Place, tuple
 def _suspected(ran: dict[Place, tuple[int, bool]], source: Callable[[str], str]) -> list[tuple[Place, Suspect]]:
     """Return the suspects among the lines that ran; shared generators are seeded in processes that load samples."""
     found: list[tuple[Place, Suspect]] = []
-    for file in {file for file, _ in ran}:
-        for suspect in suspects(source(file)):
+    sources = {file: source(file) for file in {file for file, _ in ran}}
+    imported = {name: full for text in sources.values() for name, full in imports(text).items()}
+    for file, text in sources.items():
+        for suspect in suspects(text, imported):
             place = (file, suspect.line)
             if place in ran:
                 is_sure = suspect.certain and not (suspect.generator and ran[place][1])

@@ -7,7 +7,8 @@ lines ran before the first difference, a trace tells.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 CLOCKS = frozenset(
@@ -81,21 +82,35 @@ class Suspect(NamedTuple):
     certain: bool = True
 
 
-def suspects(source: str) -> list[Suspect]:
-    """Return a source's suspects by line; none where it cannot be read as Python."""
+def suspects(source: str, elsewhere: Mapping[str, str] = MappingProxyType({})) -> list[Suspect]:
+    """Return a source's suspects by line; none where it cannot be read as Python.
+
+    Args:
+        source: Its text.
+        elsewhere: Names that the program's other sources import: cells of a notebook share theirs.
+    """
+    tree = _tree(source)
+    return sorted(set(_Reader(tree, elsewhere).rows())) if tree is not None else []
+
+
+def imports(source: str) -> dict[str, str]:
+    """Return the full name of each name that a source imports."""
+    tree = _tree(source)
+    return _imported(tree) if tree is not None else {}
+
+
+def _tree(source: str) -> ast.Module | None:
     try:
-        tree = ast.parse(source)
+        return ast.parse(source)
     except (SyntaxError, ValueError):
-        return []
-    found = _Reader(tree)
-    return sorted(set(found.rows()))
+        return None
 
 
 class _Reader:
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, elsewhere: Mapping[str, str]) -> None:
         self._tree = tree
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self._names = _imported(tree)
+        self._names = {**elsewhere, **_imported(tree)}
         self._sets = self._names_of_sets()
         self._sorted = {
             ast.unparse(n.func.value) for n in _calls(tree) if isinstance(n.func, ast.Attribute) and n.func.attr == "sort"

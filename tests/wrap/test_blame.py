@@ -104,3 +104,11 @@ def test_a_line_that_only_a_loading_process_ran_is_not_certain() -> None:
     forked["a", 0].insert(0, [4, "generators", 1, {"random": "s"}])
     found = blamed(first_shown(forked, other), ("random draw",), forked, other, SOURCE.__getitem__)
     assert [row.place[1] for row in found] == [5, 3]  # where it shows comes first
+
+
+def test_cells_take_their_imports_from_one_another() -> None:
+    cells = {"t.py": "import os", "2.py": "names = os.listdir('data')"}
+    one = trace([1, "line", "t.py", 1, "m"], [2, "line", "2.py", 1, "m"], op(5, "add", "i", "o"))
+    other = trace(op(5, "add", "j", "p"))
+    found = blamed(first_shown(one, other), ("listing order",), one, other, cells.__getitem__)
+    assert (found[0].place, found[0].call) == (("2.py", 1), "os.listdir")
