@@ -210,7 +210,7 @@ class Lightning(Task):
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """Return the loss that the step gave; of a part of its samples, that of a step on them."""
         if len(targets["rows"]) == outputs["samples"]:
-            return outputs["loss"]  # type: ignore[no-any-return]
+            return outputs["loss"]  # type: ignore[no-any-return]  # as this class made it
         with self._within(self._last):
             return self._loss(self._last, targets["batch"])
 
@@ -316,7 +316,7 @@ class Place:
         self.max_epochs, self.max_steps, self.estimated_stepping_batches, self.num_training_batches = 0, -1, 0, 0
         self.batch_idx, self.evaluates = 0, False
         self._step = self._epoch = 0
-        self.logger, self.loggers, self.callbacks, self.progress_bar_callback = None, [], [], None  # type: ignore[var-annotated]
+        self.logger, self.loggers, self.callbacks, self.progress_bar_callback = None, [], [], None  # type: ignore[var-annotated]  # all empty
         self.is_global_zero, self.global_rank, self.local_rank = True, 0, 0
         self.world_size = self.num_devices = self.num_nodes = 1
         self.sanity_checking = self.testing = self.predicting = False

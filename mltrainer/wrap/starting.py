@@ -114,31 +114,27 @@ def start(
     lines.mkdir(parents=True)
     temporary.mkdir()
     place = place or _place(program, scratch / ("elsewhere" if surroundings.folder else "work"))
-    told = {
-        **settings,
-        "folder": str(lines),
-        "program": str(place),
-        "listing": surroundings.listing,
-        "pause": surroundings.pause,
-    }
-    environment = _environment(surroundings, told, temporary)
+    changed = {"listing": surroundings.listing, "pause": surroundings.pause}
+    told = {**settings, **changed, "folder": str(lines), "program": str(place)}
     started = time.monotonic()
     with open(log, "wb") as out:
-        process = _popen(program, place, environment, out)
-    mark = str(lines).encode()
+        process = _popen(program, place, _environment(surroundings, told, temporary), out)
+    code = _ended(process, program, lines, int(settings.get("steps") or 0), on_poll)
+    return Ended(code, lines, log, place, time.monotonic() - started)
+
+
+def _ended(process: subprocess.Popen[bytes], program: Program, lines: Path, steps: int, on_poll: Callable[[Path], None]) -> int:
+    """Wait for a program, end all that it began, and return its exit code; 0 where it only waits, its steps made."""
+    mark, started = str(lines).encode(), time.monotonic()
     is_still = standstill(lambda: began(process.pid, mark))
     try:
         waits = _wait(
-            process,
-            program,
-            lambda: on_poll(lines),
-            lambda: bool(settings.get("steps")) and steps_in(lines) >= settings["steps"] and is_still(),
-            started,
+            process, program, lambda: on_poll(lines), lambda: bool(steps) and steps_in(lines) >= steps and is_still(), started
         )
     finally:
         end_all(process.pid, mark)
         process.wait()
-    return Ended(0 if waits else process.returncode, lines, log, place, time.monotonic() - started)
+    return 0 if waits else process.returncode
 
 
 def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Path) -> dict[str, str]:

@@ -34,5 +34,5 @@ class _Entries:
 def reverse() -> None:
     """Have `os.listdir` and `os.scandir` give the same entries in the opposite order, for this process and its forks."""
     listdir, scandir = os.listdir, os.scandir
-    os.listdir = lambda path=".": listdir(path)[::-1]  # type: ignore[assignment]
-    os.scandir = lambda path=".": _Entries(scandir(path))  # type: ignore[assignment]
+    os.listdir = lambda path=".": listdir(path)[::-1]  # type: ignore[assignment]  # one of its overloads
+    os.scandir = lambda path=".": _Entries(scandir(path))  # type: ignore[assignment]  # it has what an iterator of entries has

@@ -72,7 +72,7 @@ class Trace:
         dispatch = importlib.import_module("torch.utils._python_dispatch")
         trace = self
 
-        class Mode(dispatch.TorchDispatchMode):  # type: ignore[misc,name-defined]
+        class Mode(dispatch.TorchDispatchMode):  # type: ignore[misc,name-defined]  # torch is imported by the program
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return trace._operation(function, args, kwargs or {})
 
