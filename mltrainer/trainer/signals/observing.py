@@ -23,9 +23,9 @@ from mltrainer.trainer.signals.distributions import histograms, weights_of
 from mltrainer.trainer.signals.modules import Modules, spread, symmetric
 from mltrainer.trainer.updates.precision import autocast, full
 
-SHARE = 0.03  # of a run's training may be spent on observing its model
+SHARE = 0.025  # of a run's training may be spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
-LEAST_SAMPLES, SAMPLES = 32, 256  # on which it is observed
+LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
 
 
 @dataclass(frozen=True)
