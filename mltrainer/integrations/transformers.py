@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
-import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,14 +27,14 @@ from mltrainer.tasks import metrics
 from mltrainer.tasks.content import Corpus, Table
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.task import Task
-from mltrainer.tasks.text import tokenizing
+from mltrainer.tasks.text import delivering, tokenizing
 from mltrainer.tasks.text.corpus import pieces
-from mltrainer.tasks.text.reading import classes_of, folder_target, text_cells, text_column
+from mltrainer.tasks.text.delivering import TOKENIZER_FILE
+from mltrainer.tasks.text.reading import TEXT, classes_of, folder_target, text_cells, text_column
 from mltrainer.workspace import machine_faults
 
 EXTRA = 'pip install "mltrainer[hf]"'
 OPTIONS = "task.options"
-TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "config.json"
 IGNORED = -100  # the label of a token that does not count, as Hugging Face has it
 MASK_NAMES = ("[MASK]", "<mask>")
@@ -82,9 +81,7 @@ class Texts(Task):
         self._tokenizer_file = _tokenizer_file(tokenizer or str(model))
         with machine_faults(str(self._tokenizer_file)):
             self._tokenizer = tokenizing.load(self._tokenizer_file.read_bytes(), str(self._tokenizer_file))
-        padding = tokenizing.padding_of(self._tokenizer)
-        assert padding is not None  # `load` gives one to a tokenizer that has none
-        self._padding = padding
+        self._padding = tokenizing.padding_of(self._tokenizer)
 
     # --- samples ---
 
@@ -103,9 +100,9 @@ class Texts(Task):
 
     def _encoded(self, texts: list[str]) -> np.ndarray:
         """Return token ids, int64 [texts, tokens of the longest]."""
-        encoded = tokenizing.encode(self._tokenizer, texts, self._length)
-        self._width = max(1, min(self._length, int(encoded.lengths.max(initial=1))))
-        return encoded.matrix(np.arange(len(texts)), self._width, self._padding)
+        encoded, rows = tokenizing.encode(self._tokenizer, texts, self._length), np.arange(len(texts))
+        self._width = encoded.width(rows, self._length)
+        return encoded.matrix(rows, self._width, self._padding)
 
     # --- model ---
 
@@ -150,8 +147,7 @@ class Texts(Task):
         kind = getattr(transformers, self._architecture, None)
         if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
             return kind
-        near = difflib.get_close_matches(self._architecture, dir(transformers), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = _nearest(self._architecture, dir(transformers))
         raise InputError(f"transformers has no model class {self._architecture!r}{hint}", where=f"{OPTIONS}.architecture")
 
     def _refuse_misfit(self, config: Any) -> None:
@@ -255,16 +251,8 @@ class SequenceClassification(Texts):
 
     def inference(self) -> dict[str, Any]:
         """Return where the text stands, the file that makes token ids of it, and the classes."""
-        return {
-            "kind": "text_classification",
-            "input": {"name": "texts", "dtype": "int64", "shape": [self._width]},
-            "preparation": self._source.notes,
-            "tokenizer": TOKENIZER_FILE,
-            "text": self._column,
-            "target": self._target,
-            "output": "logits",
-            "classes": self.classes,
-        }
+        columns: dict[str, Any] = {"text": self._column, "target": self._target}
+        return delivering.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
 
 class LanguageModel(Texts):
@@ -273,14 +261,16 @@ class LanguageModel(Texts):
     A table's texts are a sample each; a text file is cut into samples of `length` tokens.
     """
 
+    _column = TEXT  # of a table, its own
+
     def samples(self) -> tuple[Tensor, Tensor]:
         """Return token ids, and the same as labels, padding left out."""
         content = self._read()
         if isinstance(content, Corpus):
             ids = self._cut(content)
         else:
-            column = text_column(content, self._text, "", [])
-            ids = self._encoded([text for text in text_cells(content, column) if text])
+            self._column = text_column(content, self._text, "", [])
+            ids = self._encoded([text for text in text_cells(content, self._column) if text])
         tokens = torch.from_numpy(ids)
         return tokens, tokens.where(tokens != self._padding, IGNORED)
 
@@ -329,8 +319,7 @@ class LanguageModel(Texts):
     def compute(self, state: Any) -> dict[str, float]:
         """Return `perplexity` and `accuracy`."""
         cost, right, count = state
-        mean = cost / max(1, count)
-        return {"perplexity": math.exp(mean) if mean < 700 else math.inf, "accuracy": right / max(1, count)}
+        return {"perplexity": metrics.perplexity(cost / max(1, count)), "accuracy": right / max(1, count)}
 
 
 class CausalLM(LanguageModel):
@@ -347,13 +336,7 @@ class CausalLM(LanguageModel):
 
     def inference(self) -> dict[str, Any]:
         """Return how many tokens the model reads, and the file that makes them of a text."""
-        return {
-            "kind": "text_generation",
-            "input": {"name": "prompt", "dtype": "int64", "shape": [self._width]},
-            "preparation": self._source.notes,
-            "tokenizer": TOKENIZER_FILE,
-            "output": "logits of each next token",
-        }
+        return delivering.inference("text_generation", self._width, self._source.notes, "logits of each next token")
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer, which neither cuts nor fills up a prompt."""
@@ -410,14 +393,8 @@ class MaskedLM(LanguageModel):
 
     def inference(self) -> dict[str, Any]:
         """Return the file that makes token ids of a text."""
-        return {
-            "kind": "masked_language_model",
-            "input": {"name": "texts", "dtype": "int64", "shape": [self._width]},
-            "preparation": self._source.notes,
-            "tokenizer": TOKENIZER_FILE,
-            "text": self._text or "text",
-            "output": "logits of each token",
-        }
+        notes, told = self._source.notes, "logits of each token"
+        return delivering.inference("masked_language_model", self._width, notes, told, text=self._column)
 
 
 # --- transformers and peft ------------------------------------------------------------------------
@@ -515,6 +492,9 @@ def _refuse_unknown(name: str, known: list[str], what: str, option: str) -> None
         InputError: With the nearest.
     """
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"{name!r} is no {what}{hint}", where=f"{OPTIONS}.{option}")
+        raise InputError(f"{name!r} is no {what}{_nearest(name, known)}", where=f"{OPTIONS}.{option}")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

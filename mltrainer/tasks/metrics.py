@@ -15,6 +15,7 @@ from torch import Tensor
 MAX_PAIRS = 200
 CALIBRATION_BINS = 15
 MOST_RANKED = 100  # classes; of more, sorting the samples for each would take longer than the forward pass
+MOST_NATS = 700.0  # of which a float can still hold the exponential
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -199,6 +200,11 @@ def regression(outputs: Tensor, targets: Tensor) -> dict[str, float]:
         "rmse": math.sqrt(squares / len(true)),
         "mae": float(errors.abs().mean()),
     }
+
+
+def perplexity(mean: float) -> float:
+    """Return the perplexity of tokens whose mean cost is given in nats; infinity where a float cannot hold it, NaN of NaN."""
+    return math.inf if mean > MOST_NATS else math.exp(mean)
 
 
 def classification_evaluation(outputs: Tensor, targets: Tensor, labels: list[str], positive: int = 1) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -183,7 +184,7 @@ def test_code_that_a_folder_names_is_never_executed(tmp_path: Path) -> None:
         (task("SequenceClassification", target="lable"), "has no column 'lable'"),
         (
             task("SequenceClassification", architecture="BertForSequenceClasification"),
-            "did you mean BertForSequenceClassification",
+            "did you mean 'BertForSequenceClassification'",
         ),
         (task("CausalLM", data="story.txt", length=9999), "fewer than one sample's"),
         (task("SequenceClassification", data="story.txt"), "story.txt has no classes"),
@@ -208,8 +209,21 @@ def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.M
     assert "mltrainer[hf]" in (raised.value.mend or "")
 
 
+@pytest.mark.parametrize(("options", "column"), [({"text": None}, "review"), ({"data": "story.txt"}, "text")])
+def test_a_masked_model_says_which_column_its_texts_are_in(tmp_path: Path, options: dict[str, Any], column: str) -> None:
+    path = tmp_path / "reviews.csv"
+    path.write_text("\n".join(line.partition(",")[0] for line in path.read_text().splitlines()))
+    assert made(task("MaskedLM", **options)).inference()["text"] == column
+
+
+def test_the_perplexity_of_a_model_that_broke_is_not_a_number() -> None:
+    found = made(task("CausalLM"))
+    assert math.isnan(found.compute((math.nan, 0, 10))["perplexity"])
+    assert found.compute((1e6, 0, 10))["perplexity"] == math.inf
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["classes", "next token", "classes, adapters"])
+@pytest.mark.parametrize("case", ["classes", "next token", "masked", "classes, adapters"])
 def test_a_model_walks_all_five_phases(tmp_path: Path, cli: Cli, case: str) -> None:
     name, mode, criterion = ("accuracy", "max", ">= 0.3") if "classes" in case else ("perplexity", "min", "<= 60")
     values = {"name": "hf", "task": CASES[case], "metric": {"name": name, "mode": mode}, "acceptance": {name: criterion}}

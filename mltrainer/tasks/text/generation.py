@@ -14,15 +14,15 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, Tokens, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
-from mltrainer.tasks import validation
+from mltrainer.tasks import metrics, validation
 from mltrainer.tasks.builtin import BuiltinTask, Ids
 from mltrainer.tasks.content import Corpus, Source
 from mltrainer.tasks.splits import SPLITS, Bound
-from mltrainer.tasks.text import tokenizing
+from mltrainer.tasks.text import delivering, tokenizing
 from mltrainer.tasks.text.corpus import blocks
+from mltrainer.tasks.text.delivering import TOKENIZER_FILE
 from mltrainer.tasks.text.models import language_model
 from mltrainer.tasks.text.streaming import token_file
-from mltrainer.tasks.text.task import TOKENIZER_FILE
 from mltrainer.tasks.validation import Finding
 
 METRICS = ("loss", "perplexity", "bits_per_byte")
@@ -133,8 +133,7 @@ class TextGeneration(BuiltinTask):
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Return `perplexity`, of a token, and `bits_per_byte` of the text, which does not depend on what a token is."""
         nats = float(outputs.double().sum())
-        mean = nats / (max(1, len(outputs)) * self._tokens.length)
-        perplexity = math.exp(mean) if mean < 700 else math.nan if math.isnan(mean) else math.inf
+        perplexity = metrics.perplexity(nats / (max(1, len(outputs)) * self._tokens.length))
         return {"perplexity": perplexity, "bits_per_byte": nats / math.log(2) / max(1.0, float(targets.sum()))}
 
     def shown(self, model: nn.Module) -> dict[str, Any]:
@@ -158,13 +157,7 @@ class TextGeneration(BuiltinTask):
 
     def inference(self) -> dict[str, Any]:
         """Return how many tokens the model reads, and the file that makes them of a text."""
-        return {
-            "kind": "text_generation",
-            "input": {"name": "prompt", "dtype": "int64", "shape": [self._tokens.length]},
-            "preparation": self._source.notes,
-            "tokenizer": TOKENIZER_FILE,
-            "output": "logits of each next token",
-        }
+        return delivering.inference("text_generation", self._tokens.length, self._source.notes, "logits of each next token")
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer."""

@@ -19,12 +19,10 @@ from mltrainer.tasks.content import Source, Table
 from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.segments import Trait
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.text import tokenizing
+from mltrainer.tasks.text import delivering, tokenizing
 from mltrainer.tasks.text.models import classifier
 from mltrainer.tasks.text.reading import classes_of, folder_target, text_cells, text_column
 from mltrainer.tasks.validation import Finding
-
-TOKENIZER_FILE = "tokenizer.json"
 
 
 class TextClassification(Classification):
@@ -67,11 +65,9 @@ class TextClassification(Classification):
             self._tokenizer = tokenizing.train((self.texts[row] for row in train), self._tokens)
         else:
             self._tokenizer = tokenizing.load(given, str(self._tokens.file))
-        padding = tokenizing.padding_of(self._tokenizer)
-        assert padding is not None
-        self._padding = padding
+        self._padding = tokenizing.padding_of(self._tokenizer)
         self._encoded = tokenizing.encode(self._tokenizer, self.texts, self._tokens.length)
-        self._width = max(1, min(self._tokens.length, int(self._encoded.lengths[train].max())))
+        self._width = self._encoded.width(train, self._tokens.length)
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return token ids int64 [texts, tokens of the longest training text] and class numbers."""
@@ -97,20 +93,12 @@ class TextClassification(Classification):
 
     def inference(self) -> dict[str, Any]:
         """Return where the text stands, the file that makes token ids of it, and the classes."""
-        return {
-            "kind": "text_classification",
-            "input": {"name": "texts", "dtype": "int64", "shape": [self._width]},
-            "preparation": self._source.notes,
-            "tokenizer": TOKENIZER_FILE,
-            "text": self._column,
-            "target": self._target,
-            "output": "logits",
-            "classes": self.classes,
-        }
+        columns: dict[str, Any] = {"text": self._column, "target": self._target}
+        return delivering.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer, as it cuts and fills up the model's input."""
-        return {TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
+        return {delivering.TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
 
     def traits(self, ids: np.ndarray) -> list[Trait]:
         """Return how many tokens the texts have, of which the model reads as many as it can."""

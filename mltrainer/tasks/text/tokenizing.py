@@ -103,13 +103,19 @@ def load(data: bytes, place: str) -> Tokenizer:
             f"not readable as a tokenizer.json: {error}", where=place, mend="data: {tokens: {file: null}}"
         ) from error
     tokenizer.no_truncation()
-    if padding_of(tokenizer) is None:
+    if _padding(tokenizer) is None:
         tokenizer.add_special_tokens([PAD])
     return tokenizer
 
 
-def padding_of(tokenizer: Tokenizer) -> int | None:
-    """Return the id of the token that fills up short texts, or None where there is none."""
+def padding_of(tokenizer: Tokenizer) -> int:
+    """Return the id of the token that fills up short texts, of a tokenizer of this module: each has one."""
+    found = _padding(tokenizer)
+    assert found is not None
+    return found
+
+
+def _padding(tokenizer: Tokenizer) -> int | None:
     own = tokenizer.padding
     if own is not None:
         return int(own["pad_id"])
@@ -126,7 +132,6 @@ def unknown_of(tokenizer: Tokenizer) -> int | None:
 def fixed(tokenizer: Tokenizer, width: int) -> bytes:
     """Return a tokenizer as a file that cuts and pads every text to a number of tokens."""
     lib, padding = _library(), padding_of(tokenizer)
-    assert padding is not None
     delivered = lib.Tokenizer.from_str(tokenizer.to_str())
     delivered.enable_truncation(width)
     delivered.enable_padding(length=width, pad_id=padding, pad_token=tokenizer.id_to_token(padding))
@@ -149,6 +154,10 @@ class Encoded:
     flat: np.ndarray
     ends: np.ndarray
     lengths: np.ndarray
+
+    def width(self, rows: np.ndarray, limit: int) -> int:
+        """Return how many tokens the longest of some texts has, at most a limit and at least 1."""
+        return max(1, min(limit, int(self.lengths[rows].max(initial=1))))
 
     def matrix(self, rows: np.ndarray, width: int, padding: int) -> np.ndarray:
         """Return some texts as int64 [rows, width], cut or filled up with padding."""

@@ -1,0 +1,28 @@
+"""What goes with a delivered model of texts: the tokenizer's file, and how the model's input is made with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+def inference(kind: str, width: int, notes: list[str], output: str = "logits", **others: Any) -> dict[str, Any]:
+    """Return what a task of texts says of its model's input and output.
+
+    Args:
+        kind: What the model does; one of generation reads a prompt, the others texts.
+        width: Tokens that the model reads.
+        notes: How the texts were read.
+        output: What the numbers are.
+        **others: What is said beside, such as the column of texts and the classes.
+    """
+    name = "prompt" if kind == "text_generation" else "texts"
+    return {
+        "kind": kind,
+        "input": {"name": name, "dtype": "int64", "shape": [width]},
+        "preparation": notes,
+        "tokenizer": TOKENIZER_FILE,
+        "output": output,
+        **others,
+    }
