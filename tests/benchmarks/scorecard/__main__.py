@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _own_version() -> dict[str, str | None]:
-    return {name: _version(name) for name in ("mltrainer", "torch")}
+    return {name: _version(name) for name in ("mltrainer", "lightning", "transformers", "torch")}
 
 
 def _measured_versions(columns: list[Column], versions: dict[str, str | None]) -> dict[str, str | None]:
@@ -60,7 +60,9 @@ def _measured_versions(columns: list[Column], versions: dict[str, str | None]) -
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scorecard")
-    parser.add_argument("--built-in", action="store_true", help="this trainer's own tasks: a table, texts, images")
+    parser.add_argument(
+        "--built-in", action="store_true", help="this trainer's own tasks: a table, texts, images, models of other frameworks"
+    )
     parser.add_argument("--only", default="", help="trainers whose name contains this; the columns of others stay")
     parser.add_argument("--rows", default="", help="rows whose title contains this; printed only")
     parser.add_argument("--keep", help="an empty folder for the runs, which stay there")
