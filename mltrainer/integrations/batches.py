@@ -1,0 +1,122 @@
+"""The batches of an optimizer step, as what is told of them: a digest of their content, and the loss.
+
+A digest is taken where the batch lies. On a GPU it is a few numbers there until somebody reads it, so no step waits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mltrainer.integrations import telling
+
+# The multipliers of splitmix64 (Steele, Lea and Flood, 2014, doi 10.1145/2660193.2660195), as signed integers
+FIRST, SECOND = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Digest:
+    """A digest, computed as hex digits when it is read as text.
+
+    Args:
+        parts: Names, types and shapes, and for each tensor's content a number.
+    """
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+        self.device = next((part.device for part in parts if isinstance(part, Tensor) and part.device.type != "cpu"), "cpu")
+
+    def __str__(self) -> str:
+        plain = [int(part) if isinstance(part, Tensor) else part for part in self.parts]
+        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
+
+
+def digest_of(batch: Any) -> Digest | None:
+    """Return the digest of a batch: tensors, arrays, numbers and texts, in dicts, lists and tuples.
+
+    Args:
+        batch: As a loader gives it.
+
+    Returns:
+        The digest, or None where the batch holds something else: of its content nothing is known.
+    """
+    try:
+        return Digest(list(_parts(batch)))
+    except TypeError:
+        return None
+
+
+class Step:
+    """What an optimizer step consists of so far: it may take several batches."""
+
+    def __init__(self) -> None:
+        self._digests: list[Digest | None] = []
+        self._losses: list[Tensor] = []
+
+    def see(self, batch: Any) -> None:
+        """Take note of a batch."""
+        if telling.is_heard():
+            self._digests.append(digest_of(batch))
+
+    def add(self, loss: Tensor) -> None:
+        """Take note of a batch's part of the loss."""
+        self._losses.append(loss.detach())
+
+    def tell(self, step: int, *, mean: bool = False) -> bool:
+        """Tell what is known, and begin anew; return whether a loss is.
+
+        Args:
+            step: The step that was made.
+            mean: Its loss is the mean of its batches', not their sum.
+        """
+        digests, losses = self._digests, self._losses
+        self._digests, self._losses = [], []
+        known = [digest for digest in digests if digest is not None]
+        if known and len(known) == len(digests):
+            telling.tell_samples(step, Digest([part for digest in known for part in digest.parts]))
+        if losses:
+            together = torch.stack(losses)
+            telling.tell_loss(step, together.mean() if mean else together.sum())
+        return bool(losses)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield what a batch consists of.
+
+    Raises:
+        TypeError: A part is of a kind whose content is not known.
+    """
+    if isinstance(value, Mapping):
+        yield list(map(str, value))
+        for part in value.values():
+            yield from _parts(part)
+    elif isinstance(value, (list, tuple)):
+        yield len(value)
+        for part in value:
+            yield from _parts(part)
+    elif isinstance(value, Tensor):
+        yield [str(value.dtype), list(value.shape)]
+        yield _content(value)
+    elif value is None or isinstance(value, (str, int, float)):
+        yield value
+    elif hasattr(value, "__array__"):
+        yield from _parts(torch.from_numpy(np.array(value)))
+    else:
+        raise TypeError(type(value))
+
+
+@torch.no_grad()
+def _content(tensor: Tensor) -> Tensor:
+    """Return one number for a tensor's bits in their places: their sum as integers, each weighed by a hash of its place."""
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise TypeError(tensor.layout)
+    plain = tensor.resolve_conj().resolve_neg()
+    row = (torch.view_as_real(plain) if plain.is_complex() else plain).contiguous().view(-1)
+    place = torch.arange(1, row.numel() + 1, device=row.device) * FIRST
+    return (row.view(INTEGERS[row.element_size()]) * ((place ^ (place >> 31)) * SECOND)).sum()

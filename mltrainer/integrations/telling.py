@@ -1,0 +1,94 @@
+"""What a training script tells of itself: losses, metrics, samples; a line each, beside what hooks see of it.
+
+For scripts that mltrainer starts: it sets `MLTRAINER_WRAP`. Without that variable nothing is done, and nothing beside the
+standard library is ever imported. Steps are those of the optimizer, from 1; a resumed training goes on counting.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import time
+from typing import Any, SupportsFloat
+
+VARIABLE = "MLTRAINER_WRAP"
+HELD = 32  # lines whose values are on a GPU, before they are fetched together
+_held: list[list[Any]] = []
+
+
+def is_heard() -> bool:
+    """Return whether anybody reads what is told."""
+    return VARIABLE in os.environ
+
+
+def tell_loss(step: int, loss: SupportsFloat) -> None:
+    """Tell the loss of a step.
+
+    Args:
+        step: The optimizer's step, from 1.
+        loss: A number, or a tensor of one number; on a GPU it is fetched later, with others, so it must not be changed in place.
+    """
+    _tell("loss", step, loss)
+
+
+def tell_metrics(step: int, epoch: float | None, metrics: dict[str, float]) -> None:
+    """Tell what an evaluation measured.
+
+    Args:
+        step: The optimizer's steps so far.
+        epoch: How often the training has gone through its samples; None where that is not known.
+        metrics: By name.
+    """
+    _tell("metrics", step, epoch, dict(metrics))
+
+
+def tell_samples(step: int, digest: object) -> None:
+    """Tell which samples a step is trained on.
+
+    Args:
+        step: The optimizer's step, from 1.
+        digest: Of their content, in their order, as hex digits or what gives them as text, such as
+            `mltrainer.integrations.batches.digest_of(batch)`, which is fetched later where the batch is on a GPU.
+    """
+    _tell("samples", step, digest)
+
+
+def flush() -> None:
+    """Write what is held back."""
+    lines, _held[:] = "".join(json.dumps(row, default=_plain) + "\n" for row in _held), []
+    if lines:
+        os.write(_file(_path()), lines.encode())
+
+
+def _tell(kind: str, step: int, *values: Any) -> None:
+    if not is_heard():
+        return
+    _held.append([time.monotonic_ns(), kind, step, *values])
+    if len(_held) >= HELD or not _waits(values[0]):
+        flush()
+
+
+def _waits(value: Any) -> bool:
+    """Return whether reading a value would wait for a device."""
+    return str(getattr(value, "device", "cpu")) != "cpu"
+
+
+def _plain(value: Any) -> float | str:
+    """Return a tensor's number, or a digest's text."""
+    return float(value) if hasattr(value, "__float__") else str(value)
+
+
+def _path() -> str:
+    folder = json.loads(os.environ[VARIABLE])["folder"]
+    return os.path.join(folder, f"told-{os.environ.get('RANK') or 0}-{os.getpid()}.jsonl")
+
+
+@functools.cache
+def _file(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+
+
+atexit.register(flush)
+os.register_at_fork(after_in_child=_held.clear)  # the parent writes what it holds
