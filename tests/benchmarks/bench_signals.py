@@ -1,37 +1,73 @@
-"""What observing the model beside its training costs: on against off, side by side in one run; the bits are compared.
+"""What observing the model beside its training costs, in two ways; the bits of the training are compared.
 
-Each round trains a work twice, one right after the other on one thread, the order turned round from round to round. The figure is
-the median over the rounds of a round's ratio of CPU times, which other work on the machine disturbs least; getting ready is
-told apart, because data and untrained model are looked at there. A run of 50 steps is observed once, on the fewest samples that
-tell anything, so that the text is trained for four of its epochs.
+The share is the processor time of the calls that observe, of that of the whole training in which they are made: other work on
+the machine hardly moves it. The ratio is of a training that is observed to one that is not, one right after the other on one
+thread, the order turned round from round to round; it holds whatever else observing does to a training, and varies by some
+per cent. Both are medians over the rounds. Getting ready is told apart, because data and untrained model are looked at there. A
+run of 50 steps is observed once, on the fewest samples that tell anything, so that the text is trained for four of its epochs.
 
     python tests/benchmarks/bench_signals.py [--work digits|images|text ...] [--rounds 5] [--json]
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.trainer import stages
+from mltrainer.trainer.session import Session
 from tests.benchmarks.loops import ours
 from tests.benchmarks.loops.command import print_measured
+from tests.benchmarks.loops.timing import of_nothing, timed
 from tests.benchmarks.loops.work import WORKS
 
 EPOCHS = {"text": 4}
 
 
-def trained(work: str, signals: bool) -> tuple[float, float, str]:
-    """Return the CPU seconds of getting ready and of training, and the digest of the weights."""
+@dataclass(frozen=True)
+class Trained:
+    """One training: the CPU seconds of getting ready, of the training and of observing in it, and the digest of its weights."""
+
+    ready: float
+    training: float
+    observing: float
+    weights: str
+
+
+@contextlib.contextmanager
+def watched(session: Session, seconds: list[float]) -> Iterator[None]:
+    """Time what observes a session's training within a block, call by call; all of it happens in the thread that trains."""
+    trainer = session.trainer
+    calls: list[tuple[Any, str]] = [(stages, "at_evaluation"), (trainer.stepper, "saw")]
+    calls += [(trainer.early, name) for name in ("before", "after", "fetch")]
+    calls += [(trainer.margins, name) for name in ("enter", "took", "fetch")]
+    with contextlib.ExitStack() as stack:
+        for owner, name in calls:
+            call = timed(seconds.append, getattr(owner, name), time.thread_time)
+            stack.enter_context(mock.patch.object(owner, name, call))
+        yield
+
+
+def trained(work: str, signals: bool) -> Trained:
+    """Train a work, observed or not."""
+    seconds: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         begun = time.process_time()
         session = ours.open_session(work, Path(folder), EPOCHS.get(work, WORKS[work].epochs), signals)
         ready = time.process_time()
-        session.train()
-        return ready - begun, time.process_time() - ready, weights_sha256(session.model.state_dict())
+        with watched(session, seconds):
+            session.train()
+        training = time.process_time() - ready
+        observing = sum(seconds) - len(seconds) * of_nothing(time.thread_time)
+        return Trained(ready - begun, training, observing, weights_sha256(session.model.state_dict()))
 
 
 def measure(work: str, rounds: int) -> dict[str, Any]:
@@ -41,27 +77,33 @@ def measure(work: str, rounds: int) -> dict[str, Any]:
         SystemExit: The weights differ.
     """
     trained(work, True)
-    ratios, starts = [], []
+    ratios, shares, starts = [], [], []
     for number in range(rounds):
         found = {signals: trained(work, signals) for signals in ((True, False) if number % 2 else (False, True))}
-        if found[True][2] != found[False][2]:
+        on, off = found[True], found[False]
+        if on.weights != off.weights:
             raise SystemExit(f"{work}: the weights differ")
-        ratios.append(found[True][1] / found[False][1])
-        starts.append(1000 * (found[True][0] - found[False][0]))
+        ratios.append(on.training / off.training)
+        shares.append(on.observing / on.training)
+        starts.append(1000 * (on.ready - off.ready))
     return {
-        "ratio": statistics.median(ratios),
-        "lowest": min(ratios),
-        "highest": max(ratios),
+        "share": of_rounds(shares),
+        "ratio": of_rounds(ratios),
         "start_ms": statistics.median(starts),
         "epochs": EPOCHS.get(work, WORKS[work].epochs),
     }
 
 
+def of_rounds(values: list[float]) -> dict[str, float]:
+    """Return median and ends of what the rounds gave."""
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+
+
 def table(work: str, row: dict[str, Any]) -> str:
     """Return a work's figures as a line."""
-    spread = f"{row['lowest']:.3f} to {row['highest']:.3f}"
-    cost = f"{row['ratio']:.3f} of the CPU time without ({spread}), {row['start_ms']:.0f} ms at the start"
-    return f"{WORKS[work].title}, epochs: {row['epochs']}: {cost}"
+    share = "{median:.1%} ({lowest:.1%} to {highest:.1%}) of the training's CPU time".format(**row["share"])
+    ratio = "{median:.3f} of that without ({lowest:.3f} to {highest:.3f})".format(**row["ratio"])
+    return f"{WORKS[work].title}, epochs: {row['epochs']}: {share}; {ratio}; {row['start_ms']:.0f} ms at the start"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import statistics
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,22 +24,19 @@ from mltrainer.trainer import stages, stepping
 from mltrainer.trainer.session import Session
 from tests.benchmarks.loops import ours
 from tests.benchmarks.loops.command import print_measured
+from tests.benchmarks.loops.timing import timed
 from tests.benchmarks.loops.work import WORKS
 
 REST, WHOLE = "the rest", "whole"
 
 
-def timed(spent: Counter[str], part: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call whose seconds are added to a part."""
+def to(spent: Counter[str], part: str) -> Callable[[float], None]:
+    """Return what adds seconds to a part."""
 
-    def measured(*args: Any, **kwargs: Any) -> Any:
-        begun = time.perf_counter()
-        try:
-            return call(*args, **kwargs)
-        finally:
-            spent[part] += time.perf_counter() - begun
+    def add(seconds: float) -> None:
+        spent[part] += seconds
 
-    return measured
+    return add
 
 
 @contextlib.contextmanager
@@ -49,7 +45,7 @@ def watched(session: Session, spent: Counter[str]) -> Iterator[None]:
     trainer = session.trainer
     stepper, recorder = trainer.stepper, trainer.recorder
     calls: list[tuple[str, Any, str]] = [
-        ("seeding", stepper, "_seed"),
+        ("seeding", stepper, "seed"),
         ("forward and loss", stepper, "_loss"),
         ("backward", torch.Tensor, "backward"),
         ("gradient norms, fingerprint", stepping, "gradient_norms"),
@@ -64,11 +60,11 @@ def watched(session: Session, spent: Counter[str]) -> Iterator[None]:
     steps = stages.training_steps
 
     def batches(*args: Any) -> Iterator[Any]:
-        return iter(timed(spent, "data", steps(*args).__next__), None)
+        return iter(timed(to(spent, "data"), steps(*args).__next__), None)
 
     with contextlib.ExitStack() as stack:
         for part, owner, name in calls:
-            stack.enter_context(mock.patch.object(owner, name, timed(spent, part, getattr(owner, name))))
+            stack.enter_context(mock.patch.object(owner, name, timed(to(spent, part), getattr(owner, name))))
         stack.enter_context(mock.patch.object(stages, "training_steps", batches))
         yield
 
@@ -79,7 +75,7 @@ def parts(work: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         session = ours.open_session(work, Path(folder))
         with watched(session, spent):
-            timed(spent, WHOLE, session.train)()
+            timed(to(spent, WHOLE), session.train)()
     whole = spent.pop(WHOLE)
     found = {**spent, REST: whole - spent.total(), WHOLE: whole}
     return {part: seconds / WORKS[work].steps * 1e6 for part, seconds in found.items()}
