@@ -11,7 +11,6 @@ from mltrainer.cli.common import AnyRun, AsJson, Folder, group, path_name
 from mltrainer.cli.output import emit, printable, warn
 from mltrainer.errors import InputError
 from mltrainer.project.front import Project
-from mltrainer.project.rows import SHOWN
 from mltrainer.reports import rows as report
 from mltrainer.workspace import write_atomic
 
@@ -38,7 +37,9 @@ def rows(
         str | None,
         typer.Option(metavar="WHICH", help="best, last or a step; default: the one nearest to the step or epoch, else the best."),
     ] = None,
-    most: Annotated[int, typer.Option(min=1, max=10_000, metavar="K", help="How many are shown; of a step all.")] = SHOWN,
+    most: Annotated[
+        int | None, typer.Option(min=1, max=10_000, metavar="K", help="How many are shown; default: 20, of a step all.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=path_name, help="Write a page: .html, or .md with its pictures beside it."),

@@ -413,7 +413,7 @@ class Project:
         hardest: bool = False,
         mislabelled: bool = False,
         checkpoint: str | None = None,
-        most: int = rows.SHOWN,
+        most: int | None = None,
         tell: Tell | None = None,
     ) -> Found:
         """Return samples of a run and how the model does on each, as `mltrainer rows --json` prints it.
@@ -426,7 +426,7 @@ class Project:
             hardest: Those with the largest losses, of training and validation.
             mislabelled: Those whose label is probably wrong, the surest first.
             checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
-            most: How many; of a step all.
+            most: How many, the hardest first; by default 20, of a step all.
             tell: Takes the events.
 
         Raises:

@@ -18,7 +18,7 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked
 
 TOOL = "row_inspector"
-SHOWN = 20  # rows, unless asked otherwise
+SHOWN = 20  # rows, unless asked otherwise; a step has its batch
 Chosen = Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
 OF_RUN: dict[str, Chosen] = {"label_noise": "mislabelled", "nonfinite_data": "nonfinite"}  # findings of samples, not of a step
 Found = dict[str, Any]
@@ -38,7 +38,7 @@ class Question:
 
 
 def show_rows(
-    tools: Tools, run: str, question: Question, checkpoint: str | None = None, most: int = SHOWN, since: str | None = None
+    tools: Tools, run: str, question: Question, checkpoint: str | None = None, most: int | None = None, since: str | None = None
 ) -> Found:
     """Return samples of a run: where each comes from, what it looks like, and how a checkpoint does on it.
 
@@ -47,7 +47,7 @@ def show_rows(
         run: The run's id.
         question: Which samples.
         checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
-        most: How many, the hardest first; of a step all.
+        most: How many, the hardest first; by default 20, of a step all.
         since: Why these are asked for, which is told.
 
     Raises:
@@ -58,14 +58,15 @@ def show_rows(
     config = TrainingConfig.model_validate(config_of(project, run))
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         step = _checkpoint(project, run, question, checkpoint)
-        job = _job(project, run, config, question, step, most)
+        shown = SHOWN if most is None and question.chosen != "step" else most
+        job = _job(project, run, config, question, step, shown)
         found = tools.run(TOOL, job)
     since = since or _untaken(question, result_of(project, run) or {})
     head = {"run": run, "chosen": question.chosen, "number": question.number, "because": since, "checkpoint": _told(step)}
     return {**head, **{key: value for key, value in found.items() if key != "schema"}}
 
 
-def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int) -> Found:
+def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int | None) -> Found:
     folder = project.runs_dir / run
     place = None if step is None else next(path for path in folders(folder / "checkpoints") if step_of(path) == step)
     job = {

@@ -146,7 +146,7 @@ class Inspecting(Asked):
         config: The training config.
         chosen: Which samples: those of a `step` or an `epoch`, the `hardest`, the `mislabelled`, or those that are `nonfinite`.
         number: The step or the epoch.
-        most: How many are shown; a step's are shown all.
+        most: How many are shown; None: all.
     """
 
     run_folder: str
@@ -154,7 +154,7 @@ class Inspecting(Asked):
     config: dict[str, Any]
     chosen: Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
     number: int | None = None
-    most: int
+    most: int | None
 
 
 class Searching(Contracted):

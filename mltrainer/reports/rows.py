@@ -46,14 +46,15 @@ def facts(found: Found) -> list[str]:
 
 
 def _title(found: Found) -> str:
-    shown, run = len(found["rows"]), found["run"]
+    shown, run, total = len(found["rows"]), found["run"], found["total"]
     if found["chosen"] == "step":
-        return f"Run {run}, step {found['step']} (epoch {found['epoch']}): its {shown} samples, the hardest first."
+        which = f"its {total} samples, the hardest first" if shown == total else f"the {shown} hardest of its {total} samples"
+        return f"Run {run}, step {found['step']} (epoch {found['epoch']}): {which}."
     what = {
-        "epoch": f"of the {found['total']} samples of epoch {found['number']}, the {shown} hardest",
-        "hardest": f"the {shown} hardest of {found['total']} training and validation samples",
-        "mislabelled": f"{shown} samples whose label is probably wrong, of {found['total']} that look so",
-        "nonfinite": f"{shown} of the {found['total']} samples that hold NaN or infinity",
+        "epoch": f"of the {total} samples of epoch {found['number']}, the {shown} hardest",
+        "hardest": f"the {shown} hardest of {total} training and validation samples",
+        "mislabelled": f"{shown} samples whose label is probably wrong, of {total} that look so",
+        "nonfinite": f"{shown} of the {total} samples that hold NaN or infinity",
     }
     return f"Run {run}: {what[str(found['chosen'])]}."
 

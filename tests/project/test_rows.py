@@ -102,6 +102,14 @@ def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project,
         assert (file, float(row["cells"]["width"]), row["label"]) == ("flowers.csv", float(cells[0]), cells[3])
 
 
+def test_of_a_step_the_hardest_are_shown_where_so_many_are_asked_for(project: Project, cli: Cli) -> None:
+    train(project, **TABLE)
+    whole, few = rows(cli, project, "--step", "9"), rows(cli, project, "--step", "9", "--most", "3")
+    assert (few["rows"], few["total"], whole["total"]) == (whole["rows"][:3], 8, 8)
+    said = cli("rows", RUN, "--step", "9", "--most", "3", "--project", project.root)
+    assert "step 9 (epoch 2): the 3 hardest of its 8 samples." in said.out
+
+
 def test_every_sample_is_in_one_step_of_an_epoch_and_the_steps_are_named(project: Project, cli: Cli) -> None:
     result = train(project, **TABLE)
     found = rows(cli, project, "--epoch", "2", "--most", "100")

@@ -144,7 +144,8 @@ def of_step(look: Look) -> Answer:
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
     recorded = None if line is None else fingerprint.float_of(line[2])
     found = by_loss(look.scores("train", positions))
-    return Answer(found, len(found), {"step": step, "epoch": epoch + 1, "as_recorded": same, "recorded_loss": recorded}, {})
+    facts = {"step": step, "epoch": epoch + 1, "as_recorded": same, "recorded_loss": recorded}
+    return Answer(found[: look.asked.most], len(found), facts, {})
 
 
 def of_epoch(look: Look) -> Answer:
