@@ -203,7 +203,7 @@ def _asked(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     if not isinstance(asked, str):
         return _named(dict(asked), found)
     if "=" in asked:
-        return _named(dict(parse_assignment(part) for part in _JOINED.split(asked)), found)
+        return _named(dict(parse_assignment(part, COMMAND) for part in _JOINED.split(asked)), found)
     by_name = {name: swap for swap in found for name in (swap.name, next(iter(swap.changes)))}
     if asked in by_name:
         return by_name[asked]

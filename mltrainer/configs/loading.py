@@ -196,16 +196,20 @@ def _keys(root: dict[str, Any], node: dict[str, Any], rest: list[Any]) -> set[st
     return _keys(root, node, tail) if tail else set(properties)
 
 
-def parse_assignment(assignment: str) -> tuple[str, Any]:
+def parse_assignment(assignment: str, after: str = "--set") -> tuple[str, Any]:
     """Return the dotted key and the value of a `KEY=VALUE`; the value is read as YAML.
+
+    Args:
+        assignment: As it was typed.
+        after: What it was typed after, which messages name.
 
     Raises:
         InputError: It is not of that form, or the value is not YAML.
     """
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
-        raise InputError(f"--set {assignment}: KEY=VALUE was expected", mend="for example --set optimizer.lr=3e-4")
-    return key.strip(), yaml.parse(text, f"--set {key}").value
+        raise InputError(f"{after} {assignment}: KEY=VALUE was expected", mend=f"for example {after} optimizer.lr=3e-4")
+    return key.strip(), yaml.parse(text, f"{after} {key}").value
 
 
 def as_assignments(changes: Mapping[str, Any] | Sequence[str] | None) -> tuple[str, ...]:

@@ -176,7 +176,8 @@ REFUSED = {
     "loader.workers=2": "the swap changes nothing of a training",
     "optimizer.lookahead": "'optimizer.lookahead' is no component that is switched on in the config; ",
     "precision=fp16": "precision: fp16 does not go with sam",
-    "=3": "KEY=VALUE was expected",
+    "=": "mltrainer ablate =: KEY=VALUE was expected",
+    "clip=[": "mltrainer ablate clip:",
 }
 
 
@@ -185,6 +186,7 @@ def test_a_swap_that_cannot_be_is_refused_by_name(wish: str) -> None:
     with pytest.raises(InputError) as refused:
         asked(wish)
     assert REFUSED[wish] in str(refused.value)
+    assert "--set" not in str(refused.value)  # which the command does not have
 
 
 def test_a_config_without_components_asks_for_a_swap() -> None:
