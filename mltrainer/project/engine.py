@@ -105,6 +105,19 @@ def _refuse_what_is_plannings(phase: str, assignments: tuple[str, ...], template
         raise InputError(f"--template does not belong to {phase}: planning starts from it", mend=f"{PLAN} --template {template}")
 
 
+def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: Mapping[str, dict[str, Any]]) -> None:
+    """Refuse changes of a search that is skipped, of which none would be read.
+
+    Raises:
+        InputError: With what would bring a search.
+    """
+    if phase == "optimization" and assignments and earlier["diagnostics"]["evidence"]["recommendation"] == "deploy":
+        raise InputError(
+            "optimization is skipped, because the baseline meets every acceptance criterion: --set has no search to change",
+            mend=f"mltrainer phase run {phase}, or ask for more in mltrainer.yaml (`acceptance`), then mltrainer run",
+        )
+
+
 def _keep_out_of_git(project: Project) -> None:
     """Make git ignore runs and checkpoints also in a project that was written by hand, without `mltrainer init`."""
     path = project.state_dir / ".gitignore"
@@ -117,6 +130,7 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     before = gates_before(project, phase)
     page = phase_page(phase, project.root)
     earlier = {gate.phase: gate.record.data for gate in before if gate.record}
+    _refuse_what_is_skipped(phase, assignments, earlier)
     previous = before[-1].record.sha256 if before and before[-1].record else None
     own = read_record(project, phase)
     current = own.data if own is not None and not own.faults else None

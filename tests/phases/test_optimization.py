@@ -146,6 +146,15 @@ def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli)
     assert phases[3]["run"] == shown["id"]
 
 
+@pytest.mark.parametrize("assignment", ["trials=-1", "trials=3"])
+def test_a_change_of_a_search_that_is_skipped_is_refused(digits: Project, cli: Cli, assignment: str) -> None:
+    said = cli("phase", "run", "optimization", "--set", assignment, "--project", digits.root)
+    assert said.code == 1
+    assert "optimization is skipped, because the baseline meets every acceptance criterion" in said.err
+    assert "next: mltrainer phase run optimization, or ask for more in mltrainer.yaml" in said.err
+    assert cli("gate", "check", "--project", digits.root).code == 0
+
+
 # --- a search without a gain ----------------------------------------------------------------------
 
 
