@@ -24,7 +24,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     sentence = f"An update changed the weights by {text(usual)} of their size, {text(largest)} at most"
     limit = f"at least {text(thresholds['update'])} expected"
     if layer < thresholds["gradient"]:
-        reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: not the rate is too small."
+        reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: it is not the rate that is too small."
         return Finding(ID, "clear", reason, evidence)
     fired = largest < thresholds["update"] and not run.learned(thresholds["learned_skill"])
     if fired:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.diagnostics.signals import Finding, Run, number, text
+from mltrainer.diagnostics.signals import Finding, Run, finite, number, text
 
 ID = "nan_loss"
 SHOWN_SAMPLES = 16  # ids in the evidence; a batch may hold thousands
 SHOWN_PLACE = ("kind", "tensor", "operation", "module", "line", "holds", "sample")  # of where it arose
+ORDINARY = {"float16": 2.0**8, "float64": 2.0**512}  # of numbers up to here no product of two leaves the type's range
+OF_MOST = 2.0**64  # the same of float32, whose exponents bfloat16 has too
 CURVES = (("train_loss",), ("train", "loss"), ("validation", "loss"), ("grad_norm", "max"))
 
 
@@ -80,6 +82,26 @@ def located_text(found: Mapping[str, Any]) -> str:
         found: As `mltrainer.records.run.Located` holds it.
     """
     return _TEXTS[str(found["kind"])](found)
+
+
+def to_mend_of_code(found: Mapping[str, Any]) -> str | None:
+    """Return what to mend in the code, where a line of it made a number that is not finite out of ordinary ones.
+
+    None where no such line is known, or where what it was given had grown: then the steps were too large.
+
+    Args:
+        found: As `mltrainer.records.run.Located` holds it.
+    """
+    if not found.get("line") or not all(map(_is_ordinary, [*(found.get("inputs") or ()), *(found.get("incoming") or ())])):
+        return None
+    operation = f"the derivative of {found['operation']}" if found["kind"] == "backward" else found["operation"]
+    return f"mend {found['line']}, where {operation} gave {found['holds']} of finite numbers, then mltrainer run"
+
+
+def _is_ordinary(one: Mapping[str, Any]) -> bool:
+    """Return whether numbers are too small to overflow; an infinity among them was written down, such as that of a mask."""
+    ends = finite(map(number, (one["lowest"], one["largest"])))
+    return max(map(abs, ends), default=0.0) <= ORDINARY.get(one["dtype"], OF_MOST)
 
 
 def _of_data(found: Mapping[str, Any]) -> str:

@@ -142,7 +142,9 @@ def test_gradients_that_vanish_are_not_the_rates_fault():
     run = stepping(FLAT, *[1e-6] * 6)
     for one in run["history"]:
         one["layer_norms"] = [1e-9, 1e-9, 1e-2]
-    assert judge("learning_rate_low", run).state == "clear"
+    finding = judge("learning_rate_low", run)
+    assert finding.state == "clear"
+    assert finding.reason.endswith("of the first loss: it is not the rate that is too small.")
 
 
 # --- spikes ---

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from mltrainer.diagnostics.nan_loss import find
+import pytest
+
+from mltrainer.diagnostics.nan_loss import find, to_mend_of_code
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
 
@@ -66,3 +68,31 @@ def test_of_a_number_in_the_data_no_change_of_the_config_is_suggested(broken):
     row = nan_loss(broken, OF_DATA)
     assert "the data itself: inputs [16, 6] float32 holds nan (1 of 96 numbers), first in sample 7, place [3]" in row["reason"]
     assert [one["set"] for one in row["suggestions"]] == [{}]
+
+
+ROOT = {**OF_LOG, "kind": "backward", "operation": "sqrt", "holds": "inf"}
+
+
+def given(lowest, largest, dtype="float32"):
+    return [{"shape": [16], "dtype": dtype, "lowest": lowest, "largest": largest, "holds": None}]
+
+
+@pytest.mark.parametrize(
+    ("located", "mend"),
+    [
+        ({**OF_LOG, "inputs": given(0.0, 1.0)}, "mend task.py:9, where log gave nan of finite numbers, then mltrainer run"),
+        ({**OF_LOG, "inputs": given("-inf", 3.0)}, "mend task.py:9, where log gave nan of finite numbers, then mltrainer run"),
+        (
+            {**ROOT, "inputs": given(0.0, 0.0), "incoming": given(1.0, 1.0)},
+            "mend task.py:9, where the derivative of sqrt gave inf of finite numbers, then mltrainer run",
+        ),
+        ({**ROOT, "inputs": given(0.0, 0.0), "incoming": given(1.0, 1e28)}, None),
+        ({**OF_LOG, "inputs": given(-1e28, 1.0)}, None),
+        ({**OF_LOG, "inputs": given(0.0, 1e4, "float16")}, None),
+        ({**OF_LOG, "inputs": given(0.0, 1.0), "line": None}, None),
+        (OF_DATA, None),
+        ({}, None),
+    ],
+)
+def test_a_line_is_to_be_mended_where_what_it_was_given_had_not_grown(located, mend):
+    assert to_mend_of_code(located) == mend

@@ -149,6 +149,21 @@ def test_a_baseline_that_failed_leads_back_to_planning_with_the_change_to_try() 
     assert item.evidence["nan_loss"] == "The loss was not finite at step 3. (mltrainer guide diagnostics/nan_loss)"
 
 
+def test_a_line_that_made_the_first_number_that_is_not_finite_is_mended_first() -> None:
+    shown = {"shape": [16], "dtype": "float32", "lowest": 0.0, "largest": 1.0}
+    located = {**shown, "holds": "nan", "kind": "forward", "replayed_from": 2, "operation": "div", "line": "own.py:7"}
+    located["inputs"] = [{**shown, "holds": None}]
+    run = {**NAN_RUN, "nonfinite": {**NAN_RUN["nonfinite"], "located": located}}
+    changes = [{"why": "A tenth of the learning rate", "set": {"optimizer.lr": 1e-4}, "page": NAN["page"]}]
+    found = advice(states(passed("planning"), failed("baseline", "finished", run=run, diagnostics=[NAN], changes=changes)))
+    assert found is not None
+    assert (found.phase, found.command, found.asks) == ("planning", None, True)
+    assert found.why == (
+        "mend own.py:7, where div gave nan of finite numbers, then mltrainer run; "
+        "or mltrainer phase run planning --set optimizer.lr=0.0001"
+    )
+
+
 def test_a_baseline_that_failed_without_a_finding_is_trained_again() -> None:
     state = failed("baseline", "finished", run=NAN_RUN, diagnostics=[], changes=[])
     found = advice(states(passed("planning"), state))

@@ -7,7 +7,7 @@ from typing import Any
 
 from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
 from mltrainer.configs.loading import as_typed
-from mltrainer.diagnostics.nan_loss import located_text
+from mltrainer.diagnostics.nan_loss import located_text, to_mend_of_code
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.records.baseline import Baseline, Folds
 from mltrainer.records.diagnostics import Change
@@ -27,7 +27,7 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
     found = {"state": run.state, "stop_reason": run.stop_reason, "steps": run.steps, "epochs": run.epochs, **_counted(folds)}
     log = f"read the log in .mltrainer/runs/{run.id}/, mend the cause, then mltrainer phase run {record.phase}"
-    mend = change_to_try(record.phase, record.evidence.changes) or log
+    mend = _to_mend(record) or log
     return when(holds and are_whole(folds), {**found, **_finding(record)}, mend)
 
 
@@ -48,6 +48,14 @@ def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, A
         return {}
     fired = [row for row in record.evidence.diagnostics or [] if row.state == "fired"]
     return {row.id: f"{row.reason} (mltrainer guide {row.page.removesuffix('.md')})" for row in fired}
+
+
+def _to_mend(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
+    """Return what mends a run that did not end well: the line of code at fault, and the change that is suggested first."""
+    located = record.evidence.run.nonfinite and record.evidence.run.nonfinite.located
+    line = to_mend_of_code(recorded(located) or {})
+    change = change_to_try(record.phase, record.evidence.changes)
+    return "; or ".join(filter(None, (line, change))) or None
 
 
 def change_to_try(phase: str, changes: Sequence[Change] | None) -> str | None:
@@ -71,7 +79,7 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
     found = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
-    mend = change_to_try(record.phase, record.evidence.changes) or "mltrainer guide diagnostics/nan_loss"
+    mend = _to_mend(record) or "mltrainer guide diagnostics/nan_loss"
     return when(bool(values) and bad == 0 and run.nonfinite is None, found, mend)
 
 
