@@ -34,8 +34,9 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
         seeds: How many.
 
     Returns:
-        `mean`, its `interval`, `deviation`, `values`, what `failed`, and `luck`: the difference of two runs, of one seed each,
-        that is exceeded in one of twenty cases by luck alone, if the metric is about normal.
+        `mean`, its `interval` (None of fewer than `fewest_seeds`), `deviation`, `values`, what `failed`, and `luck`: the
+        difference of two runs, of one seed each, that is exceeded in one of twenty cases by luck alone, if the metric is about
+        normal.
 
     Raises:
         GateError: Planning's gate does not hold.
@@ -53,11 +54,12 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
         tools.note(f"{file}: {why}; {seeds} seeds")
         measured = tools.run(TOOL, job_of(planning.record, config, [], seeds, PHASE))
         level = level_of(project)
-        whole = contributions([], measured["sides"], measured["seeds"], config.metric.mode, level)["whole"]
+        table = contributions([], measured["sides"], measured["seeds"], config.metric.mode, level)
         folder = project.state_dir / FOLDER
         head = {"config": {"file": file, "why": why}, "metric": config.metric.model_dump(), "confidence": 1 - 2 * level}
         page = project.relative(folder / PAGE)
-        found = dict(plain({**head, "seeds": measured["seeds"], **spread(whole), "baseline": _baseline(project), "page": page}))
+        known = {"seeds": measured["seeds"], "fewest_seeds": table["fewest_seeds"], **spread(table["whole"])}
+        found = dict(plain({**head, **known, "baseline": _baseline(project), "page": page}))
         figure = of_seeds(found)
         write_atomic(folder / figure.file, figure.content.encode())
         write_atomic(folder / PAGE, markdown(found, figure).encode())

@@ -20,12 +20,17 @@ def rows(found: Found) -> list[tuple[str, str]]:
     ends, share = found["interval"], f"{number(100 * found['confidence'], 2)} % interval of the mean"
     return [
         ("mean", "none: a run failed" if found["mean"] is None else number(found["mean"], 5)),
-        (share, "too few seeds" if ends is None else f"{number(ends[0], 5)} to {number(ends[1], 5)}"),
+        (share, _without(found) if ends is None else f"{number(ends[0], 5)} to {number(ends[1], 5)}"),
         ("deviation of a single run", number(found["deviation"], 3)),
         ("two runs differ by luck alone by up to", f"{number(found['luck'], 3)} (19 of 20 times)"),
         ("the baseline, on the config's own seed", "not measured" if found["baseline"] is None else number(found["baseline"], 5)),
         *((f"failed on seed {row['seed']}", row["reason"]) for row in found["failed"]),
     ]
+
+
+def _without(found: Found) -> str:
+    """Return why there is no interval."""
+    return "none: a run failed" if found["mean"] is None else f"none: it takes {counted(found['fewest_seeds'], 'seed')} at least"
 
 
 def text(found: Found) -> str:

@@ -39,6 +39,7 @@ def test_a_seed_that_failed_leaves_no_mean_and_says_why(digits: Project) -> None
     assert found["deviation"] is not None
     page = (digits.root / found["page"]).read_text()
     assert "| mean | none: a run failed |" in page
+    assert "| 90 % interval of the mean | none: a run failed |" in page
     assert "| failed on seed 1 | the loss was not finite at step 3" in page
     assert "<b>" not in page
 
@@ -48,6 +49,16 @@ def test_its_runs_are_those_of_an_ablations_whole_config(digits: Project) -> Non
     _, other = ablated(digits, "clip", seeds=4)
     assert {**job, "variants": 0, "run": 0, "folder": 0} == {**other, "variants": 0, "run": 0, "folder": 0}
     assert job["variants"] == []
+
+
+@pytest.mark.parametrize("seeds", [3, 4, 5])
+def test_of_few_seeds_it_is_told_how_many_an_interval_takes(digits: Project, seeds: int) -> None:
+    found, _ = run(digits, lambda _, nr: 0.90 + 0.01 * nr, seeds)
+    assert found["mean"] is not None
+    page = (digits.root / found["page"]).read_text()
+    assert (
+        ("| 90 % interval of the mean | none: it takes 5 seeds at least |" in page) == (found["interval"] is None) == (seeds < 5)
+    )
 
 
 def test_too_few_seeds_are_refused(digits: Project) -> None:
