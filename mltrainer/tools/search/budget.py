@@ -19,17 +19,21 @@ class Budget:
         workers: Trials at a time.
         trial_s: What one will take, with a run for each fold. None: nobody knows.
         comparison_s: What the runs of the comparison will take.
+        replay_s: What training the best one once more will take, in a fresh process.
         minutes: After which no trial begins; None: all do.
+        start_s: What a worker takes before it trains.
     """
 
     trials: int
     workers: int
     trial_s: float | None
     comparison_s: float
+    replay_s: float
     minutes: float | None
+    start_s: float
 
     @classmethod
-    def of(cls, job: Mapping[str, Any], trials: int, workers: int) -> Self:
+    def of(cls, job: Mapping[str, Any], trials: int, workers: int, start_s: float = 0.0) -> Self:
         """Return the time of a study: the template's `minutes`, or what the project's budget leaves.
 
         The project's `budget.minutes`, less the baseline's wall time and what the comparison will take, is there for the
@@ -39,6 +43,7 @@ class Budget:
             job: As `records.job.Searching`.
             trials: Planned.
             workers: Trials at a time.
+            start_s: What a process takes before it trains; nobody knows how busy the machine will be then.
         """
         run_s, minutes = job["run_s"], job["minutes"]
         comparison_s = _wall_s(run_s or 0.0, 2 * job["seeds"], workers)
@@ -46,12 +51,12 @@ class Budget:
         if minutes is None and run_s is not None:
             budget = job["config"]["budget"]["minutes"]
             minutes = max(LEAST_SHARE * budget, budget - (job["baseline_s"] + comparison_s) / 60)
-        return cls(trials, workers, trial_s, comparison_s, minutes)
+        return cls(trials, workers, trial_s, comparison_s, start_s + (run_s or 0.0), minutes, start_s)
 
     @property
     def search_s(self) -> float | None:
-        """What all trials will take."""
-        return None if self.trial_s is None else _wall_s(self.trial_s, self.trials, self.workers)
+        """What all trials will take, from the start of their workers on."""
+        return None if self.trial_s is None else self.start_s + _wall_s(self.trial_s, self.trials, self.workers)
 
     def told(self) -> str | None:
         """Return the estimate in words, and what to do where the search would not fit; None where nobody knows."""
@@ -60,8 +65,9 @@ class Budget:
         ways = f"{self.workers} at a time, " if self.workers > 1 else ""
         words = f"{self.trials} trials of about {_words(self.trial_s)}, {ways}about {_words(self.search_s)}"
         if self.minutes is None or self.search_s <= 60 * self.minutes:
-            return f"{words}; then about {_words(self.comparison_s)} to compare the best with the baseline"
-        fitting = max(1, min(self.trials, self.workers * math.ceil(60 * self.minutes / self.trial_s)))
+            after_s = self.comparison_s + self.replay_s
+            return f"{words}; then about {_words(after_s)} to compare the best with the baseline and to repeat it"
+        fitting = max(1, min(self.trials, self.workers * math.ceil((60 * self.minutes - self.start_s) / self.trial_s)))
         return (
             f"{words}; there are {self.minutes:.3g} minutes for them, in which about {fitting} begin: the same as the first "
             f"{fitting} of a longer search. --set minutes={math.ceil(self.search_s / 60)} lets all of them begin"
@@ -73,4 +79,6 @@ def _wall_s(run_s: float, runs: int, workers: int) -> float:
 
 
 def _words(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.2g} s"
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -53,7 +53,8 @@ class Study:
         self._rows: dict[int, Row] = {}
         self._learned = self._found = 0
         self._started = time.monotonic()
-        self._budget = Budget.of(job, self._planned, runs.pool.room)
+        start_s = time.process_time()  # of this process, which imports what a worker does
+        self._budget = Budget.of(job, self._planned, runs.pool.room, start_s)
         self._journal = Journal(runs.folder, job["run"], job["space"], self.metric)
 
     def search(self) -> list[Row]:

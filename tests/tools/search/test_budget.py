@@ -35,6 +35,7 @@ def job_of() -> dict[str, Any]:
     return Searching.model_validate({**study({}, 20), "seeds": 5}).model_dump(by_alias=True)
 
 
+THEN = "to compare the best with the baseline and to repeat it"
 LATE = (
     "20 trials of about 10 min, 2 at a time, about 100 min; there are 30 minutes for them, in which about 6 begin: the same as "
     "the first 6 of a longer search. --set minutes=100 lets all of them begin"
@@ -44,12 +45,24 @@ LATE = (
 @pytest.mark.parametrize(
     ("run_s", "told"),
     [
-        (12, "20 trials of about 12 s, 2 at a time, about 2 min; then about 60 s to compare the best with the baseline"),
+        (0.4, f"20 trials of about 0.4 s, 2 at a time, about 4 s; then about 2.4 s {THEN}"),
+        (12, f"20 trials of about 12 s, 2 at a time, about 2 min; then about 72 s {THEN}"),
         (600, LATE),
     ],
 )  # fmt: skip
 def test_a_search_says_what_it_takes_and_whether_it_fits(run_s: float, told: str) -> None:
     assert budget(baseline_s=2 * run_s, run_s=run_s).told() == told
+
+
+def test_the_start_of_the_workers_is_part_of_a_search_and_changes_no_limit() -> None:
+    job = study({}, 8)
+    job["config"]["budget"] = {"minutes": 60}
+    job = Searching.model_validate({**job, "seeds": 5, "baseline_s": 0.8, "run_s": 0.5}).model_dump(by_alias=True)
+    at_once, started = Budget.of(job, 8, 2), Budget.of(job, 8, 2, start_s=3.0)
+    assert (at_once.search_s, started.search_s) == (2.0, 5.0)
+    assert (at_once.replay_s, started.replay_s) == (0.5, 3.5)
+    assert at_once.minutes == started.minutes
+    assert "about 5 s; then about 6 s to compare" in str(started.told())
 
 
 def test_a_trial_has_a_run_for_each_fold_and_a_seed_of_the_comparison_has_one() -> None:
