@@ -89,11 +89,11 @@ def raise_terminated(_number: int, _frame: object) -> None:
     raise Terminated
 
 
-def interrupted(error: BaseException | None) -> StoppedError:
+def interrupted(error: BaseException | None, mend: str = "type the same command again to go on") -> StoppedError:
     """Return what to tell after a Ctrl-C, or after SIGTERM where the error or its cause is `Terminated`."""
     by_term = isinstance(error, Terminated) or isinstance(getattr(error, "__cause__", None), Terminated)
     code, what = (143, "terminated") if by_term else (130, "interrupted")
-    return StoppedError(what, exit_code=code, mend="type the same command again to go on")
+    return StoppedError(what, exit_code=code, mend=mend)
 
 
 def error_for_exit(code: int, message: str) -> MltrainerError:

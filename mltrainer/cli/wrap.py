@@ -11,11 +11,11 @@ import typer
 
 from mltrainer.cli.common import AsJson, group, path_name
 from mltrainer.cli.output import emit, printable
-from mltrainer.errors import DifferenceError, InputError
+from mltrainer.errors import DifferenceError, InputError, interrupted
 from mltrainer.follow.progress import shown
 from mltrainer.reports import wrap as report
 from mltrainer.workspace import write_atomic
-from mltrainer.wrap.checking import STEPS, Check
+from mltrainer.wrap.checking import STEPS, Check, Resumed, Verdict
 from mltrainer.wrap.starting import SCRATCH, Program
 
 app = group()
@@ -45,14 +45,22 @@ def wrap(
     """
     again = _split(resume) if resume is not None else None
     program = Program(tuple(command), Path.cwd(), in_place, timeout)
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch, shown(None) as tell:
-        check = Check(program, Path(scratch), tell)
-        verdict = check.repeats(steps)
-        resumed = check.resumes(again, kill_at) if again is not None else None
+    try:
+        verdict, resumed = _checked(program, steps, again, kill_at)
+    except KeyboardInterrupt as error:
+        raise interrupted(error, "nothing was kept to go on from: the same command begins anew") from error
     if out is not None:
         write_atomic(out, report.page(verdict, resumed).encode())
     emit(report.as_json(verdict, resumed)) if as_json else print(printable(report.text(verdict, resumed)))
     return 0 if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
+
+
+def _checked(program: Program, steps: int, again: tuple[str, ...] | None, kill_at: int | None) -> tuple[Verdict, Resumed | None]:
+    """Return whether a program repeats, and whether resuming it with a command holds, where there is one."""
+    with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch, shown(None) as tell:
+        check = Check(program, Path(scratch), tell)
+        verdict = check.repeats(steps)
+        return verdict, check.resumes(again, kill_at) if again is not None else None
 
 
 def _split(command: str) -> tuple[str, ...]:

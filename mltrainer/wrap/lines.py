@@ -76,12 +76,13 @@ def chains(folder: Path) -> dict[Key, Chain]:
 def _chain(path: Path) -> Chain:
     entries: list[Entry] = []
     end: tuple[str, ...] = ()
-    for line in path.read_text("utf-8").splitlines():
+    whole_lines, _, _ = path.read_text("utf-8").rpartition("\n")  # a killed process may have written half of one
+    for line in whole_lines.splitlines():
         _, *parts = line.split(" ")
         if parts[0] == "end":
             end = tuple(parts[1:])
-        elif len(parts) == 6:  # a killed process may have written half a line
-            entries.append(Entry(int(parts[0]), int(parts[1]), parts[2], parts[3], parts[4]))
+        else:
+            entries.append(Entry(int(parts[0]), int(parts[1]), *parts[2:]))
     return Chain(tuple(entries), end)
 
 
@@ -125,7 +126,7 @@ def unlike_ends(one: Chain, other: Chain) -> str:
     """Return in words what two processes ended with that differs; empty for nothing, or where one was killed."""
     if not one.end or not other.end or one.end == other.end:
         return ""
-    return "the weights at the end" if one.end[0] != other.end[0] else "the buffers of the model at the end"
+    return "the weights at the end" if one.end[0] != other.end[0] else "the model's buffers or other parameters at the end"
 
 
 def rows_of(folder: Path, kind: str) -> dict[Key, list[list[Any]]]:

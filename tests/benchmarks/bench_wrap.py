@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import MltrainerError
+from mltrainer.errors import MltrainerError, raise_terminated
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.starting import Program
 from tests.benchmarks.wrap.faults import FAULTS, STATE, STATE_GONE, guilty, planted
@@ -32,6 +33,7 @@ STEPS = 12
 
 def main() -> None:
     """Measure each case and print the sums."""
+    signal.signal(signal.SIGTERM, raise_terminated)  # what is being wrapped is ended with it
     chosen = _arguments()
     rows = []
     for name in [path.stem for path in sorted(SCRIPTS.glob("*.py"))]:

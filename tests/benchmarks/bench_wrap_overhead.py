@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from mltrainer.errors import raise_terminated
 from mltrainer.wrap.starting import Program, Surroundings, start
 
 WORK = """
@@ -43,6 +45,7 @@ print((time.process_time() - began) / steps)
 
 def main() -> None:
     """Measure and print."""
+    signal.signal(signal.SIGTERM, raise_terminated)  # what is being wrapped is ended with it
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.wrap.observer.chain import SMALL, beside, digest_of, sum_of
+from mltrainer.wrap.observer.chain import MANY, SMALL, Sums, beside, digest_of, sum_of
 
 MADE: dict[str, Callable[[], Tensor]] = {
     "float32, small": lambda: torch.randn(7, 3),
@@ -45,6 +45,45 @@ def test_a_flipped_bit_changes_sum_and_digest(name: str) -> None:
         for measure in (sum_of, digest_of):
             assert measure(torch, [tensor, beside]) == measure(torch, [tensor.clone(), beside])
             assert measure(torch, [tensor, beside]) != measure(torch, [other, beside])
+
+
+def several(name: str) -> list[Tensor]:
+    """Return tensors of a kind, as many as are joined, among others."""
+    torch.manual_seed(0)
+    return [torch.ones(3), *(MADE[name]() for _ in range(MANY + 1)), torch.ones(2, 2)]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_flipped_bit_of_one_tensor_among_many_changes_the_sum_of_an_optimizer_s(name: str) -> None:
+    tensors = several(name)
+    sums = Sums(torch, tensors)
+    with torch.no_grad():
+        assert sums.of(tensors) == sums.of([tensor.clone() for tensor in tensors])
+        for place in range(len(tensors)):
+            other = [flipped(tensor, tensor.numel() // 2) if n == place else tensor for n, tensor in enumerate(tensors)]
+            assert sums.of(other) != sums.of(tensors)
+
+
+ODD: dict[str, Callable[[Tensor], Tensor | None]] = {
+    "none": lambda tensor: None,
+    "sparse": lambda tensor: tensor.to_sparse(),
+    "of another kind": lambda tensor: tensor.double(),
+    "of another shape": lambda tensor: tensor[:, :2],
+    "elsewhere": lambda tensor: tensor.to("meta"),
+    "in another order": lambda tensor: tensor.t().contiguous().t(),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_does_not_fit_the_others_any_more_is_seen_beside_them(name: str) -> None:
+    weight, *rest = [torch.randn(3, 5) for _ in range(MANY + 1)]
+    sums, odd = Sums(torch, [weight, *rest]), ODD[name]
+    with torch.no_grad():
+        found = sums.of([odd(weight), *rest])
+        assert sums.of([odd(weight), *rest[:-1], flipped(rest[-1], 4)]) != found
+        has_no_numbers = name in ("none", "elsewhere")
+        assert (sums.of([odd(flipped(weight, 0)), *rest]) == found) is has_no_numbers
+        assert (sums.of([odd(weight)] * sums.count) == 0) is has_no_numbers
 
 
 def test_sparse_gradients_are_seen_by_values_and_places() -> None:

@@ -38,7 +38,7 @@ def test_processes_that_are_given_other_arguments_are_paired_in_their_order() ->
         (changed(1, optimizer=1, gradients="f"), Unlike(1, "which optimizer steps", "a")),
         ({("a", 0): Chain(CLEAN[:2], ("end", "held"))}, Unlike(3, "how many steps are made", "a")),
         ({("a", 0): Chain(CLEAN, ("other", "held"))}, Unlike(3, "the weights at the end", "a")),
-        ({("a", 0): Chain(CLEAN, ("end", "other"))}, Unlike(3, "the buffers of the model at the end", "a")),
+        ({("a", 0): Chain(CLEAN, ("end", "other"))}, Unlike(3, "the model's buffers or other parameters at the end", "a")),
         ({}, Unlike(0, "which processes train", "a")),
         ({("b", 0): changed(2, gradients="f")["a", 0]}, Unlike(2, "the gradients", "a")),
         ({**SAME, ("a", 1): Chain(CLEAN, ())}, Unlike(0, "which processes train", "a")),
@@ -55,9 +55,9 @@ def test_the_earliest_of_several_processes_is_told() -> None:
 
 
 def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 aa bb - h\n6 end w b\n")
-    (tmp_path / "chain-7c-12.jsonl").write_text("5 1 0 aa bb - h\n6 2 0 a")
-    (tmp_path / "chain-7c-9.jsonl").write_text("5 1 1 aa bb cc h\n")
+    (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 aa bb -\n6 end w b\n")
+    (tmp_path / "chain-7c-12.jsonl").write_text("5 1 0 aa bb -\n6 2 0 aa bb c")
+    (tmp_path / "chain-7c-9.jsonl").write_text("5 1 1 aa bb cc\n")
     found = chains(tmp_path)
     assert found["0", 0] == Chain((Entry(1, 0, "aa", "bb", "-"),), ("w", "b"))
     assert found["7c", 0].entries == (Entry(1, 1, "aa", "bb", "cc"),)

@@ -11,6 +11,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.wrap import processes, starting
+from mltrainer.wrap.lines import chains
 from mltrainer.wrap.starting import SCRATCH, Ended, Program, Surroundings, start
 
 
@@ -151,6 +152,14 @@ def test_a_site_customization_that_was_there_still_runs(tmp_path: Path, monkeypa
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.customized = 'yes'")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     assert said(ran(tmp_path, "print(customized)")) == "yes"
+
+
+def test_a_program_that_is_killed_leaves_the_steps_that_it_made(tmp_path: Path) -> None:
+    code = "import os, torch; p = torch.ones(2, requires_grad=True); o = torch.optim.SGD([p]); p.grad = torch.ones(2);"
+    ended = ran(tmp_path, f"{code} [o.step() for _ in range(3)]; os.kill(os.getpid(), 9)")
+    [chain] = chains(ended.lines).values()
+    assert ended.code == -9
+    assert [entry.step for entry in chain.entries] == [1, 2, 3]
 
 
 def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +143,26 @@ def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(tmp_path
     done = wrap(tmp_path, command=(sys.executable, "-c", code))
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert told in done.stderr
+
+
+def test_an_interrupted_check_ends_the_program_and_does_not_promise_to_go_on(tmp_path: Path) -> None:
+    code = "import os, time; print(os.getpid(), file=open(os.environ['HERE'], 'w'), flush=True); time.sleep(60)"
+    said, here = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "-c", code], tmp_path / "pid"
+    running = subprocess.Popen(said, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "HERE": str(here)})
+    assert wait_for(lambda: here.exists() and here.read_text().endswith("\n"))
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "nothing was kept to go on from" in told
+    assert "to go on\n" not in told
+    assert wait_for(lambda: not Path(f"/proc/{here.read_text().strip()}").exists())
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
+    late = time.monotonic() + seconds
+    while not holds() and time.monotonic() < late:
+        time.sleep(0.02)
+    return holds()
 
 
 def test_no_command_is_wrong_usage(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A line for each step of an optimizer: what its gradients and weights are, chained; through PyTorch's public hooks alone.
+"""A line for each step of an optimizer: what its gradients and weights are; seen through PyTorch's public hooks alone.
 
 Sums of the bits as integers tell at every step, for a few memory reads; every so many steps, and at the end, the weights
 are digested whole. On a GPU the sums stay there until several can be fetched at once.
@@ -19,6 +19,7 @@ from typing import Any
 WHOLE_EVERY = 50  # steps
 HELD = 32  # sums on a GPU before they are fetched
 SMALL = 1 << 14  # numbers; tensors of fewer are summed together
+MANY = 4  # small weights of one width: joining them is then cheaper than a look at each
 PAUSES = {2: 0.05, 5: 0.15}  # seconds, after which steps, where threads are to be put out of their usual pace
 
 
@@ -47,9 +48,10 @@ class Chain:
     def _forget(self) -> None:
         """Begin anew: in a fork nothing has been observed yet."""
         self._file: Any = None
-        self._held: list[list[Any]] = []
+        self._held: list[tuple[Any, ...]] = []
         self._optimizers: list[Any] = []
-        self._step, self._head = 0, b""
+        self._sums: dict[int, Sums] = {}
+        self._step = 0
 
     def attach(self, torch: Any) -> None:
         """Begin to observe, once torch has been imported."""
@@ -59,11 +61,15 @@ class Chain:
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._step += 1
         weights = _parameters(optimizer)
-        gradients = sum_of(self._torch, [p.grad for p in weights if p.grad is not None])  # still there, of closures too
+        number = self._number(optimizer)
+        sums = self._sums_of(number, weights)
+        with self._torch.no_grad():
+            gradients = sums.of([p.grad for p in weights])  # still there, of closures too
+            summed = sums.of(weights)
         last = self._step == self._most
         whole = digest_of(self._torch, weights) if self._step % WHOLE_EVERY == 0 else None
-        self._held.append([self._step, self._number(optimizer), gradients, sum_of(self._torch, weights), whole])
-        waits = any(not isinstance(value, int) for value in self._held[-1][2:4])
+        self._held.append((self._step, number, gradients, summed, whole))
+        waits = not (isinstance(gradients, int) and isinstance(summed, int))
         if not waits or last or self._step == self._kill or len(self._held) >= HELD:
             self._write()
         if self._step in self._pauses:
@@ -76,23 +82,28 @@ class Chain:
 
     def _number(self, optimizer: Any) -> int:
         """Return an optimizer's number in the order of first steps."""
-        known = [reference() for reference in self._optimizers]
-        for number, other in enumerate(known):
-            if other is optimizer:
+        for number, reference in enumerate(self._optimizers):
+            if reference() is optimizer:
                 return number
         self._optimizers.append(weakref.ref(optimizer))
-        return len(known)
+        return len(self._optimizers) - 1
+
+    def _sums_of(self, number: int, weights: list[Any]) -> Sums:
+        """Return what sums an optimizer's tensors; anew where it has been given others."""
+        if number not in self._sums or self._sums[number].count != len(weights):
+            self._sums[number] = Sums(self._torch, weights)
+        return self._sums[number]
 
     def _write(self) -> None:
-        """Write the steps that are held back, each chained to those before it."""
+        """Write the steps that are held back: each line at once and whole, so that it stays, however the process ends."""
         if self._file is None:
             self._file = self._process.open("chain")
         held, self._held = self._held, []
         for step, number, gradients, weights, whole in held:
-            entry = f"{step} {number} {_total(gradients):016x} {_total(weights):016x} {whole or '-'}"
-            self._head = hashlib.sha256(self._head + entry.encode()).digest()
-            self._file.write(f"{time.monotonic_ns()} {entry} {self._head.hex()[:16]}\n")
-        self._file.flush()
+            self._put(f"{step} {number} {_total(gradients):016x} {_total(weights):016x} {whole or '-'}")
+
+    def _put(self, entry: str) -> None:
+        os.write(self._file.fileno(), f"{time.monotonic_ns()} {entry}\n".encode())
 
     def _at_exit(self) -> None:
         """Write what is left, where a program ends by itself."""
@@ -107,8 +118,7 @@ class Chain:
         weights = [p for reference in self._optimizers if (optimizer := reference()) is not None for p in _parameters(optimizer)]
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
-        self._file.write(f"{time.monotonic_ns()} end {digest_of(self._torch, weights)} {held}\n")
-        self._file.flush()
+        self._put(f"end {digest_of(self._torch, weights)} {held}")
 
     def _end(self) -> None:
         """End the process, whatever would come next: what it was to show, it has shown."""
@@ -118,20 +128,62 @@ class Chain:
         os._exit(0)
 
 
+class Sums:
+    """Sums the tensors of one optimizer; those of its small weights that fit together are joined in one call, unseen one by one.
+
+    Args:
+        torch: The module.
+        weights: The optimizer's parameters.
+    """
+
+    def __init__(self, torch: Any, weights: list[Any]) -> None:
+        kinds: dict[Any, list[int]] = {}
+        for number, weight in enumerate(weights):
+            if _is_small(torch, weight) and weight.is_floating_point() and weight.dim() > 0:
+                kinds.setdefault((weight.dtype, weight.device, weight.shape[1:]), []).append(number)
+        self._torch, self.count = torch, len(weights)
+        self._alike = [(kind[0], numbers) for kind, numbers in kinds.items() if len(numbers) >= MANY]
+        joined = {number for _, numbers in self._alike for number in numbers}
+        self._others = [number for number in range(self.count) if number not in joined]
+
+    def of(self, tensors: list[Any]) -> Any:
+        """Return the sum of all bits of the weights, or of what stands in their places: None where there is no gradient."""
+        rows = in_rows(self._torch, _present(tensors, self._others))
+        for dtype, numbers in self._alike:
+            rows += self._joined(_present(tensors, numbers), dtype)
+        return _sum(self._torch, rows)
+
+    def _joined(self, tensors: list[Any], dtype: Any) -> list[Any]:
+        """Return the numbers of some tensors in one row; in several where they do not fit any more, such as a sparse gradient."""
+        try:
+            row = self._torch.cat(tensors)
+        except (RuntimeError, TypeError, ValueError):
+            return in_rows(self._torch, tensors)
+        fits = _is_plain(self._torch, row) and row.dtype is dtype and row.device.type != "meta"
+        return [row.reshape(-1)] if fits else in_rows(self._torch, tensors)
+
+
 def sum_of(torch: Any, tensors: list[Any]) -> Any:
     """Return the sum of all bits of some tensors read as integers, which wraps around; numbers on a GPU are left there."""
-    strided, usual = torch.strided, (torch.Tensor, torch.nn.Parameter)
-    small: dict[Any, list[Any]] = {}
-    flat: list[Any] = []
     with torch.no_grad():
-        for tensor in tensors:
-            if type(tensor) in usual and tensor.layout is strided and 0 < tensor.numel() < SMALL:
-                small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-            else:
-                flat += _rows(torch, tensor)
-        rows = [torch._utils._flatten_dense_tensors(group) for group in small.values()]  # in one call: they are many
-        flat += [row.resolve_conj().resolve_neg() for row in rows]
-        sums = [_bits(torch, tensor) for tensor in flat if tensor.device.type != "meta"]
+        return _sum(torch, in_rows(torch, tensors))
+
+
+def in_rows(torch: Any, tensors: list[Any]) -> list[Any]:
+    """Return the numbers of some tensors in rows; small ones of one kind in one row: they are many."""
+    small: dict[Any, list[Any]] = {}
+    rows: list[Any] = []
+    for tensor in tensors:
+        if _is_small(torch, tensor):
+            small.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        else:
+            rows += _rows(torch, tensor)
+    joined = (torch.cat([tensor.reshape(-1) for tensor in group]) for group in small.values())
+    return rows + [row.resolve_conj().resolve_neg() for row in joined if row.device.type != "meta"]
+
+
+def _sum(torch: Any, rows: list[Any]) -> Any:
+    sums = [_bits(torch, row) for row in rows]
     return sum(int(total) for total in sums) if all(total.device.type == "cpu" for total in sums) else sums
 
 
@@ -178,16 +230,32 @@ def beside(torch: Any, weights: list[Any]) -> list[Any]:
     return [tensor for number, tensor in held.items() if number not in ours and _is_plain(torch, tensor)]
 
 
+def _present(tensors: list[Any], numbers: list[int]) -> list[Any]:
+    return [tensor for number in numbers if (tensor := tensors[number]) is not None]
+
+
+def _is_small(torch: Any, tensor: Any) -> bool:
+    return _is_plain(torch, tensor) and 0 < tensor.numel() < SMALL
+
+
 def _is_plain(torch: Any, tensor: Any) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def _rows(torch: Any, tensor: Any) -> list[Any]:
     """Return a tensor's own numbers in one row, of a sparse one values and places; nothing where it has none here."""
+    if _is_plain(torch, tensor) and tensor.is_floating_point() and tensor.is_contiguous() and not tensor.is_neg():
+        parts = [tensor]  # as nearly all are
+    else:
+        parts = _parts(torch, tensor)
+    rows = [part for part in parts if part.numel() > 0 and part.device.type != "meta"]
+    return [row.as_strided((row.numel(),), (1,)) for row in rows]  # a single number may have another stride
+
+
+def _parts(torch: Any, tensor: Any) -> list[Any]:
+    """Return what holds the numbers of a tensor of any make, contiguous and real."""
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()  # this process's part of one that is spread over several
     parts = [tensor._values(), tensor._indices()] if tensor.is_sparse else [tensor]
     plain = [part.detach().resolve_conj().resolve_neg() for part in parts]
-    rows = [torch.view_as_real(part) if part.is_complex() else part for part in plain]
-    rows = [row.contiguous() for row in rows if row.numel() > 0 and row.device.type != "meta"]
-    return [row.as_strided((row.numel(),), (1,)) for row in rows]  # a single number may have another stride
+    return [torch.view_as_real(part).contiguous() if part.is_complex() else part.contiguous() for part in plain]
