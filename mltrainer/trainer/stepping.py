@@ -177,9 +177,15 @@ class Stepper:
         shape(gradients, self.parameters, gradient_norms(gradients)[1], self.config, number)
         self.optimizer.second_step()
 
+    def clear(self) -> None:
+        """Leave no gradient behind: of a parameter that the optimizer leaves out, they would pile up."""
+        self.optimizer.zero_grad(set_to_none=True)
+        for p in self.parameters:
+            p.grad = None
+
     def _backward(self, number: int, step: Step) -> Tensor:
         """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.clear()
         if len(step.micro_batches) > 1:
             return self._accumulate(number, step.micro_batches)
         self.seed(number, 0)

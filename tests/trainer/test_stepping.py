@@ -274,6 +274,15 @@ def test_a_mean_of_means_would_be_another_gradient() -> None:
     assert not torch.allclose(found[0], model.weight.grad, rtol=1e-3)
 
 
+def test_a_parameter_that_the_optimizer_leaves_out_piles_up_no_gradients() -> None:
+    (step,) = data(1, 1)
+    stepper = Stepper(Rows(), Rows().model(), config({"clip": None}))
+    (group,) = stepper.optimizer.param_groups
+    group["params"] = group["params"][-2:]
+    first, again = (stepper.take(1, 0.0, step).norms for _ in range(2))
+    assert torch.equal(first, again)
+
+
 # --- sharpness-aware steps ------------------------------------------------------------------------
 
 

@@ -47,7 +47,7 @@ def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Fo
     ids = np.split(step.ids, range(stepper.config.batch_size, len(step.ids), stepper.config.batch_size))
     with buffers_kept(stepper.model), _uncompiled(stepper):
         for shard, (micro, own) in enumerate(zip(step.micro_batches, ids, strict=True)):
-            stepper.optimizer.zero_grad(set_to_none=True)
+            stepper.clear()
             stepper.seed(number, shard)
             if (found := _of_batch(stepper, micro, own, root)) is not None:
                 return found
@@ -63,7 +63,7 @@ def _uncompiled(stepper: Stepper) -> Iterator[None]:
         yield
     finally:
         own.update(compiled)
-        stepper.optimizer.zero_grad(set_to_none=True)
+        stepper.clear()
 
 
 def _of_batch(stepper: Stepper, batch: Batch, ids: np.ndarray, root: Path) -> Found | None:
