@@ -20,7 +20,7 @@ from mltrainer.errors import InputError
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.judged import Judged, judged
-from mltrainer.wrap.lines import Chain, Key, Unlike, chains, first_unlike, steps_in, traces, unlike_ends
+from mltrainer.wrap.lines import Chain, Key, Unlike, chains, compared, first_unlike, steps_in, traces, unlike_ends
 from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
 
 STEPS = 20
@@ -148,11 +148,12 @@ class Check:
         one = self._run("the program as it is", NOTHING, steps, files=True)
         mine = self._required(one)
         other = self._run("once more, with all changed that must not matter", ALL, steps)
-        unlike = first_unlike(mine, chains(other.lines))
+        theirs = chains(other.lines)
+        unlike = first_unlike(mine, theirs, steps)
         verdict = Verdict(
             shlex.join(self._program.command),
             unlike is None,
-            max(len(chain.entries) for chain in mine.values()),
+            compared(mine, theirs, steps) if unlike is None else max(len(chain.entries) for chain in mine.values()),
             len(mine),
             (one.seconds, other.seconds),
             judged(one.lines, one.place),
@@ -187,7 +188,7 @@ class Check:
         expected = {key: _first_steps(chain, steps) for key, chain in undisturbed.items()}
         for kind, change in ONE_BY_ONE.items():
             ended = self._run(f"the cause: {'nothing' if change is NOTHING else kind} changed", change, steps)
-            if first_unlike(expected, chains(ended.lines)) is not None:
+            if first_unlike(expected, chains(ended.lines), steps) is not None:
                 return kind, change
         return "chance", ALL
 

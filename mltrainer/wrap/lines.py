@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -21,6 +21,7 @@ class Entry(NamedTuple):
         gradients: The sum of the gradients' bits.
         weights: The sum of the weights' bits after it.
         whole: The digest of all weights, at some steps; else "-".
+        thread: Which of the process's threads made it, in the order of their first steps.
     """
 
     step: int
@@ -28,6 +29,7 @@ class Entry(NamedTuple):
     gradients: str
     weights: str
     whole: str
+    thread: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def _chain(path: Path) -> Chain:
         if parts[0] == "end":
             end = tuple(parts[1:])
         else:
-            entries.append(Entry(int(parts[0]), int(parts[1]), *parts[2:]))
+            step, optimizer, thread, gradients, weights, whole = parts
+            entries.append(Entry(int(step), int(optimizer), gradients, weights, whole, int(thread)))
     return Chain(tuple(entries), end)
 
 
@@ -102,24 +105,101 @@ def aligned(one: dict[Key, Any], other: dict[Key, Any]) -> dict[Key, Any]:
     return {names.get(key, key): value for key, value in other.items()}
 
 
-def first_unlike(one: dict[Key, Chain], other: dict[Key, Chain]) -> Unlike | None:
-    """Return the first step in which two runs differ, or None where all of what was observed is the same."""
+def first_unlike(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> Unlike | None:
+    """Return the first step in which two runs differ, or None where all of what was observed is the same.
+
+    Args:
+        one: A run's chains.
+        other: Another run's.
+        steps: After how many a process was ended; 0 for never.
+    """
     other = aligned(one, other)
-    found = [unlike for key in {**one, **other} if (unlike := _unlike(key[0], one.get(key), other.get(key))) is not None]
+    found = [unlike for key in {**one, **other} if (unlike := _unlike(key[0], one.get(key), other.get(key), steps)) is not None]
     return min(found, default=None)
 
 
-def _unlike(name: str, one: Chain | None, other: Chain | None) -> Unlike | None:
+def compared(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> int:
+    """Return how many steps were compared of the process that made most, in two runs that `first_unlike` finds the same."""
+    other = aligned(one, other)
+    return max(_compared(chain, other[key], steps) for key, chain in one.items())
+
+
+def _unlike(name: str, one: Chain | None, other: Chain | None, steps: int) -> Unlike | None:
     if one is None or other is None:
         return Unlike(0, "which processes train", name)
-    for left, right in zip_longest(one.entries, other.entries):
+    unlike = _unlike_steps(name, one.entries, other.entries)
+    is_threaded, is_cut = _is_threaded(one, other), _is_cut(one, other, steps)
+    if unlike is not None and is_threaded:
+        return _unlike_trainings(name, one, other, is_cut)
+    what = "" if is_threaded and is_cut else unlike_ends(one, other)
+    return unlike or (Unlike(len(one.entries), what, name) if what else None)
+
+
+def _unlike_steps(name: str, one: Sequence[Entry], other: Sequence[Entry]) -> Unlike | None:
+    for left, right in zip_longest(one, other):
         if left is None or right is None:
             return Unlike((left or right).step, "how many steps are made", name)
-        if left != right:
+        if _of_step(left) != _of_step(right):
             what = "gradients" if left.gradients != right.gradients else "weights"
             return Unlike(left.step, f"the {what}" if left.optimizer == right.optimizer else "which optimizer steps", name)
-    what = unlike_ends(one, other)
-    return Unlike(len(one.entries), what, name) if what else None
+    return None
+
+
+def _of_step(entry: Entry) -> tuple[int, str, str, str]:
+    return entry.optimizer, entry.gradients, entry.weights, entry.whole
+
+
+# --- threads: which of them makes the next step is chance, and each training is compared for itself ---
+
+
+def _is_threaded(*chains: Chain) -> bool:
+    return any(entry.thread > 0 for chain in chains for entry in chain.entries)
+
+
+def _unlike_trainings(name: str, one: Chain, other: Chain, is_cut: bool) -> Unlike | None:
+    """Return the first step in which a training of one run is like none of the other run's."""
+    pairs = _pairs(one, other, is_cut)
+    mine = [training for training in _trainings(one) if training not in [left for left, _ in pairs]]
+    theirs = [training for training in _trainings(other) if training not in [right for _, right in pairs]]
+    if is_cut and not (mine and theirs):
+        return None  # one run did not come to them
+    found = (_unlike_steps(name, left, right) for left, right in zip_longest(mine, theirs, fillvalue=()))
+    return min((unlike for unlike in found if unlike is not None), default=None)
+
+
+def _compared(one: Chain, other: Chain, steps: int) -> int:
+    if _unlike_steps("", one.entries, other.entries) is None:
+        return len(one.entries)
+    return sum(min(len(left), len(right)) for left, right in _pairs(one, other, _is_cut(one, other, steps)))
+
+
+def _is_cut(one: Chain, other: Chain, steps: int) -> bool:
+    """Return whether processes were ended in mid-run, whichever step each of their threads had come to."""
+    return len(one.entries) == len(other.entries) == steps
+
+
+def _trainings(chain: Chain) -> list[list[Entry]]:
+    """Return the steps of each optimizer, as if it were the only one."""
+    found: dict[int, list[Entry]] = {}
+    for entry in chain.entries:
+        found.setdefault(entry.optimizer, []).append(entry._replace(optimizer=0, whole="-"))
+    return list(found.values())
+
+
+def _pairs(one: Chain, other: Chain, is_cut: bool) -> list[tuple[list[Entry], list[Entry]]]:
+    """Return the trainings that are the same in two runs; where they were cut, as far as both came, the longest that fits."""
+    left_over, pairs = _trainings(other), []
+    for training in _trainings(one):
+        fits = [each for each in left_over if _is_same(training, each, is_cut)]
+        if fits:
+            pairs.append((training, max(fits, key=len)))
+            left_over.remove(pairs[-1][1])
+    return pairs
+
+
+def _is_same(one: list[Entry], other: list[Entry], is_cut: bool) -> bool:
+    made = min(len(one), len(other)) if is_cut else None
+    return [_of_step(entry) for entry in one[:made]] == [_of_step(entry) for entry in other[:made]]
 
 
 def unlike_ends(one: Chain, other: Chain) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.wrap.lines import Chain, Entry, Unlike, chains, first_unlike, steps_in
+from mltrainer.wrap.lines import Chain, Entry, Unlike, chains, compared, first_unlike, steps_in
 
 CLEAN = tuple(Entry(step, 0, f"{step:016x}", f"{step + 100:016x}", "-") for step in (1, 2, 3))
 
@@ -54,12 +54,67 @@ def test_the_earliest_of_several_processes_is_told() -> None:
     assert first_unlike(one, other) == Unlike(2, "the weights", "b")
 
 
+def threads(order: str, **changed: str) -> dict[tuple[str, int], Chain]:
+    """Return a process of threads a, b ... that each train a model, in the order of their steps; `a2` is the second step of a."""
+    made: dict[str, int] = {}
+    entries = []
+    for name in order:
+        made[name] = made.get(name, 0) + 1
+        weights = changed.get(f"{name}{made[name]}", f"{name}{made[name]}")
+        number = list(made).index(name)
+        entries.append(Entry(len(entries) + 1, number, weights, weights, "-", number))
+    return {("p", 0): Chain(tuple(entries), ("end of " + order, "held"))}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "steps", "count"),
+    [
+        ("abab", "baba", 0, 4),  # whichever thread is first
+        ("aabb", "abab", 4, 4),
+        ("aaab", "abbb", 4, 2),  # ended after four steps, wherever the threads were
+        ("aaaa", "abab", 4, 2),
+        ("abcabc", "ccbbaa", 6, 6),
+    ],
+)
+def test_trainings_in_several_threads_are_compared_each_for_itself(one: str, other: str, steps: int, count: int) -> None:
+    assert first_unlike(threads(one), threads(other), steps) is None
+    assert compared(threads(one), threads(other), steps) == count
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "changed", "unlike"),
+    [
+        ("abab", "bbaa", {"b2": "f"}, Unlike(4, "the gradients", "p")),
+        ("abab", "baba", {"a1": "f"}, Unlike(1, "the gradients", "p")),
+        ("aaab", "abbb", {}, Unlike(2, "how many steps are made", "p")),  # neither was ended in mid-run
+        ("abab", "aba", {}, Unlike(4, "how many steps are made", "p")),
+        ("abab", "abcabc", {}, Unlike(3, "how many steps are made", "p")),
+    ],
+)
+def test_a_training_in_a_thread_that_differs_is_told(one: str, other: str, changed: dict[str, str], unlike: Unlike) -> None:
+    assert first_unlike(threads(one), threads(other, **changed)) == unlike
+
+
+def test_what_threads_end_with_is_compared_where_they_came_to_their_end_in_one_order() -> None:
+    one, other = threads("abab"), {key: Chain(chain.entries, ("other", "held")) for key, chain in threads("abab").items()}
+    assert first_unlike(one, other) == Unlike(4, "the weights at the end", "p")
+    assert first_unlike(one, other, 4) is None  # ended in mid-run, each thread wherever it was
+
+
+def test_optimizers_that_one_thread_steps_in_another_order_are_told() -> None:
+    one, other = (
+        {key: Chain(tuple(e._replace(thread=0) for e in c.entries), ()) for key, c in threads(o).items()}
+        for o in ("abab", "abba")
+    )
+    assert first_unlike(one, other) == Unlike(3, "which optimizer steps", "p")
+
+
 def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 aa bb -\n6 end w b\n")
-    (tmp_path / "chain-7c-12.jsonl").write_text("5 1 0 aa bb -\n6 2 0 aa bb c")
-    (tmp_path / "chain-7c-9.jsonl").write_text("5 1 1 aa bb cc\n")
+    (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 0 aa bb -\n6 end w b\n")
+    (tmp_path / "chain-7c-12.jsonl").write_text("5 1 0 0 aa bb -\n6 2 0 0 aa bb c")
+    (tmp_path / "chain-7c-9.jsonl").write_text("5 1 1 2 aa bb cc\n")
     found = chains(tmp_path)
     assert found["0", 0] == Chain((Entry(1, 0, "aa", "bb", "-"),), ("w", "b"))
-    assert found["7c", 0].entries == (Entry(1, 1, "aa", "bb", "cc"),)
+    assert found["7c", 0].entries == (Entry(1, 1, "aa", "bb", "cc", 2),)
     assert len(found["7c", 1].entries) == 1
     assert steps_in(tmp_path) == 2

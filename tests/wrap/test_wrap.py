@@ -93,6 +93,40 @@ def test_a_program_that_does_not_repeat_is_told_with_the_line(tmp_path: Path, fa
     assert found["cause"]["lines"][0]["where"] == f"train.py:{guilty(fault)}"
 
 
+THREADS = """
+import random, sys, threading, time
+import torch
+from torch import nn
+
+def train(number):
+    own = torch.Generator().manual_seed(number)
+    model = nn.Linear(4, 1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, generator=own)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(8):
+        time.sleep(random.SystemRandom().random() / 50)
+        noise = random.SystemRandom().random() if (sys.argv[1:], number, step) == (["noise"], 2, 3) else 0
+        optimizer.zero_grad()
+        (model(torch.randn(8, 4, generator=own)) + noise).pow(2).mean().backward()
+        optimizer.step()
+
+threads = [threading.Thread(target=train, args=(number,)) for number in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arguments", "code"), [((), 0), (("noise",), 5)])
+def test_trainings_in_threads_repeat_in_whichever_order_their_steps_come(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    (tmp_path / "threads.py").write_text(THREADS)
+    done = wrap(tmp_path, "--steps", "0", "--json", command=(sys.executable, "threads.py", *arguments))
+    assert done.returncode == code, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path: Path) -> None:
     done = wrap(tmp_path, "--steps", "6", fault="fails")

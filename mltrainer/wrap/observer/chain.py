@@ -12,6 +12,7 @@ import gc
 import hashlib
 import os
 import sys
+import threading
 import time
 import weakref
 from typing import Any
@@ -51,6 +52,8 @@ class Chain:
         self._held: list[tuple[Any, ...]] = []
         self._optimizers: list[Any] = []
         self._sums: dict[int, Sums] = {}
+        self._threads: dict[int, int] = {}  # by their first steps
+        self._lock = threading.Lock()  # of one step at a time
         self._step = 0
 
     def attach(self, torch: Any) -> None:
@@ -59,26 +62,33 @@ class Chain:
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self._after)
 
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        with self._lock:
+            step = self._seen(optimizer)
+        if step in self._pauses:
+            time.sleep(self._pauses[step])
+
+    def _seen(self, optimizer: Any) -> int:
+        """Note a step that an optimizer has made, end the process where it was the last one, and return its number."""
         self._step += 1
         weights = _parameters(optimizer)
         number = self._number(optimizer)
+        thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         sums = self._sums_of(number, weights)
         with self._torch.no_grad():
             gradients = sums.of([p.grad for p in weights])  # still there, of closures too
             summed = sums.of(weights)
         last = self._step == self._most
         whole = digest_of(self._torch, weights) if self._step % WHOLE_EVERY == 0 else None
-        self._held.append((self._step, number, gradients, summed, whole))
+        self._held.append((f"{self._step} {number} {thread}", gradients, summed, whole))
         waits = not (isinstance(gradients, int) and isinstance(summed, int))
         if not waits or last or self._step == self._kill or len(self._held) >= HELD:
             self._write()
-        if self._step in self._pauses:
-            time.sleep(self._pauses[self._step])
         if self._step == self._kill:
             os.kill(os.getpid(), 9)
         if last:
             self._write_end()
             self._end()
+        return self._step
 
     def _number(self, optimizer: Any) -> int:
         """Return an optimizer's number in the order of first steps."""
@@ -99,8 +109,8 @@ class Chain:
         if self._file is None:
             self._file = self._process.open("chain")
         held, self._held = self._held, []
-        for step, number, gradients, weights, whole in held:
-            self._put(f"{step} {number} {_total(gradients):016x} {_total(weights):016x} {whole or '-'}")
+        for step, gradients, weights, whole in held:
+            self._put(f"{step} {_total(gradients):016x} {_total(weights):016x} {whole or '-'}")
 
     def _put(self, entry: str) -> None:
         os.write(self._file.fileno(), f"{time.monotonic_ns()} {entry}\n".encode())
