@@ -29,6 +29,7 @@ Capability = Literal[
     "options",  # precision, compilation and the like follow the config
     "trace",  # step by step, to find the cause of a difference
 ]
+ORCHESTRATOR, SCRIPT_RUNNER = "training_orchestrator", "script_runner"
 MINIMUM: tuple[Capability, ...] = ("repeat", "weights_digest", "identity")  # without these nothing of a run can be believed
 
 
@@ -273,15 +274,21 @@ def _require_minimum(page: ToolPage, path: str) -> None:
         raise InputError(told, where=f"{path}, key capabilities", mend="make its trainings so, then add them")
 
 
-def trained_by(phase: str, project: Path | None) -> ToolPage:
+def trainer_of(tool: str, is_program: bool) -> str:
+    """Return the tool that trains in place of the one on a phase's page: where the task is a program, the script runner."""
+    return SCRIPT_RUNNER if is_program and tool == ORCHESTRATOR else tool
+
+
+def trained_by(phase: str, project: Path | None, is_program: bool) -> ToolPage:
     """Return the manifest of the tool that trained what a phase's evidence is about; a diagnosis is about the baseline."""
-    return tool_page(read_phase_page("baseline" if phase == "diagnostics" else phase, project).tool, project)
+    named = read_phase_page("baseline" if phase == "diagnostics" else phase, project).tool
+    return tool_page(trainer_of(named, is_program), project)
 
 
 def tool_pages(phase: str) -> list[str]:
-    """Return the manifests of the tools that a phase runs: they say what is set before the interpreter starts."""
+    """Return the manifests of the tools that a phase runs, but for that of programs: what is set before Python starts."""
     manifests = (path.split("/") for path in handbook.page_paths() if path.startswith("tools/"))
-    tools = sorted(parts[1] for parts in manifests if parts[2:] == ["README.md"])
+    tools = sorted(parts[1] for parts in manifests if parts[2:] == ["README.md"] and parts[1] != SCRIPT_RUNNER)
     return [f"tools/{tool}/README.md" for tool in tools if phase in tool_page(tool, None).phases]
 
 

@@ -12,6 +12,7 @@ from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.loading import Decides, Later, Strict, read_text, told, validate
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
+from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
 from mltrainer.configs.tracking import TrackingKey
@@ -30,7 +31,7 @@ CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*
 
 
 class Task(Strict):
-    """What is trained: one of the built-in kinds, or a class of the user's own."""
+    """What is trained: one of the built-in kinds, a class of the user's own, or a program that trains by itself."""
 
     kind: TaskKind | None = Field(None, description="a built-in task")
     use: str | None = Field(None, description='one\'s own task: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
@@ -38,14 +39,63 @@ class Task(Strict):
     samples_per_epoch: Annotated[int | None, Later("0.2")] = Field(
         None, ge=1, description="training samples of an epoch, where the iterable of one's own task does not tell its length"
     )
+    script: Annotated[str | None, Later("0.2")] = Field(
+        None, min_length=1, description='a program that trains by itself, as it is typed: "python train.py --seed {seed}"'
+    )
+    arguments: Annotated[dict[str, Argument], Later("0.2")] = Field(
+        {}, description="what the program is given, in place of {name} or else as --name value; a search varies these"
+    )
+    metrics: Annotated[str | None, Later("0.2")] = Field(
+        None, min_length=1, description="the file of JSON that the program writes its metrics to: once, or a line per evaluation"
+    )
+    outputs: Annotated[list[str], Later("0.2")] = Field(
+        [], description="files that the program leaves, which must repeat bit for bit and are delivered"
+    )
+    reads: Annotated[list[str], Later("0.2")] = Field(
+        [], description="files or folders that the program reads by a library's C code, where nobody sees them opened"
+    )
+    resume: Annotated[str | None, Later("0.2")] = Field(
+        None, min_length=1, description="what goes on with the program after it was killed, as it is typed"
+    )
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Self:
-        if (self.kind is None) == (self.use is None):
-            raise ValueError("give either kind (a built-in task) or use (your own, as module:Class)")
+    def _one_of_them(self) -> Self:
+        if sum(given is not None for given in (self.kind, self.use, self.script)) != 1:
+            raise ValueError(
+                "give one of kind (a built-in task), use (your own, as module:Class) and script (a program that trains by itself)"
+            )
         if self.use is None and (self.options or self.samples_per_epoch):
             raise ValueError("options and samples_per_epoch belong to a task of your own (use: module:Class)")
         return self
+
+    @model_validator(mode="after")
+    def _of_a_program(self) -> Self:
+        given = [name for name in ("arguments", "metrics", "outputs", "reads", "resume") if getattr(self, name)]
+        if self.script is None:
+            if given:
+                raise ValueError(f"{' and '.join(given)} belong{'s' if len(given) == 1 else ''} to a program (task.script)")
+            return self
+        if self.metrics is None:
+            raise ValueError("a program needs metrics: the file that it writes them to, such as metrics.json")
+        for command in filter(None, (self.script, self.resume)):
+            require_command(command, {SEED, *self.arguments})
+        for path in (self.metrics, *self.outputs):
+            if leads_out(path):
+                raise ValueError(f"{path!r} must lie in the program's folder, which is copied for each run")
+        return self
+
+    def command(self, seed: int) -> tuple[str, ...]:
+        """Return the words of the program's command."""
+        return words_of(self.script or "", self.arguments, seed)
+
+    def resuming(self, seed: int) -> tuple[str, ...]:
+        """Return the words of what goes on with the program after it was killed."""
+        return words_of(self.resume or "", self.arguments, seed)
+
+    @property
+    def takes_a_seed(self) -> bool:
+        """Whether the program is given the config's seed."""
+        return self.script is not None and SEED in places(self.script)
 
 
 class Tokens(Strict):
@@ -430,6 +480,11 @@ def _spelled_out(given: Any) -> Any:
     return {"use": given} if isinstance(given, str) else given
 
 
+OF_PROGRAMS = frozenset(  # the keys that mean something where the task is a program; all others are the program's own affair
+    ("name", "id", "seed", "task", "metric", "acceptance", "budget", "tracking", "threads", "numerics", "signals")
+)
+
+
 class ProjectConfig(Strict):
     """`mltrainer.yaml`: the one file a user must write."""
 
@@ -486,6 +541,15 @@ class ProjectConfig(Strict):
             raise ValueError("give either split.column, or data.validation and data.test")
         if self.task.use and self.model is not None:
             raise ValueError("a task of your own makes its own model; pass what it needs in task.options")
+        return self
+
+    @model_validator(mode="after")
+    def _programs_decide_the_rest(self) -> Self:
+        if self.task.script is None:
+            return self
+        for name, field in type(self).model_fields.items():
+            if name not in OF_PROGRAMS and getattr(self, name) != field.get_default(call_default_factory=True):
+                raise ValueError(f"{name} is the program's own affair: give it what it takes in task.arguments")
         return self
 
     @property
@@ -603,7 +667,7 @@ class TrainingConfig(ProjectConfig):
 
     def with_workers(self, found: int) -> Self:
         """Return the config with what planning found in place of `loader.workers: auto`."""
-        if self.loader.workers != "auto":
+        if self.loader.workers != "auto" or self.task.script is not None:
             return self
         return self.model_copy(update={"loader": self.loader.model_copy(update={"workers": found})})
 
@@ -611,6 +675,11 @@ class TrainingConfig(ProjectConfig):
     def data_seed(self) -> int:
         """The seed that decides the samples and their splits; the run's seed, unless the splits have one of their own."""
         return self.seed if self.split.seed is None else self.split.seed
+
+
+def of_task(values: dict[str, Any], task: Task) -> dict[str, Any]:
+    """Return those values of a config that mean something for a task: of a program, all but a few keys are its own affair."""
+    return {key: value for key, value in values.items() if key in OF_PROGRAMS} if task.script is not None else values
 
 
 # What stands in a digest for keys that decide what is kept: the defaults of version 0.1, whose runs keep their names so.

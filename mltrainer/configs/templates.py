@@ -27,8 +27,8 @@ OF_TASKS = {
 }  # a task's module: what planning starts from in place of the baseline's
 
 TRAINING_KEYS = tuple(name for name in TrainingConfig.model_fields if name not in ProjectConfig.model_fields)
-OPTIONS = "task.options."
-_PROJECT_SPACE = ("model.", OPTIONS)  # what a search may vary beside the training keys
+OPTIONS, ARGUMENTS = "task.options.", "task.arguments."
+_PROJECT_SPACE = ("model.", OPTIONS, ARGUMENTS)  # what a search may vary beside the training keys
 
 
 def _tag(field: FieldInfo) -> Any:
@@ -165,12 +165,12 @@ def _check_key(key: str) -> None:
     Raises:
         ValueError: The key does not exist, or is not one that a search may vary.
     """
-    if key.startswith(OPTIONS):
+    if key.startswith((OPTIONS, ARGUMENTS)):
         return
     *parents, last = key.split(".")
     names = known_keys(TrainingConfig, tuple(parents))
     if key.split(".")[0] not in TRAINING_KEYS and not key.startswith(_PROJECT_SPACE):
-        raise ValueError(f"{key!r} cannot be searched; training keys, model.* and task.options.* can")
+        raise ValueError(f"{key!r} cannot be searched; training keys, model.*, task.options.* and task.arguments.* can")
     if last not in names:
         close = difflib.get_close_matches(last, names, n=1, cutoff=0.5)
         near = ".".join([*parents, close[0]]) if close else ""
@@ -302,13 +302,15 @@ def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str,
     """Return the dimensions whose key the config has: a linear model has no dropout to search.
 
     So is a range of rates where the config's is a factor of the task's own. An option of a task of one's own need not stand in
-    the config: its class has a default, and refuses what it does not know.
+    the config: its class has a default, and refuses what it does not know. Of a program, its declared arguments are searched.
 
     Args:
         space: Dotted key to dimension, as in the tuning template.
         config: A full training config.
     """
     present, is_own = set(flatten(config)), bool(config["task"]["use"])
+    if config["task"].get("script") is not None:
+        present = {key for key in present if key.startswith(ARGUMENTS)}
     if config["optimizer"]["name"] == "own" and not _is_factor(space.get("optimizer.lr")):
         present.discard("optimizer.lr")
     searched = {key for key in space if key in present}

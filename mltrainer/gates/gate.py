@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mltrainer
-from mltrainer.configs.pages import Item, PhasePage, ToolPage, shipped_page, trained_by
+from mltrainer.configs.pages import SCRIPT_RUNNER, Item, PhasePage, ToolPage, shipped_page, trained_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
 from mltrainer.gates.check import CHECKS, Outcome
@@ -17,7 +17,7 @@ from mltrainer.gates.checks import run_check
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.statistics import over_folds
-from mltrainer.records.envelope import Envelope
+from mltrainer.records.envelope import Envelope, is_of_program
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.pins import requirements_file
@@ -208,7 +208,7 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
         root: The project's folder, from which a team's own checks are run; without it they do not hold.
     """
     waived = {waiver["item"] for waiver in waivers}
-    trained = trained_by(record.phase, root)
+    trained = trained_by(record.phase, root, is_of_program(record.evidence))
     items = []
     for item in page.items:
         outcome = _outcome(item, record, root, trained)
@@ -225,7 +225,8 @@ def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: Tool
 
         return run_own(item, record, root)
     if item.needs and item.needs not in trained.capabilities:
-        return Outcome("not_applicable", {"rule": f"{trained.tool}, which trained this, cannot show {item.needs}"})
+        offered = "the program does not offer it: " if trained.tool == SCRIPT_RUNNER else ""
+        return Outcome("not_applicable", {"rule": f"{offered}{trained.tool}, which trained this, cannot show {item.needs}"})
     if item.id not in CHECKS:
         mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record.phase}'
         return Outcome("fail", {"missing": f"no check is named {item.id}"}, mend)

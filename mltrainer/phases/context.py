@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.pages import PhasePage
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.pages import PhasePage, trainer_of
+from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.runs.tool import Tool, tool_for
 from mltrainer.workspace import Project, sha256_file
@@ -52,10 +53,21 @@ class Context:
         """The phase's folder of artifacts."""
         return self.project.phase_dir(self.page.phase)
 
+    @cached_property
+    def is_of_program(self) -> bool:
+        """Whether the task is a program that trains by itself, as planning recorded it; in planning as the project file says."""
+        config = self.planned_config() if "planning" in self.earlier else load_project(self.project.file)
+        return config.task.script is not None
+
     @property
     def tool(self) -> Tool:
-        """The tool that this phase's page names."""
-        return tool_for(self.tools, self.page.tool, self.page.phase)
+        """The tool that this phase's page names; where the task is a program, what runs it takes the trainer's place."""
+        return self.tool_that_tells(self.tell)
+
+    def tool_that_tells(self, tell: Callable[[Event], None]) -> Tool:
+        """Return the same tool with another listener of its events."""
+        tools = Tools(self.project, tell, self.launch)
+        return tool_for(tools, trainer_of(self.page.tool, self.is_of_program), self.page.phase)
 
     def note(self, text: str) -> None:
         """Say something in plain words."""
@@ -64,6 +76,10 @@ class Context:
     def planned_config(self) -> TrainingConfig:
         """Return the config that planning's gate holds for."""
         return TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"])
+
+    def planned_data(self) -> dict[str, Any]:
+        """Return what a job needs to know of the data that planning recorded: the files, where only a program opens them."""
+        return {"data_files": self.earlier["planning"]["evidence"]["data"]["files"]} if self.is_of_program else {}
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
         """Return a config as a tool gets it: with the loader processes that planning found, where it asks for `auto`."""

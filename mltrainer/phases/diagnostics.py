@@ -38,6 +38,7 @@ def run(ctx: Context) -> Result:
         "changes": changes_to_try(rows, config.model_dump()),
         "errors": result.get("errors"),
         "mistakes": mistakes_of(result["evaluation"]),
+        **({"program": result["program"]} if result.get("program") else {}),
     }
     return Result(evidence, baseline["source"], [], [row["page"] for row in rows])
 

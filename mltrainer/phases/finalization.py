@@ -6,23 +6,25 @@ reproduction in a fresh process, the exports' agreement, and every opening of th
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.training import train
+from mltrainer.records.run import output_name
 from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.exporting import run_manager
 from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
-from mltrainer.workspace import read_json, write_json
+from mltrainer.workspace import machine_faults, read_json, write_atomic, write_json
 
 MODEL_FOLDER = "final_model"
 OPENINGS_FILE = "test_openings.json"
@@ -40,9 +42,9 @@ def run(ctx: Context) -> Result:
     again = reproduce(ctx.tools, result["id"])
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     sealed = why_sealed(config, result, again.row)
-    exported = _export(ctx, config, result, export, sealed)
+    exported = _delivered(ctx, result) if ctx.is_of_program else _export(ctx, config, result, export, sealed)
     test = _tested(ctx, exported["test"], sealed)
-    written = sorted(path for path in (ctx.folder / MODEL_FOLDER).glob("[!.]*") if path.is_file() and path.name != "README.md")
+    written = sorted(path for path in (ctx.folder / MODEL_FOLDER).rglob("[!.]*") if path.is_file() and path.name != "README.md")
     rows = [file_row(ctx.project, path, _role(path)) for path in written]
     evidence = {
         "run": result,
@@ -140,7 +142,7 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
                 f"--set {key} belongs to planning: {reason}",
                 mend=f"mltrainer phase run planning --set {key}=VALUE",
             )
-    values = overlay(ctx.earlier["optimization"]["evidence"]["config"], template)
+    values = overlay(ctx.earlier["optimization"]["evidence"]["config"], of_task(template, ctx.planned_config().task))
     return validate_values(TrainingConfig, *apply(values, ctx.assignments, PRODUCTION))
 
 
@@ -219,6 +221,21 @@ def _export(
     }
     opens = sealed is None and _test_samples(ctx) > 0
     return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, test if opens else None)
+
+
+def _delivered(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """Bring the files that a program left to where models are delivered, with their checksums; it offers no test split."""
+    folder = ctx.folder / MODEL_FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = {output_name(row["path"]): row for row in result["program"]["outputs"]}
+    for name, row in rows.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with machine_faults(str(folder / name)):
+            shutil.copyfile(ctx.project.root / row["path"], folder / name)
+    sums = "".join(f"{row['sha256']}  {name}\n" for name, row in sorted(rows.items()))
+    write_atomic(folder / "SHA256SUMS", sums.encode())
+    test = {"samples": 0, "metrics": {}, "intervals": None, "sealed": None}
+    return {"exports": [], "inference": {}, "weights_sha256": result["weights_sha256"], "test": test}
 
 
 def runs_tried(ctx: Context) -> int:

@@ -11,8 +11,8 @@ import statistics
 from typing import Any
 
 from mltrainer.configs.loading import assign, differences, flatten, parse_assignment, validate_values
-from mltrainer.configs.pages import trained_by
-from mltrainer.configs.project import TrainingConfig, bits_config
+from mltrainer.configs.pages import ORCHESTRATOR, SCRIPT_RUNNER, trained_by
+from mltrainer.configs.project import TrainingConfig, bits_config, of_task
 from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import TEST, improvements, is_better
@@ -20,7 +20,7 @@ from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
 from mltrainer.reproducibility.secrets import redact
-from mltrainer.runs.contract import ORCHESTRATOR, contract_of
+from mltrainer.runs.contract import contract_of
 from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import digest, write_atomic
 
@@ -78,7 +78,7 @@ def _template(ctx: Context) -> dict[str, Any]:
 def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     _require_one_trainer(ctx)
     config, template = ctx.planned_config(), _template(ctx)
-    values = overlay(config.model_dump(), template["trial"])
+    values = overlay(config.model_dump(), of_task(template["trial"], config.task))
     trial_config = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial")).model_dump()
     study = {
         "space": _space(ctx, template["space"], trial_config),
@@ -101,6 +101,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "seeds": int(_settings(ctx)["seeds"]),
         "contract": {key: value for key, value in contract.items() if key != "config_sha256"},
         "code_files": ctx.earlier["planning"]["source"]["files"],
+        **ctx.planned_data(),
         "gate": ctx.previous,
         "parent": ctx.earlier["baseline"]["evidence"]["run"]["id"],
         "threads": config.threads,
@@ -154,8 +155,8 @@ def _require_one_trainer(ctx: Context) -> None:
     Raises:
         InputError: The shipped search trains with the shipped trainer only.
     """
-    trained = trained_by("baseline", ctx.project.root).tool
-    if ctx.page.tool == TUNER and trained != ORCHESTRATOR:
+    trained = trained_by("baseline", ctx.project.root, ctx.is_of_program).tool
+    if ctx.page.tool == TUNER and trained not in (ORCHESTRATOR, SCRIPT_RUNNER):
         mend = "name a search tool of your own on the page of optimization"
         raise InputError(f"{TUNER} trains with {ORCHESTRATOR}, and the baseline was trained by {trained}", mend=mend)
 
@@ -169,7 +170,9 @@ def _space(ctx: Context, space: dict[str, Any], config: dict[str, Any]) -> dict[
     found = applicable_space(space, config)
     left_out = ", ".join(sorted(set(space) - set(found)))
     if not found:
-        raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space")
+        own = [f"task.arguments.{name}" for name in config["task"].get("arguments") or {}]
+        mend = f"name dimensions for {' and '.join(own)} there" if own else None
+        raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space", mend=mend)
     if left_out:
         ctx.note(f"not searched, because the config has no such key: {left_out}")
     wrong = misfits(found, config)

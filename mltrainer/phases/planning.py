@@ -18,7 +18,7 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.loading import apply, flatten, read_text, validate, validate_values
-from mltrainer.configs.project import ProjectConfig, TrainingConfig, config_digest, load_project
+from mltrainer.configs.project import ProjectConfig, Task, TrainingConfig, config_digest, load_project, of_task
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, production_template, start_template, template_of
@@ -93,6 +93,7 @@ def run(ctx: Context) -> Result:
         "precision": probes[0]["precision"],
         "schedule": schedule,
         "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
+        **({"program": probes[1]["program"]} if ctx.is_of_program else {}),
     }
     inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
     bound = [ctx.project.relative(path) for path in _own_files(ctx, plan.template)]
@@ -100,16 +101,16 @@ def run(ctx: Context) -> Result:
 
 
 def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:
-    """Return the schedule's preview; nothing of the task's own schedulers.
+    """Return the schedule's preview; nothing of the task's own schedulers, or of a program's.
 
     Raises:
         InputError: The run ends before the last part of a sequence begins.
     """
+    if config.schedule.name == "own" or config.task.script is not None:  # only the task knows it
+        return []
     steps, per_epoch = probe["planned_steps"], probe["planned_steps"] // probe["planned_epochs"]
     if (fault := unreached(config.schedule, steps, per_epoch)) is not None:
         raise InputError(fault, where="schedule.parts", mend="shorten the parts, or raise epochs, then plan again")
-    if config.schedule.name == "own":  # only the task knows it
-        return []
     return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 
@@ -186,7 +187,7 @@ def plan_config(ctx: Context) -> Plan:
     root = ctx.project.root
     project = load_project(ctx.project.file)
     template_file, template = start_template(ctx.template or _template_before(ctx, project), root)
-    generated = TrainingConfig.model_validate({**template, **project.model_dump()}).model_dump()
+    generated = TrainingConfig.model_validate({**of_task(template, project.task), **project.model_dump()}).model_dump()
     path = ctx.folder / CONFIG_FILE
     name = ctx.project.relative(path)
     old = yaml.parse(read_text(path, "the training config"), name) if path.exists() else None
@@ -197,10 +198,10 @@ def plan_config(ctx: Context) -> Plan:
     config = validate_values(TrainingConfig, *apply(values, ctx.assignments, name))
     final, before = config.model_dump(), flatten(generated)
     edited = {key: value for key, value in flatten(final).items() if key not in before or before[key] != value}
-    text = None
-    if old is None or old.value != final:
-        kept = rewritten(path.read_text("utf-8-sig"), final) if old is not None else None
-        text = kept or config_text(final)
+    text, shown = None, of_task(final, config.task)
+    if old is None or old.value != shown:
+        kept = rewritten(path.read_text("utf-8-sig"), shown) if old is not None else None
+        text = kept or config_text(shown)
     return Plan(config, generated, template_file, edited, text)
 
 
@@ -234,9 +235,9 @@ def merge(generated: dict[str, Any], current: dict[str, Any], before: dict[str, 
 
 
 def config_text(values: dict[str, Any]) -> str:
-    """Return a training config as YAML, each key with what it means."""
+    """Return a training config as YAML, each key that means something for its task with what it means."""
     parts = [HEADER]
-    for key, value in values.items():
+    for key, value in of_task(values, Task.model_validate(values["task"])).items():
         text = yaml.dump({key: value}).rstrip("\n")
         comment = TrainingConfig.model_fields[key].description
         parts.append(f"# {comment}\n{text}\n" if comment else f"{text}\n")

@@ -119,6 +119,8 @@ def _middle(steps: int) -> int:
 
 def _other_workers(config: TrainingConfig) -> dict[str, Any]:
     """Return the config with one worker less; none stay none, since a data set may be unfit for other processes."""
+    if config.task.script is not None:
+        return config.model_dump()
     return {**config.model_dump(), "loader": {**config.loader.model_dump(), "workers": max(0, config.loader.processes - 1)}}
 
 
@@ -143,20 +145,40 @@ def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) 
         for probe in probes
     ]
     difference, is_resumed = fingerprint.first_divergence(*chains), "resume" in ctx.tool.capabilities
-    identical = difference is None and chains[0] == chains[1] and probes[0]["data_sha256"] == probes[1]["data_sha256"]
+    steps = _settings(ctx).probe_steps
+    resumed = (probes[1].get("program") or {}).get("resumed")
+    if resumed is not None:
+        is_resumed, difference = True, difference or _not_resumed(resumed)
+    same = chains[0] == chains[1] and probes[0]["data_sha256"] == probes[1]["data_sha256"]
+    identical = difference is None and same
     return {
         "steps": probes[0]["steps"],
-        "resumed_at": min(_middle(_settings(ctx).probe_steps), probes[0]["steps"]) if is_resumed else 0,
+        "resumed_at": resumed["killed_after"] if resumed else min(_middle(steps), probes[0]["steps"]) if is_resumed else 0,
         "runs": runs,
         "identical": identical,
         "first_difference": difference,
-        "cause": None if identical else _cause(ctx, fed(config, probes[0]), difference),
+        "cause": None if identical else _cause(ctx, fed(config, probes[0]), difference, same),
     }
 
 
-def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None) -> dict[str, Any]:
+def _not_resumed(resumed: dict[str, Any]) -> dict[str, Any] | None:
+    """Return where a program that was killed and gone on with differs from the undisturbed run, as records hold it."""
+    if resumed["same"]:
+        return None
+    told = {"expected": "the undisturbed run's", "found": f"killed after step {resumed['killed_after']} and gone on with"}
+    return {"step": resumed["step"] or resumed["steps"], "what": resumed["what"] or "the end", **told}
+
+
+def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None, resumed: bool) -> dict[str, Any]:
     """Return why the probes differ; what no pair of processes shows is what only the second probe did: go on half-way."""
     steps = _settings(ctx).probe_steps
+    if ctx.is_of_program:
+        job = {**_job(ctx, config, "cause", steps), "trace_from": 1}
+        found = None if resumed else ctx.tool.run(job)["cause"]
+        kind = "state" if resumed else "chance"
+        found = found or {"kind": kind, "step": difference["step"] if difference else 0, "what": "what went on", "calls": []}
+        ctx.note(sentence(found))
+        return found
     workers = Change("workers", job={"config": _other_workers(config)})
     changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
     traced = "trace" in ctx.tool.capabilities
@@ -172,6 +194,8 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
     """Return what the whole run will take, scaled from the probes' measured steps and evaluation."""
     probe = probes[0]
     step_us = min(p["step_pace_us"] for p in probes)
+    if probe.get("program") is not None:
+        return _of_program(config, probes, step_us, free_mb, disk_free)
     steps = probe["planned_steps"]
     per_sample = probe["rehearsal"]["seconds"] / max(1, probe["rehearsal"]["samples"])
     every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
@@ -191,6 +215,24 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
         "device_total_mb": probe["memory"].get("device_total_mb"),
         "available_mb": free_mb,
         "checkpoint_mb": probes[-1]["checkpoint_bytes"] / 2**20,
+        "disk_free_mb": disk_free / 2**20,
+    }
+
+
+def _of_program(
+    config: TrainingConfig, probes: list[dict[str, Any]], step_us: float, free_mb: float, disk_free: int
+) -> dict[str, Any]:
+    """Return what is known of a program's run: how many steps it makes, and what it keeps, only it knows."""
+    resumed = probes[1]["program"]["resumed"]
+    steps = resumed["steps"] if resumed else None
+    return {
+        "steps": steps,
+        "step_time_us": step_us,
+        "minutes": steps * step_us / 60e6 if steps else None,
+        "budget_minutes": config.budget.minutes,
+        "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes),
+        "available_mb": free_mb,
+        "checkpoint_mb": 0.0,
         "disk_free_mb": disk_free / 2**20,
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
@@ -11,7 +10,6 @@ from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility.witnesses import has_ended, set_aside
 from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
-from mltrainer.runs.tool import tool_for
 
 
 def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
@@ -21,7 +19,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         MltrainerError: Training was refused, failed or was stopped.
     """
     tool = ctx.tool
-    if ctx.page.phase == "finalization" and "checkpoints" not in tool.capabilities:
+    if ctx.page.phase == "finalization" and "checkpoints" not in tool.capabilities and not ctx.is_of_program:
         mend = "name training_orchestrator on the pages of planning, baseline and finalization"
         raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)
     contract = contract_of(ctx.earlier["planning"], config)
@@ -49,9 +47,9 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         "code_files": ctx.earlier["planning"]["source"]["files"],
         "parent": parent,
         "threads": config.threads,
+        **ctx.planned_data(),
     }
-    heard = tool_for(replace(ctx.tools, tell=alerts), ctx.page.tool, ctx.page.phase)
-    return _evidence(heard.run(job), ctx.page.phase)
+    return _evidence(ctx.tool_that_tells(alerts).run(job), ctx.page.phase)
 
 
 def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Any
 import mltrainer
 from mltrainer.configs.components import Swap, swaps_of
 from mltrainer.configs.loading import as_assignments, as_typed
-from mltrainer.configs.pages import phase_page, trained_by
-from mltrainer.configs.project import TrainingConfig, bits_config
+from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
+from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.errors import InputError
 from mltrainer.figures.ablation import of_ablation
 from mltrainer.gates.gate import Gate, check_gates, gates_before, why_closed
@@ -25,7 +25,7 @@ from mltrainer.project.contributions import contributions
 from mltrainer.project.exploring import require_no_secret
 from mltrainer.records.reading import Record
 from mltrainer.reports.ablation import markdown
-from mltrainer.runs.contract import ORCHESTRATOR, contract_of
+from mltrainer.runs.contract import contract_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.tools.search.pool import places
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, plain, pretty_json, write_atomic
@@ -147,7 +147,7 @@ def require_one_trainer(project: Project, what: str) -> None:
     Raises:
         InputError: What is compared, `what`, is trained with the shipped trainer only.
     """
-    trained = trained_by("baseline", project.root).tool
+    trained = trained_by("baseline", project.root, load_project(project.file).task.script is not None).tool
     if trained != ORCHESTRATOR:
         raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
 

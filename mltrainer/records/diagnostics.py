@@ -3,7 +3,7 @@
 from typing import Any
 
 from mltrainer.records.common import Acceptance, Metrics, Number, Part
-from mltrainer.records.run import Errors, Run
+from mltrainer.records.run import Errors, Program, Run
 
 
 class Suggestion(Part):
@@ -59,6 +59,7 @@ class Diagnostics(Part):
 
     `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's, `numerics` is its
     profile; records that lack them hold the `run` itself. `errors` are the run's; `mistakes` the most frequent ones.
+    `program` is what trained, where that is one of its own.
     """
 
     run_id: str
@@ -76,6 +77,7 @@ class Diagnostics(Part):
     changes: list[Change] | None = None
     errors: Errors | None = None
     mistakes: list[Mistake] | None = None
+    program: Program | None = None
 
     @property
     def evaluation_count(self) -> int:

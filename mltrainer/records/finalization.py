@@ -10,7 +10,10 @@ from mltrainer.records.run import Run
 
 
 class Reproduction(Part):
-    """What the same training in a fresh process showed; numbers are compared only where bits differ."""
+    """What the same training in a fresh process showed; numbers are compared only where bits differ.
+
+    `outputs`: of each file that a program left, whether it was the same again.
+    """
 
     run: str
     identical: bool
@@ -23,6 +26,7 @@ class Reproduction(Part):
     weights_sha256: str
     chain_head: str
     wall_s: Number
+    outputs: dict[str, bool] | None = None
 
 
 class Opening(Part):

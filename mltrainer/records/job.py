@@ -40,6 +40,7 @@ class Contracted(Asked):
         contract: Digests of config, data, code and environment; empty for what is no run.
         gate: Digest of the record by which the phase was allowed to begin.
         code_files: The files that planning saw imported.
+        data_files: The data that planning saw a program open; None for a task that mltrainer opens itself.
         parent: The run that this one descends from.
         tool: The tool that trains, which a result is told to be of.
     """
@@ -48,6 +49,7 @@ class Contracted(Asked):
     contract: dict[str, str]
     gate: str | None = None
     code_files: list[FileRow] | None = None
+    data_files: list[FileRow] | None = None
     parent: str | None = None
     tool: str | None = None
 

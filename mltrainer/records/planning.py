@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mltrainer.records.common import Divergence, Export, FileRow, Measured, Number, Part
-from mltrainer.records.run import Determinism, Precision
+from mltrainer.records.run import Determinism, Precision, Program
 
 
 class Python(Part):
@@ -239,12 +239,14 @@ class Rehearsal(Part):
 class Estimate(Part):
     """What the whole run will take, scaled from the probes; memory in MiB, of the process and of the GPU where there is one.
 
+    How many steps a program makes, only it knows; no time is estimated then.
+
     `held_mb`, a part of `peak_mb`: what a whole evaluation holds beyond the probe's.
     """
 
-    steps: int
+    steps: int | None
     step_time_us: Number
-    minutes: Number
+    minutes: Number | None
     budget_minutes: Number
     peak_mb: Number
     available_mb: Number
@@ -305,3 +307,4 @@ class Planning(Planned):
     schedule: list[list[Number]]
     estimate: Estimate
     rehearsal: Rehearsal | None = None
+    program: Program | None = None

@@ -11,6 +11,8 @@ from mltrainer.records.faults import fault_lines
 from mltrainer.reproducibility.witnesses import TRAIN
 from mltrainer.workspace import plain, seal
 
+OUTPUTS = "outputs"  # in a run's folder: the files that a program left
+
 
 class Determinism(Part):
     """The switches as they stood in the process, after the user's code ran."""
@@ -194,7 +196,7 @@ class HistoryRow(Part):
     epoch: Number
     step: int
     lr: Measured
-    train_loss: Measured
+    train_loss: Measured | None
     train: Metrics
     validation: Metrics
     grad_norm: GradientNorms
@@ -437,6 +439,44 @@ class Errors(Part):
     segments: Segments | None = None
 
 
+class Resumed(Part):
+    """Whether a program that was killed and gone on with ends in the bits of the undisturbed run, and if not, what differs."""
+
+    same: bool
+    steps: int
+    killed_after: int
+    went_on_after: int
+    step: int | None
+    what: str | None
+
+
+def output_name(path: str) -> str:
+    """Return what a program calls a file that it left, from where it was kept."""
+    return path.partition(f"/{OUTPUTS}/")[2]
+
+
+class Program(Part):
+    """A program that trained by itself.
+
+    Attributes:
+        command: Its words.
+        processes: How many of its processes trained.
+        evaluations: How many it wrote down.
+        losses: Of how many steps the loss was seen.
+        outputs: The files that it left, as they were kept.
+        read: The data that it read.
+        resumed: Whether it can be gone on with; None where that was not tried.
+    """
+
+    command: list[str]
+    processes: int
+    evaluations: int
+    losses: int
+    outputs: list[FileRow]
+    read: list[FileRow]
+    resumed: Resumed | None
+
+
 class Run(Part):
     """A run as the records of its phase hold it.
 
@@ -506,6 +546,7 @@ class Run(Part):
     gpu: Gpu | None
     signals: Signals | None = None
     errors: Errors | None = None
+    program: Program | None = None
 
 
 class RunResult(Run):

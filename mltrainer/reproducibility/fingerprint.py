@@ -19,6 +19,7 @@ from mltrainer.workspace import machine_faults
 
 GENESIS = "0" * 32
 CHAIN_FILE = "chain.txt"
+NO_IDS = "0" * 16  # the samples of a step, where nobody tells them one by one
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from mltrainer.workspace import Project, digest, read_json, sha256_file
 
 JOB_FILE = "job.json"
 ERROR_FILE = "error.json"  # why a run ended without a result
-ORCHESTRATOR = "training_orchestrator"
 
 
 def contract_of(planning: dict[str, Any], config: TrainingConfig) -> dict[str, str]:
@@ -80,7 +79,8 @@ def existing_result(project: Project, run: str, contract: dict[str, str]) -> dic
     result = sound_result(project.runs_dir / run, contract)
     if result is None or result["state"] != "finished":
         return None
-    files = [row for checkpoint in result["checkpoints"] for row in checkpoint["files"]]
+    program = result.get("program") or {"outputs": [], "read": []}
+    files = [row for checkpoint in result["checkpoints"] for row in checkpoint["files"]] + program["outputs"] + program["read"]
     return result if all(_is(project.root / row["path"], row["sha256"]) for row in files) else None
 
 

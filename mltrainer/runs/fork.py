@@ -12,11 +12,12 @@ from typing import Any
 
 from mltrainer.checkpointing.manifest import START_FOLDER, faults, folders, newest_intact, read_manifest
 from mltrainer.configs.loading import apply, validate_values
+from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.records.reading import Record
-from mltrainer.runs.contract import ORCHESTRATOR, RESULT_FILE, contract_changes, contract_of, existing_result, run_id
+from mltrainer.runs.contract import RESULT_FILE, contract_changes, contract_of, existing_result, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
@@ -43,6 +44,8 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         (planning,) = gates_before(project, "baseline")
         assert planning.record is not None
         job = original_job(project, parent)
+        if job.get("tool", ORCHESTRATOR) != ORCHESTRATOR:
+            raise InputError(f"run {parent} was trained by {job['tool']}, whose runs leave no checkpoint to begin with")
         config = validate_values(TrainingConfig, *apply(job["config"], assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
         origin = {"run": parent, "manifest_sha256": digest(read_manifest(start))}

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.errors import InputError
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
-from mltrainer.runs.contract import ORCHESTRATOR
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import read_json
 

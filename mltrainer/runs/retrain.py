@@ -13,6 +13,7 @@ from mltrainer.configs.items import GradeSettings
 from mltrainer.configs.pages import verification_page
 from mltrainer.configs.project import TrainingConfig, is_named_by
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.run import output_name
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, RESULT_FILE, run_id
 from mltrainer.runs.launcher import Tools
@@ -188,6 +189,8 @@ def reproduction_row(
     divergence = again["first_divergence"]
     in_part = again["stop_reason"] == "max_steps"
     same_end = in_part or all(again[key] == result[key] for key in ("weights_sha256", "metrics"))
+    left = _same_outputs(result, again) if result.get("program") and not in_part else None
+    same_end = same_end and all((left or {}).values())
     identical = divergence is None and same_end and again["data_sha256"] == result["data_sha256"]
     went_on = not identical and again["stop_reason"] == result["stop_reason"] and again["steps"] == result["steps"]
     return {
@@ -201,4 +204,12 @@ def reproduction_row(
         "weights_sha256": again["weights_sha256"],
         "chain_head": again["chain"]["head"],
         "wall_s": again["wall_s"],
+        **({"outputs": left} if left is not None else {}),
     }
+
+
+def _same_outputs(result: dict[str, Any], again: dict[str, Any]) -> dict[str, bool]:
+    """Return of each file that a program left whether it left the same one again, by name."""
+    sides = (side["program"]["outputs"] for side in (result, again))
+    kept, other = ({output_name(row["path"]): row["sha256"] for row in rows} for rows in sides)
+    return {name: other.get(name) == sha256 for name, sha256 in kept.items()}

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mltrainer.configs.pages import ToolPage, tool_page
+from mltrainer.configs.pages import ORCHESTRATOR, ToolPage, tool_page
 from mltrainer.errors import InputError
-from mltrainer.runs.contract import ORCHESTRATOR
 from mltrainer.runs.launcher import Tools
 
 

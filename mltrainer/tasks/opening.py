@@ -165,6 +165,9 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
     """
     root = root.resolve()
     seed = config.data_seed
+    if config.task.script is not None:
+        told = "the task is a program that trains by itself, whose model and data only it can open"
+        raise InputError(told, where="task.script", mend="write it as a task of your own (task.use)")
     if config.task.use is not None:
         task = given or _users_task(config, config.task.use, root)
         holdings: _Holdings = _own_or_whole(task, config, root, seed)

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ class Check:
             InputError: The program fails, trains nothing, or cannot be run.
         """
         one = self._run("the program as it is", NOTHING, steps, files=True)
-        mine = self._required(one)
+        mine = required(one, self._program.command)
         other = self._run("once more, with all changed that must not matter", ALL, steps)
         theirs = chains(other.lines)
         unlike = first_unlike(mine, theirs, steps)
@@ -229,7 +229,7 @@ class Check:
             InputError: The program or the command fails, or the command goes on from no checkpoint.
         """
         whole = self._run("the program, undisturbed to its end", NOTHING, 0)
-        mine = self._required(whole)
+        mine = required(whole, self._program.command)
         key = max(mine, key=lambda each: len(mine[each].entries))
         steps = len(mine[key].entries)
         after = kill_after or max(1, steps * 3 // 5)
@@ -271,24 +271,6 @@ class Check:
 
     # --- runs ---
 
-    def _required(self, ended: Ended) -> dict[Key, Chain]:
-        """Return what a run was observed to do.
-
-        Raises:
-            InputError: It failed, or trained nothing.
-        """
-        found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
-        if ended.code != 0:
-            said = "".join(f"\n    {line}" for line in _tail(ended.log))
-            told = f"it ended with exit code {ended.code} in a copy of its folder; it printed last:{said}"
-            mend = "try it by itself; where it needs files outside this folder, name them by absolute paths"
-            raise InputError(told, where=shlex.join(self._program.command), mend=mend)
-        if not found:
-            told = "no step of a PyTorch optimizer was seen in any of its processes"
-            mend = "wrap what trains; a Python that is started with -I, -S or -E cannot be observed"
-            raise InputError(told, where=shlex.join(self._program.command), mend=mend)
-        return found
-
     def _run(
         self,
         what: str,
@@ -306,6 +288,29 @@ class Check:
         scratch = self._scratch / f"run-{self._starts}"
         settings = {"steps": steps, "trace": trace, "files": files, "kill": kill}
         return start(program or self._program, scratch, change, settings, _pace(self._tell, steps), place)
+
+
+def required(ended: Ended, command: Sequence[str]) -> dict[Key, Chain]:
+    """Return the chain of each process that trained.
+
+    Args:
+        ended: The run.
+        command: What was run, for messages.
+
+    Raises:
+        InputError: It failed, or trained nothing.
+    """
+    found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
+    if ended.code != 0:
+        said = "".join(f"\n    {line}" for line in _tail(ended.log))
+        told = f"it ended with exit code {ended.code} in a copy of its folder; it printed last:{said}"
+        mend = "try it by itself; where it needs files outside this folder, name them by absolute paths"
+        raise InputError(told, where=shlex.join(command), mend=mend)
+    if not found:
+        told = "no step of a PyTorch optimizer was seen in any of its processes"
+        mend = "wrap what trains; a Python that is started with -I, -S or -E cannot be observed"
+        raise InputError(told, where=shlex.join(command), mend=mend)
+    return found
 
 
 def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:

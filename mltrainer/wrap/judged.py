@@ -37,11 +37,13 @@ class Judged:
         code: The program's own sources.
         data: What else it read.
         about: Versions of Python and torch, and how many threads an operation takes.
+        prefix: Where that Python and its packages are installed.
     """
 
     code: tuple[Read, ...]
     data: tuple[Read, ...]
     about: dict[str, Any]
+    prefix: str = ""
 
     @property
     def code_sha256(self) -> str:
@@ -67,7 +69,8 @@ def judged(lines: Path, place: Path) -> Judged:
     about = next((dict(row[2]) for row in rows if row[1] == "about"), {})
     found = list(_present(paths, place))
     code = tuple(row for row in found if row.path.endswith(CODE))
-    return Judged(code, tuple(row for row in found if row not in code), about)
+    prefix = next((str(row[2]) for row in rows if row[1] == "prefix"), "")
+    return Judged(code, tuple(row for row in found if row not in code), about, prefix)
 
 
 def _source(path: str) -> str:

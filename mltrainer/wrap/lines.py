@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+TAIL_BYTES = 1024  # of a chain, in which its last line ends
 Key = tuple[str, int]  # a process's name, and its number among those of that name
 
 
@@ -92,6 +93,19 @@ def _chain(path: Path) -> Chain:
 def steps_in(folder: Path) -> int:
     """Return how many steps the process that is furthest has made so far."""
     return max((path.read_bytes().count(b"\n") for path in _files(folder, "chain").values()), default=0)
+
+
+def last_step(folder: Path) -> int:
+    """Return the step of the process that is furthest, by the ends of what the processes wrote."""
+    return max((_last_step(path) for path in _files(folder, "chain").values()), default=0)
+
+
+def _last_step(path: Path) -> int:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        whole = file.read().split(b"\n")[:-1]
+    words = [line.split(b" ") for line in whole]
+    return next((int(word[1]) for word in reversed(words) if len(word) > 2 and word[1].isdigit()), 0)
 
 
 def aligned(one: dict[Key, Any], other: dict[Key, Any]) -> dict[Key, Any]:

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
 from mltrainer.reports.rows import page
-from mltrainer.runs.contract import ORCHESTRATOR
+from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.runs.launcher import tools_of
 from mltrainer.tools.rows.content import png
 from mltrainer.workspace import Project

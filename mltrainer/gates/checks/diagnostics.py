@@ -16,7 +16,10 @@ TRAIN_LONGER = f"evaluate more often or train longer, then {RUN_PLANNING}"
 @check(Diagnostics)
 def curves_analysed(record: Envelope[Diagnostics], settings: CurvesSettings) -> Outcome:
     """The learning curves have enough points to be judged, and were."""
-    rows = record.evidence.evaluation_count
+    rows, program = record.evidence.evaluation_count, record.evidence.program
+    if program is not None and program.evaluations < settings.min_evaluations:
+        rule = f"the program does not offer it: it wrote its metrics down {program.evaluations} times"
+        return Outcome("not_applicable", {"rule": rule, "evaluations": program.evaluations})
     judged = rows >= settings.min_evaluations and bool(record.evidence.assessment.curves)
     return when(judged, {"evaluations": rows}, TRAIN_LONGER)
 
@@ -25,6 +28,9 @@ def curves_analysed(record: Envelope[Diagnostics], settings: CurvesSettings) -> 
 def fit_assessed(record: Envelope[Diagnostics]) -> Outcome:
     """Over- and underfitting were judged from the measured curves."""
     fit = record.evidence.assessment.fit
+    if record.evidence.program is not None and fit == "unknown":
+        rule = "the program does not offer it: it wrote down too little of its metrics on training samples (train_...)"
+        return Outcome("not_applicable", {"rule": rule, "fit": fit})
     return when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, TRAIN_LONGER)
 
 

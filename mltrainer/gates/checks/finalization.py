@@ -14,6 +14,7 @@ from mltrainer.gates.checks.training import change_to_try
 from mltrainer.records.common import Export
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
+from mltrainer.records.run import output_name
 
 NEW_TEST_SPLIT = "bring new data for a test split, then mltrainer run"
 
@@ -53,11 +54,14 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
     """The final training, repeated in a fresh process, gave the same bits in every step."""
     run, again = record.evidence.run, record.evidence.reproduction
     same = again.weights_sha256 == run.weights_sha256 and again.chain_head == run.chain.head
-    holds = same and again.identical and again.steps_compared == run.steps
+    left = again.outputs or {}
+    wanted = {output_name(row.path) for row in run.program.outputs} if run.program else set()
+    holds = same and again.identical and again.steps_compared == run.steps and all(left.values()) and wanted == set(left)
     found = {
         "steps_compared": again.steps_compared,
         "identical": again.identical,
         "first_divergence": recorded(again.first_divergence),
+        **({"outputs": left} if run.program else {}),
     }
     return when(holds, found, f"mltrainer reproduce {run.id}")
 
@@ -81,7 +85,8 @@ def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) 
     evidence = record.evidence
     test, run = evidence.test, evidence.run
     if evidence.data.splits.test.samples == 0:
-        return Outcome("not_applicable", {"rule": "split.test is 0: there is no test split"})
+        offered = "the program does not offer it: which samples test, only it knows"
+        return Outcome("not_applicable", {"rule": offered if run.program else "split.test is 0: there is no test split"})
     models = {row.weights_sha256 or row.run for row in test.openings if row.data_sha256 in (None, run.data_sha256)}
     few = len(models) <= settings.max_openings
     found = {"openings": len(test.openings), "models": len(models), "metrics": test.metrics}

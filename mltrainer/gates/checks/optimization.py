@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.items import ImprovementSettings
-from mltrainer.configs.project import meets
+from mltrainer.configs.project import Task, meets
 from mltrainer.gates.check import RUN_OPTIMIZATION, Outcome, check, recorded, when
 from mltrainer.gates.statistics import effect_size, improvements, interval, is_better, seeds_needed, sign_flip_p_value
 from mltrainer.records.optimization import Searched, Skipped, Trial
@@ -70,6 +70,10 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
     if isinstance(evidence, Skipped):
         return _skipped(evidence)
     comparison = evidence.comparison
+    task = Task.model_validate(evidence.config["task"])
+    if task.script is not None and not task.takes_a_seed and evidence.promoted == "baseline":
+        rule = "the program does not offer it: it takes no {seed} (task.script), so that nothing is promoted"
+        return Outcome("not_applicable", {"rule": rule, "promoted": evidence.promoted})
     differences = improvements(comparison.candidate, comparison.baseline, evidence.metric.mode)
     fresh = len(set(comparison.seeds)) == len(comparison.candidate)
     found = {**_shown(differences, settings.level), "seeds": len(differences), "promoted": evidence.promoted}

@@ -85,6 +85,9 @@ def source_recorded(record: Envelope[Planned], settings: SourceSettings) -> Outc
 def data_valid(record: Envelope[Planning]) -> Outcome:
     """The data has no error-level finding, is fingerprinted, and its splits do not overlap."""
     data = record.evidence.data
+    if record.evidence.program is not None:
+        found = {"files": len(data.files), "sha256": data.sha256, "splits": "not shown: only the program knows them"}
+        return when(bool(data.sha256), found, f"mend the data, then {RUN_PLANNING}")
     errors = [finding.what for finding in data.findings if finding.severity == "error"]
     samples = {name: split.samples for name, split in data.splits}
     holds = not errors and bool(data.sha256) and samples["train"] > 0 and samples["validation"] > 0
@@ -100,13 +103,20 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
     first, second = probe.runs
     steps = min(first.steps, second.steps)
     same = first.chain_head == second.chain_head and first.weights_sha256 == second.weights_sha256
-    holds = same and steps >= settings.min_steps
+    resumes = record.evidence.program is None or record.evidence.program.resumed is None or record.evidence.program.resumed.same
+    holds = same and resumes and steps >= settings.min_steps
     weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]
     found = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference)}
     if probe.resumed_at == 0:
-        found["not_interrupted"] = "the tool that trained cannot go on with an interrupted training"
+        found["not_interrupted"] = _why_not_interrupted(record.evidence)
     named = "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
     return when(holds, found, f"{named}; then {RUN_PLANNING}")
+
+
+def _why_not_interrupted(evidence: Planning) -> str:
+    if evidence.program is not None:
+        return "not applicable: the program does not offer it (task.resume names what goes on with it)"
+    return "the tool that trained cannot go on with an interrupted training"
 
 
 @check(Planning)
@@ -143,6 +153,8 @@ def memory_fits(record: Envelope[Planning], settings: MemorySettings) -> Outcome
 def time_within_budget(record: Envelope[Planning]) -> Outcome:
     """The estimated time of the whole run is within the budget."""
     minutes, budget = record.evidence.estimate.minutes, record.evidence.config["budget"]["minutes"]
+    if minutes is None:
+        return Outcome("not_applicable", {"rule": "the program does not offer it: how many steps it makes, only it knows"})
     mend = f"lower epochs or raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
     return when(minutes <= budget, {"minutes": minutes, "budget_minutes": budget}, mend)
 

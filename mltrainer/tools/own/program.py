@@ -7,10 +7,8 @@ here: code, environment, time and memory. What the tool cannot show stays empty,
 from __future__ import annotations
 
 import math
-import os
 import platform
 import resource
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,14 +22,13 @@ from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
-from mltrainer.reproducibility.environment import capture, environment_digest
 from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.tools.own.result import Data, Trained
 from mltrainer.tools.program import Events
+from mltrainer.tools.unseen import environment_of, switches
 from mltrainer.trainer.stopping import best_row
 from mltrainer.workspace import locked, sha256_file, write_json
 
-NO_IDS = "0" * 16  # the samples of a step, which such a tool does not tell one by one
 RESULT_FILE = "result.json"
 
 
@@ -135,13 +132,13 @@ def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]
         "gate": job.get("gate"),
         **job["contract"],
         "data_sha256": found.data.sha256,
-        "numerics_class": _environment(job),  # all that is known of its arithmetic
+        "numerics_class": environment_of(job),  # all that is known of its arithmetic
         "code_files": code,
         "code_as_contracted": all(now.get(row["path"], row["sha256"]) == row["sha256"] for row in wanted),
         "weights_sha256": found.weights_sha256,
         "init_sha256": "",
         "draws": found.draws,
-        "determinism": _switches(config),
+        "determinism": switches(config),
         "seed": config["seed"],
         "device": config["device"],
         "threads": job["threads"],
@@ -150,29 +147,6 @@ def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]
         "libraries": {"mltrainer": mltrainer.__version__, "python": platform.python_version()},
         "rehearsal": {"samples": found.data.validation, "seconds": 0.0},
         "data": _facts(found.data, job, root) if job["purpose"] == "probe" else None,
-    }
-
-
-def _environment(job: Mapping[str, Any]) -> str:
-    """Return the digest of this machine's environment; of a run of a phase it was compared with planning's just before."""
-    known = job["contract"].get("environment_sha256") if job["purpose"] == "train" else None
-    return str(known or environment_digest(capture(job["threads"])))
-
-
-def _switches(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the switches of deterministic operations as they stand; where torch was not used, none of them is on."""
-    if "torch" in sys.modules:
-        from mltrainer.reproducibility.determinism import read_back
-
-        return dict(read_back(config["device"]))
-    names = ("deterministic_algorithms", "warn_only", "cudnn_benchmark", "cudnn_deterministic", "tf32")
-    return {
-        **{name: os.environ.get(name, "not set") for name in ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG")},
-        "hash_randomization": bool(sys.flags.hash_randomization),
-        **dict.fromkeys(names, False),
-        **dict.fromkeys(("matmul_precision", "cpu_capability"), "not known"),
-        "threads": config["threads"],
-        "device": config["device"],
     }
 
 
@@ -204,7 +178,7 @@ def _nonfinite(found: Trained) -> dict[str, Any] | None:
 
 def _chain(job: Mapping[str, Any], found: Trained, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
     """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
-    entries = [fingerprint.step_entry(step, NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
+    entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
     head, lines = fingerprint.extend(
         fingerprint.Head(), [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)]
     )

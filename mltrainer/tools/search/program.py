@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.configs.project import Metric, Task, TrainingConfig
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import Searching
 from mltrainer.tools.program import Events, StopSignals
@@ -56,6 +56,7 @@ def work(job: dict[str, Any], events: Events) -> int:
         comparison = NO_COMPARISON
         if best:
             bring_here(runs, job, best)
+        if best and has_seeds(job["config"]):
             with machines.comparison(best["values"]) as sharing:
                 comparison = compare(runs, job, best["values"], sharing)
     told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
@@ -63,6 +64,12 @@ def work(job: dict[str, Any], events: Events) -> int:
     write_json(runs.folder / "result.json", found)
     runs.live.close()
     return 0
+
+
+def has_seeds(config: Row) -> bool:
+    """Return whether runs of a config differ by their seed: a program that takes none trains the same one again."""
+    task = Task.model_validate(config["task"])
+    return task.script is None or task.takes_a_seed
 
 
 def bring_here(runs: Runs, job: Row, best: Row) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.pages import SCRIPT_RUNNER
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.reproducibility.witnesses import has_ended, set_aside, sound_result
@@ -82,7 +83,7 @@ class Runs:
         result = sound_result(self.root / _folder(contract), contract)
         if result is None:
             return None
-        result = _by_epochs_seen(result, config.batch_size * config.accumulate)
+        result = _as_searched(result, config)
         is_cut = halving.cut(result["history"], limits, config.metric)[1] is not None
         return result if is_cut or result["state"] in ("finished", "failed") else None
 
@@ -96,7 +97,7 @@ class Runs:
         if has_ended(folder):
             kept = set_aside(folder).name
             self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
-        job = {
+        job: Row = {
             "schema": 1,
             "run": folder.name,
             "phase": self.job.get("phase"),
@@ -106,7 +107,8 @@ class Runs:
             "contract": contract,
             "threads": config.threads,
             **({"rungs": limits} if limits else {}),
-            **{key: self.job[key] for key in ("gate", "code_files", "parent")},
+            **({"tool": SCRIPT_RUNNER} if config.task.script is not None else {}),
+            **{key: self.job[key] for key in ("gate", "code_files", "data_files", "parent") if key in self.job},
         }
         write_json(folder / "job.json", job)
         self._begun[nr] = job
@@ -192,7 +194,7 @@ class Runs:
         result = sound_result(self.root / job["folder"], job["contract"])
         if result is None:
             raise MachineError("the result is not what its worker wrote", where=job["folder"], mend="type the same command again")
-        return _by_epochs_seen(result, job["config"]["batch_size"] * job["config"]["accumulate"])
+        return _as_searched(result, TrainingConfig.model_validate(job["config"]))
 
     def _again(self, nr: int, job: Row, death: str) -> Row | None:
         """Begin a run again whose worker died, unless workers die of it."""
@@ -212,10 +214,13 @@ def _run(contract: dict[str, str]) -> str:
     return digest(contract)[:12]
 
 
-def _by_epochs_seen(result: Row, step_samples: int) -> Row:
-    """Return a result whose evaluations tell how many epochs had been trained, as rungs count."""
-    steps = math.ceil(result["train_samples"] / step_samples)
-    return {**result, "history": by_epochs_seen(result["history"], steps)}
+def _as_searched(result: Row, config: TrainingConfig) -> Row:
+    """Return a result whose evaluations tell how many epochs had been trained, as rungs count; a program's are what it wrote."""
+    history = result["history"]
+    if result.get("program") is not None:
+        return {**result, "history": [row for row in history if config.metric.name in row["validation"]]}
+    steps = math.ceil(result["train_samples"] / (config.batch_size * config.accumulate))
+    return {**result, "history": by_epochs_seen(history, steps)}
 
 
 def _folder(contract: dict[str, str]) -> str:

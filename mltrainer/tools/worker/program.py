@@ -16,6 +16,7 @@ from typing import Any
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
+from mltrainer.tools.script import program as script
 from mltrainer.tools.trainer.program import run_job
 from mltrainer.workspace import read_json
 
@@ -70,7 +71,8 @@ def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
     """Train one run; return why it could not be trained, where that is its config's or the user's code's fault."""
     job = read_json(path)
     try:
-        result = run_job(job, beats, stop, is_launched=True)
+        is_program = job["config"]["task"].get("script") is not None
+        result = script.run_job(job, beats, stop) if is_program else run_job(job, beats, stop, is_launched=True)
     except InputError as error:
         return _told(error)
     except MltrainerError:

@@ -76,7 +76,7 @@ def _begin() -> None:
     process = _module("process").Process(settings)
     if settings.get("listing"):
         _module("listing").reverse()
-    wanted = [name for name in ("files", "trace") if settings.get(name)]
+    wanted = [name for name in ("files", "trace", "signals") if settings.get(name)]
     names = [*wanted, "chain"]  # last: it ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
 

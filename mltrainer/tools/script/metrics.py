@@ -1,0 +1,95 @@
+"""What a program wrote of its metrics: a mapping of JSON at its end, or one for each evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mltrainer.errors import InputError
+
+TRAIN = "train_"  # begins the names of what was measured on training samples
+PLACES = ("step", "epoch")
+
+
+class Told(NamedTuple):
+    """An evaluation as the program tells it.
+
+    Attributes:
+        step: After how many steps of the optimizer; None where it does not say.
+        epoch: Likewise in epochs.
+        validation: Metrics by name.
+        train: Those measured on training samples, their names without `train_`.
+    """
+
+    step: int | None
+    epoch: float | None
+    validation: dict[str, float]
+    train: dict[str, float]
+
+
+def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
+    """Return the evaluations that a program wrote down, in order.
+
+    Args:
+        path: One mapping of JSON, a list of them, or one on each line.
+        name: The file's name in messages.
+        metric: What the last one must hold.
+
+    Raises:
+        InputError: The file is missing, is no such JSON, or does not hold the metric.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        mend = "let the program write its metrics there, or name the file that it writes in task.metrics"
+        raise InputError(f"the program left no metrics that can be read ({error})", where=name, mend=mend) from error
+    rows = [told_of(row, f"{name}:{line}") for line, row in _mappings(text, name)]
+    if not rows or metric not in rows[-1].validation:
+        found = ", ".join(rows[-1].validation) if rows else "nothing"
+        raise InputError(
+            f"the last evaluation holds no {metric}; it holds {found}", where=name, mend="write it there, or name another metric"
+        )
+    return rows
+
+
+def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
+    """Return the rows with the line that each begins on.
+
+    Raises:
+        InputError: It is no JSON.
+    """
+    try:
+        whole = json.loads(text)
+        return [(1, row) for row in whole] if isinstance(whole, list) else [(1, whole)]
+    except ValueError:
+        pass
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append((number, json.loads(line)))
+            except ValueError as error:
+                mend = "write one mapping of JSON, or one on each line"
+                raise InputError(f"no JSON: {error}", where=f"{name}:{number}", mend=mend) from error
+    return rows
+
+
+def told_of(row: Any, where: str) -> Told:
+    """Return an evaluation from a mapping of names to numbers; what is no number, such as a model's name, is left out.
+
+    Raises:
+        InputError: It is no mapping.
+    """
+    if not isinstance(row, Mapping):
+        raise InputError(f"a {type(row).__name__} was found, a mapping of metrics by name was expected", where=where)
+    numbers = {str(key): float(value) for key, value in row.items() if _is_number(value)}
+    step, epoch = (numbers.pop(place, None) for place in PLACES)
+    validation = {key: value for key, value in numbers.items() if not key.startswith(TRAIN)}
+    train = {key.removeprefix(TRAIN): value for key, value in numbers.items() if key.startswith(TRAIN)}
+    return Told(None if step is None else int(step), epoch, validation, train)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,142 @@
+"""A program run once under observation: its steps, what it read and left, and what it told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.reproducibility.fingerprint import ids_digest
+from mltrainer.tools.script.metrics import Told, told_of
+from mltrainer.workspace import digest, sha256_file
+from mltrainer.wrap.checking import ALL, NOTHING, required
+from mltrainer.wrap.judged import Judged, judged
+from mltrainer.wrap.lines import Chain, Entry, Key, last_step, rows_of
+from mltrainer.wrap.starting import Program, start
+
+SYSTEM = ("/etc/", "/usr/", "/lib", "/bin/", "/sbin/", "/var/", "/run/", "/opt/")  # of the machine, not of the training
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was seen of a program's run.
+
+    Attributes:
+        command: As it was started.
+        place: The folder that it ran in.
+        seconds: How long it took.
+        entries: The steps of the process that made most.
+        processes: How many trained.
+        others: What the other processes computed, by digest.
+        weights_sha256: Digest of all weights at the end.
+        signals: What its steps showed.
+        told: What it told of its steps by a callback.
+        judged: What it read.
+    """
+
+    command: list[str]
+    place: Path
+    seconds: float
+    entries: tuple[Entry, ...]
+    processes: int
+    others: tuple[str, ...]
+    weights_sha256: str
+    signals: list[list[Any]]
+    told: list[list[Any]]
+    judged: Judged
+
+    @property
+    def steps(self) -> int:
+        """How many steps it made."""
+        return self.entries[-1].step
+
+    @property
+    def code(self) -> list[dict[str, Any]]:
+        """The rows of its own sources, those in its folder."""
+        rows = self.judged.code
+        return [{"path": r.path, "sha256": r.sha256, "size": r.bytes} for r in rows if not Path(r.path).is_absolute()]
+
+    @property
+    def evaluations(self) -> list[Told]:
+        """Those that it told of by a callback."""
+        rows = [row for row in self.told if row[1] == "metrics"]
+        return [told_of({**values, "step": step, "epoch": epoch}, "a callback") for _, _, step, epoch, values in rows]
+
+    @property
+    def samples(self) -> dict[int, str]:
+        """A digest of the samples of each step that it told of."""
+        return {row[2]: ids_digest(str(row[3]).encode()) for row in self.told if row[1] == "samples"}
+
+
+def observed(
+    program: Program, scratch: Path, steps: int, is_disturbed: bool, signals: bool, on_step: Callable[[int], None]
+) -> Observed:
+    """Run a program and return what was seen of it.
+
+    Args:
+        program: What is run.
+        scratch: An empty folder, in which it is left.
+        steps: After so many steps it is ended; 0: it runs to its end.
+        is_disturbed: Whether all is changed that must not matter.
+        signals: Whether its steps are looked at more closely than their bits.
+        on_step: Called now and then with how many steps it has made.
+
+    Raises:
+        InputError: It failed, or trained nothing.
+    """
+    settings = {"steps": steps, "files": True, "signals": signals}
+    change = ALL if is_disturbed else NOTHING
+    ended = start(program, scratch / "run", change, settings, lambda lines: on_step(last_step(lines)))
+    chains = required(ended, program.command)
+    key = max(sorted(chains), key=lambda each: len(chains[each].entries))
+    others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
+    return Observed(
+        list(program.command),
+        ended.place,
+        ended.seconds,
+        chains[key].entries,
+        len(chains),
+        others,
+        _bits(chains[key]) if others or not chains[key].end else chains[key].end[0],
+        _of(ended.lines, "signals", key),
+        [row for rows in rows_of(ended.lines, "told").values() for row in rows],
+        judged(ended.lines, ended.place),
+    )
+
+
+def _of(lines: Path, kind: str, key: Key) -> list[list[Any]]:
+    return rows_of(lines, kind).get(key, [])
+
+
+def _bits(chain: Chain) -> str:
+    """Return the digest of all that a process computed."""
+    return digest([list(chain.end), [list(entry) for entry in chain.entries]])
+
+
+def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str, Any]]:
+    """Return the rows of the data that a program read: what it was seen to open, and what its task declares.
+
+    Args:
+        found: What it was seen to open; sources outside of its folder count as data, files of the machine do not count.
+        declared: Files and folders, relative to the project.
+        root: The project's folder.
+    """
+    opened = [r.path for r in (*found.data, *found.code) if r not in found.code or Path(r.path).is_absolute()]
+    named = [str(path.relative_to(root)) for name in declared for path in _files(root / name)]
+    paths = sorted({path for path in (*opened, *named) if not path.startswith(SYSTEM)})
+    return [row for row in rows_of_paths(paths, root) if row["sha256"]]
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+
+
+def rows_of_paths(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
+    """Return the rows of files as they are now; of one that is gone without a digest."""
+    return [
+        {"path": path, "sha256": sha256_file(root / path), "size": (root / path).stat().st_size}
+        if (root / path).is_file()
+        else {"path": path, "sha256": "", "size": 0}
+        for path in paths
+    ]

@@ -1,0 +1,33 @@
+"""What is told of a training that this process did not do itself: its environment, and the switches as far as they are known."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from mltrainer.reproducibility.environment import capture, environment_digest
+
+
+def environment_of(job: Mapping[str, Any]) -> str:
+    """Return the digest of this machine's environment; of a run of a phase it was compared with planning's just before."""
+    known = job["contract"].get("environment_sha256") if job["purpose"] == "train" else None
+    return str(known or environment_digest(capture(job["threads"])))
+
+
+def switches(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the switches of deterministic operations as they stand; where torch was not used here, none of them is on."""
+    if "torch" in sys.modules:
+        from mltrainer.reproducibility.determinism import read_back
+
+        return dict(read_back(config["device"]))
+    names = ("deterministic_algorithms", "warn_only", "cudnn_benchmark", "cudnn_deterministic", "tf32")
+    return {
+        **{name: os.environ.get(name, "not set") for name in ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG")},
+        "hash_randomization": bool(sys.flags.hash_randomization),
+        **dict.fromkeys(names, False),
+        **dict.fromkeys(("matmul_precision", "cpu_capability"), "not known"),
+        "threads": config["threads"],
+        "device": config["device"],
+    }
