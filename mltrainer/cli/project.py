@@ -36,13 +36,20 @@ def init(
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="Data of its own to test on, in --data's form.")
     ] = None,
+    script: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="Start from a program that trains by itself, as you type it.")
+    ] = None,
+    metrics: Annotated[str, typer.Option(metavar="FILE", help="Where --script writes its metrics, as JSON.")] = "metrics.json",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="The metric that --script is judged by.")] = "accuracy",
 ) -> int:
     """Make a project in DIR: mltrainer.yaml, .gitignore, .gitattributes, and a git repository if it is not inside one."""
-    from mltrainer.project.start import make_project
+    from mltrainer.project.start import Script, make_project
 
     if folder and named and folder != named:
         raise typer.BadParameter(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
-    for line in make_project(folder or named or Path(), example, data, target, {"validation": validation, "test": test}):
+    program = Script(script, metrics, metric) if script is not None else None
+    held_out = {"validation": validation, "test": test}
+    for line in make_project(folder or named or Path(), example, data, target, held_out, program):
         print(printable(line))
     return 0
 

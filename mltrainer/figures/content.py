@@ -253,7 +253,9 @@ def _spreads(times: Sequence[tuple[str, dict[str, Any]]], name: str) -> list[flo
 
 
 def throughput(run: Run) -> Figure | None:
-    """Samples trained per second."""
+    """Samples trained per second; how many a program takes in a step, only it knows."""
+    if run.get("program") is not None:
+        return None
     points = column(run, "samples_per_s")
     whole = [y for _, y in _whole(points)] or [math.nan]
     middle, low, high = statistics.median(whole), min(whole), max(whole)
@@ -267,7 +269,7 @@ def data_wait(run: Run) -> Figure | None:
     points = [(x, y * 100) for x, y in column(run, "data_wait")]
     clipped = [(x, y * 100) for x, y in column(run, "clipped")]
     series = [one for one in (Series("waiting for data", points), Series("steps clipped", clipped)) if one.points]
-    if not points:
+    if not points or run.get("program") is not None:
         return None
     worst = max(_whole(points), key=lambda point: point[1], default=(math.nan, math.nan))
     shown = share(worst[1] / 100) if math.isfinite(worst[1]) else "not finite"
@@ -280,7 +282,7 @@ def data_wait(run: Run) -> Figure | None:
 def time_spent(run: Run) -> Figure | None:
     """Where the run's time went."""
     spent = run.get("time_s")
-    if not isinstance(spent, dict) or not spent:
+    if not isinstance(spent, dict) or len(spent) < 2:
         return None
     items = sorted(((str(name), as_float(value)) for name, value in spent.items()), key=lambda item: item[0])
     total = math.fsum(value for _, value in items if math.isfinite(value))

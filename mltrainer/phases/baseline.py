@@ -61,8 +61,10 @@ def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, An
 
 
 def run_inputs(ctx: Context, result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the files that bind a run to its phase's gate: result, checkpoints and code."""
+    """Return the files that bind a run to its phase's gate: result, checkpoints, code, and what a program read and left."""
     rows = [file_row(ctx.project, ctx.project.runs_dir / result["id"] / RESULT_FILE, "run")]
     for checkpoint in result["checkpoints"]:
         rows += rows_with_role(checkpoint["files"], "checkpoint")
+    if (program := result.get("program")) is not None:
+        rows += [*rows_with_role(program["outputs"], "checkpoint"), *rows_with_role(program["read"], "data")]
     return rows + rows_with_role(result["code_files"], "code")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
+from mltrainer.configs.programs import SEED, places
 from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
@@ -122,8 +124,22 @@ class Beginning:
     templates: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Script:
+    """A program that trains by itself, as its user types it, with the file and the metric that it is judged by."""
+
+    command: str
+    metrics: str
+    metric: str
+
+
 def make_project(
-    folder: Path, example: str | None, data: Path | None, target: str | None, held_out: Mapping[str, Path | None] | None = None
+    folder: Path,
+    example: str | None,
+    data: Path | None,
+    target: str | None,
+    held_out: Mapping[str, Path | None] | None = None,
+    script: Script | None = None,
 ) -> list[str]:
     """Write a project's first files and return what to tell the person.
 
@@ -133,6 +149,7 @@ def make_project(
         data: A table, pictures or texts whose task is inferred, or a folder with a part for each split; or None.
         target: The column to predict, for `data`.
         held_out: Data of their own that splits have, by split.
+        script: A program that trains by itself, or None.
 
     Raises:
         InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
@@ -142,7 +159,9 @@ def make_project(
         raise InputError("this is a file, where a folder was expected", where=str(in_the_way), mend=f"mltrainer init {ELSEWHERE}")
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
-    found = _beginning(folder, example, data, target, held_out or {})
+    if script is not None and (example is not None or data is not None):
+        raise InputError("give one of --example, --data and --script")
+    found = _from_script(script) if script is not None else _beginning(folder, example, data, target, held_out or {})
     content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
@@ -233,6 +252,20 @@ def _beginning(
     )
     split = {"validation": 0.2, "test": 0.1, "stratify": chosen != "diabetes"}
     return Beginning({"split": split, **EXAMPLES[chosen]}, note, _example_templates(chosen))
+
+
+def _from_script(script: Script) -> Beginning:
+    """Return what a program that trains by itself starts from."""
+    task = {"script": script.command, "metrics": script.metrics}
+    told = [
+        f"at its end the program writes {script.metrics}, such as {{{json.dumps(script.metric)}: 0.93}}; nothing else of it changes"
+    ]
+    if SEED not in places(script.command):
+        told.append(
+            "it is given no seed: write {seed} in task.script where it takes one, so that a search can tell skill from luck"
+        )
+    mode = "min" if script.metric.endswith(LOWER_IS_BETTER) else "max"
+    return Beginning({"task": task, "metric": {"name": script.metric, "mode": mode}}, [*told, NO_CRITERION])
 
 
 def _example_templates(example: str) -> dict[str, str]:

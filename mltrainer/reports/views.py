@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from mltrainer.configs.project import OF_PROGRAMS
 from mltrainer.diagnostics.rules import HEALTHY_FITS
 from mltrainer.reports import markdown as md
 from mltrainer.reports import tuning
@@ -51,6 +52,12 @@ def of(found: Any, *keys: Any, default: Any = None) -> Any:
             return default
         found = found[str(key)]
     return found
+
+
+def meaningful(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a config that mean something for its task: of a program, most are its own affair."""
+    is_program = at(config, "task.script") is not None
+    return {key: value for key, value in config.items() if not is_program or key in OF_PROGRAMS}
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -122,10 +129,11 @@ def restore_and_run(record: Record) -> list[str]:
 
 
 def states(run: Run) -> list[dict[str, Any]]:
-    """Return the metrics of the best and of the last evaluation, a row each."""
+    """Return the metrics of the best and of the last evaluation, a row each; a program is judged by its end alone."""
+    ends = (("best", run["best"] or {}), ("last", run["final"] or {}))
     return [
         {"which": which, "epoch": found.get("epoch"), "step": found.get("step"), **_metric_row(found, name)}
-        for which, found in (("best", run["best"] or {}), ("last", run["final"] or {}))
+        for which, found in (ends[1:] if run.get("program") else ends)
         for name in sorted({*(found.get("validation") or {}), *(found.get("train") or {})})
     ]
 
@@ -244,6 +252,8 @@ def _questions(evidence: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "flat": flat,
+    "meaningful": meaningful,
+    "command_line": shlex.join,
     "failing": failing,
     "not_passed": not_passed,
     "no_effect": no_effect,

@@ -93,7 +93,9 @@ def _require_own_packages(found: Observed, command: str) -> None:
     """
     if found.judged.prefix and Path(found.judged.prefix).resolve() != Path(sys.prefix).resolve():
         told = f"it ran on the packages of {found.judged.prefix}; those of {sys.prefix}, where mltrainer is, are what is recorded"
-        raise InputError(told, where=command, mend="install mltrainer where the program runs, or type `python` for its interpreter")
+        raise InputError(
+            told, where=command, mend="install mltrainer where the program runs, or type `python` for its interpreter"
+        )
 
 
 @contextlib.contextmanager
@@ -327,9 +329,8 @@ def _costs(found: Observed, seen: Steps) -> dict[str, Any]:
     times = [seen.times[step] for step in sorted(seen.times)]
     paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
     paces = paces or [found.seconds / found.steps * 1e6]
-    parts = {"setup": 0.0, "train": found.seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0}
     return {
-        "time_s": parts,
+        "time_s": {"train": found.seconds},
         "wall_s": found.seconds,
         "step_time_us": {"median": statistics.median(paces), "p95": sorted(paces)[int(0.95 * (len(paces) - 1))]},
         "step_pace_us": statistics.fmean(paces),
