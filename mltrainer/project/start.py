@@ -257,13 +257,10 @@ def _beginning(
 def _from_script(script: Script) -> Beginning:
     """Return what a program that trains by itself starts from."""
     task = {"script": script.command, "metrics": script.metrics}
-    told = [
-        f"at its end the program writes {script.metrics}, such as {{{json.dumps(script.metric)}: 0.93}}; nothing else of it changes"
-    ]
+    shown = f"{{{json.dumps(script.metric)}: 0.93}}"
+    told = [f"at its end the program writes {script.metrics}, such as {shown}; nothing else of it changes"]
     if SEED not in places(script.command):
-        told.append(
-            "it is given no seed: write {seed} in task.script where it takes one, so that a search can tell skill from luck"
-        )
+        told.append("it is given no seed: write {seed} in task.script where it takes one, or a search can promote nothing")
     mode = "min" if script.metric.endswith(LOWER_IS_BETTER) else "max"
     return Beginning({"task": task, "metric": {"name": script.metric, "mode": mode}}, [*told, NO_CRITERION])
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
 from mltrainer.reports.rows import page
-from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.runs.launcher import tools_of
 from mltrainer.tools.rows.content import png
 from mltrainer.workspace import Project

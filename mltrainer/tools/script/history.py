@@ -59,7 +59,7 @@ def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) 
             for place, value in kept:
                 if value is not None:
                     place[step] = float(value)
-    found.losses.update({step: float(loss) for _, what, step, loss in told if what == "loss"})
+    found.losses.update({row[2]: float(row[3]) for row in told if row[1] == "loss"})
     return found
 
 

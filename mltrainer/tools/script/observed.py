@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer.errors import InputError
 from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.tools.script.metrics import Told, told_of
 from mltrainer.workspace import digest, sha256_file
 from mltrainer.wrap.checking import ALL, NOTHING, required
-from mltrainer.wrap.judged import Judged, judged
+from mltrainer.wrap.judged import Judged, Read, judged
 from mltrainer.wrap.lines import Chain, Entry, Key, last_step, rows_of
 from mltrainer.wrap.starting import Program, start
 
@@ -121,15 +122,30 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
         found: What it was seen to open; sources outside of its folder count as data, files of the machine do not count.
         declared: Files and folders, relative to the project.
         root: The project's folder.
+
+    Raises:
+        InputError: What is declared is not there.
     """
-    opened = [r.path for r in (*found.data, *found.code) if r not in found.code or Path(r.path).is_absolute()]
-    named = [str(path.relative_to(root)) for name in declared for path in _files(root / name)]
-    paths = sorted({path for path in (*opened, *named) if not path.startswith(SYSTEM)})
-    return [row for row in rows_of_paths(paths, root) if row["sha256"]]
+    opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
+    rows = {row.path: _row(row, root) for row in opened if not row.path.startswith(SYSTEM)}
+    for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
+        rows.setdefault(row["path"], row)
+    return [rows[path] for path in sorted(rows)]
 
 
-def _files(path: Path) -> list[Path]:
-    return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+def _row(read: Read, root: Path) -> dict[str, Any]:
+    """Return a file's row as the program found it; of one too large to be digested there, as it is now."""
+    if read.sha256 is not None:
+        return {"path": read.path, "sha256": read.sha256, "size": read.bytes}
+    return rows_of_paths([read.path], root)[0]
+
+
+def _declared(name: str, root: Path) -> list[str]:
+    path = root / name
+    if not path.exists():
+        raise InputError(f"{name} is not there", where="task.reads", mend="bring it, or take the name away")
+    files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+    return [str(file.relative_to(root) if file.is_relative_to(root) else file) for file in files]
 
 
 def rows_of_paths(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:

@@ -25,12 +25,13 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError
 from mltrainer.records.run import OUTPUTS, sealed
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.tools.script.history import Steps, first_nonfinite, history, steps_of
 from mltrainer.tools.script.metrics import Told, read_metrics
 from mltrainer.tools.script.observed import Observed, data_of, observed, rows_of_paths
 from mltrainer.tools.unseen import environment_of, switches
-from mltrainer.workspace import digest, locked, plain, write_json
+from mltrainer.workspace import digest, locked, plain, write_atomic, write_json
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.starting import Program
 
@@ -147,7 +148,8 @@ def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path,
         return observed(program, scratch, job.get("max_steps") or 0, is_disturbed, config.signals, on_step)
     finally:
         with contextlib.suppress(OSError):
-            shutil.copyfile(scratch / "run" / "log.txt", scratch.parent / PRINTED)
+            printed = (scratch / "run" / "log.txt").read_text("utf-8", errors="replace")
+            write_atomic(scratch.parent / PRINTED, redact(printed).encode())
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:

@@ -1,0 +1,227 @@
+"""A program that trains by itself through the five phases, and what is caught of one that cannot be relied on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.gates.gate import Gate, check_gates
+from mltrainer.records.reading import read_record
+from mltrainer.workspace import Project
+from tests.conftest import Cli, shared, succeed
+from tests.programs import PROGRAM, write_program
+
+pytestmark = pytest.mark.slow
+OFFERED = "the program does not offer it"
+
+
+def _walked(folder: Path) -> None:
+    write_program(folder)
+    succeed("run", "--project", folder)
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A program through all five phases; not to be changed."""
+    return Project(shared(tmp_path_factory, "program", _walked))
+
+
+@pytest.fixture
+def finished(walked: Project, tmp_path: Path) -> Project:
+    """A copy of it, for a test to break."""
+    shutil.copytree(walked.root, tmp_path / "program", symlinks=True)
+    return Project(tmp_path / "program")
+
+
+def gate(project: Project, phase: str) -> Gate:
+    return next(gate for gate in check_gates(project) if gate.phase == phase)
+
+
+def verdicts(found: Gate) -> dict[str, str]:
+    return {item.id: item.verdict for item in found.items}
+
+
+def evidence(project: Project, phase: str) -> dict[str, Any]:
+    record = read_record(project, phase)
+    assert record is not None
+    return record.evidence
+
+
+def test_a_program_walks_the_five_phases_and_what_it_cannot_show_does_not_apply(walked: Project) -> None:
+    gates = check_gates(walked)
+    assert all(one.holds for one in gates), [(one.phase, one.stale, verdicts(one)) for one in gates]
+    apart = {i.id: i.evidence["rule"] for one in gates for i in one.items if i.verdict == "not_applicable" and not one.skipped}
+    assert {"seeds_fixed", "determinism_on", "export_rehearsed", "checkpoints_verified", "exports_agree"} <= apart.keys()
+    assert {"time_within_budget", "test_opened_once"} <= apart.keys()
+    assert all(rule.startswith(OFFERED) for item, rule in apart.items() if item != "source_committed")
+    report = (walked.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+    assert OFFERED in report
+    assert "samples of" not in report
+
+
+def test_the_record_holds_what_was_observed(walked: Project) -> None:
+    planned, run = evidence(walked, "planning"), evidence(walked, "baseline")["run"]
+    assert [row["path"] for row in planned["data"]["files"]] == ["train.csv"]
+    assert [row["path"] for row in run["program"]["read"]] == ["train.csv", "validation.csv"]
+    assert [row["path"] for row in run["code_files"]] == ["train.py"]
+    assert (run["steps"], run["layers"], run["parameters"]) == (48, ["0.weight", "2.weight"], 82)
+    assert [row["epoch"] for row in run["history"]] == [1, 2, 3, 4]
+    assert all(row["lr"] == 0.1 and row["train_loss"] > 0 and row["grad_norm"]["max"] > 0 for row in run["history"])
+    assert run["metrics"] == {"accuracy": run["history"][-1]["validation"]["accuracy"]} | {
+        "train_accuracy": run["history"][-1]["train"]["accuracy"]
+    }
+    assert run["program"]["losses"] == 48
+
+
+def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
+    final = evidence(walked, "finalization")
+    folder = walked.phase_dir("finalization") / "final_model"
+    kept = walked.root / final["run"]["program"]["outputs"][0]["path"]
+    assert (folder / "model.pt").read_bytes() == kept.read_bytes()
+    assert final["reproduction"]["outputs"] == {"model.pt": True}
+    assert "python train.py --seed 42 --epochs 4 --lr 0.1" in (folder / "README.md").read_text()
+    assert "AdamW" not in (folder / "README.md").read_text()
+
+
+BROKEN = {
+    "data that it read in the end": ("validation.csv", "baseline"),
+    "data that it read in the beginning": ("train.csv", "planning"),
+    "the program itself": ("train.py", "planning"),
+    "the delivered model": ("phases/05_finalization/final_model/model.pt", "finalization"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_was_changed_afterwards_is_caught(finished: Project, what: str) -> None:
+    name, phase = BROKEN[what]
+    path = finished.root / name
+    path.write_bytes(path.read_bytes() + b"\n")
+    found = gate(finished, phase)
+    assert not found.holds
+    assert name in found.stale[0]
+
+
+def test_a_result_that_was_edited_or_an_output_that_was_replaced_is_trained_again(finished: Project, cli: Cli) -> None:
+    run = evidence(finished, "baseline")["run"]
+    output = finished.root / run["program"]["outputs"][0]["path"]
+    output.write_bytes(b"another model")
+    assert not gate(finished, "baseline").holds
+    said = cli("phase", "run", "baseline", "--project", finished.root)
+    assert said.code == 0, said.err
+    assert "is not what it was" in said.err
+    assert output.read_bytes() != b"another model"
+
+
+CAUSES = {
+    "an unseeded draw": ("torch.manual_seed(asked.seed)\n", "torch.seed()\n", "torch.seed"),
+    "the clock": ("lr=asked.lr,", "lr=asked.lr * (1 + time.time() % 1),", "time.time"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path: Path, cli: Cli, cause: str) -> None:
+    before, after, call = CAUSES[cause]
+    assert before in PROGRAM
+    project = write_program(tmp_path, PROGRAM.replace(before, after))
+    assert cli("phase", "run", "planning", "--project", project.root).code == 4
+    assert verdicts(gate(project, "planning"))["probe_identical"] == "fail"
+    found = evidence(project, "planning")["probe"]["cause"]["calls"][0]
+    assert found["call"] == call
+    assert found["where"].startswith("train.py:")
+
+
+def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_path: Path, cli: Cli) -> None:
+    text = PROGRAM.replace('torch.save(model.state_dict(), "model.pt")', 'torch.save({"at": time.time()}, "model.pt")')
+    project = write_program(tmp_path, text)
+    assert cli("run", "--project", project.root).code == 4
+    assert gate(project, "optimization").holds
+    assert verdicts(gate(project, "finalization"))["reproduction_verified"] == "fail"
+    assert evidence(project, "finalization")["reproduction"]["outputs"] == {"model.pt": False}
+
+
+def test_a_program_that_can_be_gone_on_with_is_shown_to_and_one_that_forgets_is_caught(tmp_path: Path, cli: Cli) -> None:
+    good = write_program(tmp_path / "good", resume="python train.py --resume")
+    assert cli("phase", "run", "planning", "--project", good.root).code == 0
+    probe = evidence(good, "planning")["probe"]
+    assert (probe["resumed_at"], probe["identical"]) == (28, True)
+    assert verdicts(gate(good, "planning"))["time_within_budget"] == "pass"
+    forgets = PROGRAM.replace('    torch.set_rng_state(saved["rng"])\n', "")
+    bad = write_program(tmp_path / "bad", forgets, resume="python train.py --resume")
+    assert cli("phase", "run", "planning", "--project", bad.root).code == 4
+    assert verdicts(gate(bad, "planning"))["probe_identical"] == "fail"
+    assert evidence(bad, "planning")["probe"]["first_difference"]["step"] == 25
+
+
+def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
+    text = PROGRAM.replace('"accuracy": measured(*points("validation.csv"))', '"accuracy": float("nan")')
+    project = write_program(tmp_path, text)
+    cli("phase", "run", "planning", "--project", project.root)
+    assert cli("phase", "run", "baseline", "--project", project.root).code == 4
+    assert verdicts(gate(project, "baseline"))["losses_finite"] == "fail"
+
+
+FAULTS = {
+    "fails": ("torch.save(model", "raise ValueError('disk')\ntorch.save(model", "ValueError: disk"),
+    "writes no metrics": ('"metrics.jsonl"', '"other.jsonl"', "the program left no metrics that can be read"),
+    "measures something else": ('"accuracy": measured(*', '"other": measured(*', "the last evaluation holds no accuracy"),
+    "leaves nothing": ('torch.save(model.state_dict(), "model.pt")', "", "the program left no file model.pt"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Path, cli: Cli, fault: str) -> None:
+    before, after, told = FAULTS[fault]
+    project = write_program(tmp_path, PROGRAM.replace(before, after))
+    assert cli("phase", "run", "planning", "--project", project.root).code == 0
+    said = cli("phase", "run", "baseline", "--project", project.root)
+    assert (said.code, told in said.err) == (1, True), said.err
+    assert "Traceback (most recent call last)" not in said.err.partition("it printed last")[0]
+    assert read_record(project, "baseline") is None
+
+
+def test_data_that_changed_since_planning_is_refused(tmp_path: Path, cli: Cli) -> None:
+    project = write_program(tmp_path)
+    cli("phase", "run", "planning", "--project", project.root)
+    (project.root / "train.csv").write_text((project.root / "train.csv").read_text() + "0.1,0.1,1\n")
+    said = cli("phase", "run", "baseline", "--project", project.root)
+    assert said.code == 4
+    assert "train.csv" in said.err
+
+
+def searched(folder: Path, cli: Cli, **task: Any) -> Project:
+    """Return a project whose baseline learns too slowly, searched."""
+    project = write_program(folder, acceptance=0.99, arguments={"lr": 0.001, "epochs": 4}, **task)
+    (folder / "configs").mkdir()
+    space = {"task.arguments.lr": {"choice": [0.05, 0.1, 0.2]}}
+    (folder / "configs/tuning_template.yaml").write_text(json.dumps({"strategy": "grid", "trials": 3, "space": space}))
+    cli("run", "--project", project.root, "--until", "optimization")
+    return project
+
+
+def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_seeds(tmp_path: Path, cli: Cli) -> None:
+    project = searched(tmp_path, cli)
+    found = evidence(project, "optimization")
+    assert len({trial["value"] for trial in found["trials"]}) > 1
+    assert len(found["comparison"]["seeds"]) == 5
+    assert (found["promoted"], found["replay"]["identical"]) == ("candidate", True)
+    assert found["config"]["task"]["arguments"]["lr"] in (0.05, 0.1, 0.2)
+    assert gate(project, "optimization").holds
+    assert "optimizer" not in (project.phase_dir("optimization") / "final_config.yaml").read_text()
+
+
+def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Path, cli: Cli) -> None:
+    project = searched(tmp_path, cli, script="python train.py")
+    found = evidence(project, "optimization")
+    assert (found["comparison"]["seeds"], found["promoted"]) == ([], "baseline")
+    item = next(item for item in gate(project, "optimization").items if item.id == "improvement_validated")
+    assert (item.verdict, item.evidence["rule"].startswith(OFFERED)) == ("not_applicable", True)
+
+
+def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cli) -> None:
+    for command, told in ((("rows", "--hardest"), "the task is a program"), (("ablate",), "trained by script_runner")):
+        said = cli(*command, "--project", finished.root)
+        assert (said.code, told in said.err) == (1, True), said.err

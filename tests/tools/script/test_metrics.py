@@ -1,0 +1,56 @@
+"""What a program wrote of its metrics, in each form that is read; what is none of them is told by file and line."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.tools.script.metrics import Told, read_metrics
+
+ROW = '{"accuracy": 0.9, "train_accuracy": 0.95, "epoch": 2, "model": "mlp", "done": true}'
+TOLD = Told(None, 2.0, {"accuracy": 0.9}, {"accuracy": 0.95})
+
+
+def read(folder: Path, text: str) -> list[Told]:
+    (folder / "metrics.json").write_text(text)
+    return read_metrics(folder / "metrics.json", "metrics.json", "accuracy")
+
+
+@pytest.mark.parametrize("text", [ROW, f"[{ROW}]", f"{ROW}\n\n"], ids=["a mapping", "a list", "a line"])
+def test_a_mapping_a_list_or_lines_are_read(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == [TOLD]
+
+
+def test_each_line_is_an_evaluation_and_says_when_it_was(tmp_path: Path) -> None:
+    found = read(tmp_path, '{"step": 10, "loss": 1.5}\n{"step": 20, "loss": 0.5, "accuracy": 0.7}\n')
+    assert [(row.step, row.validation) for row in found] == [(10, {"loss": 1.5}), (20, {"loss": 0.5, "accuracy": 0.7})]
+
+
+def test_a_number_that_is_none_stays_none(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, '{"accuracy": NaN}')
+    assert math.isnan(row.validation["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"accuracy": 0.5}\n{"accuracy": ', "metrics.json:2: no JSON"),
+        ('{"accuracy": 0.5}\n[1, 2]\n', "metrics.json:2: a list was found"),
+        ('"good"', "metrics.json:1: a str was found"),
+        ('{"loss": 0.5}', "the last evaluation holds no accuracy; it holds loss"),
+        ('{"accuracy": "high"}', "the last evaluation holds no accuracy"),
+        ("", "it holds nothing"),
+    ],
+)
+def test_what_is_no_metrics_is_told_by_file_and_line(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, text)
+    assert told in str(caught.value)
+
+
+def test_a_file_that_was_not_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="left no metrics that can be read"):
+        read_metrics(tmp_path / "metrics.json", "metrics.json", "accuracy")
