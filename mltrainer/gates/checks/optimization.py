@@ -70,8 +70,7 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
     if isinstance(evidence, Skipped):
         return _skipped(evidence)
     comparison = evidence.comparison
-    task = Task.model_validate(evidence.config["task"])
-    if task.script is not None and not task.takes_a_seed and evidence.promoted == "baseline":
+    if not comparison.seeds and _takes_no_seed(evidence):
         rule = "the program does not offer it: it takes no {seed} (task.script), so that nothing is promoted"
         return Outcome("not_applicable", {"rule": rule, "promoted": evidence.promoted})
     differences = improvements(comparison.candidate, comparison.baseline, evidence.metric.mode)
@@ -79,6 +78,12 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
     found = {**_shown(differences, settings.level), "seeds": len(differences), "promoted": evidence.promoted}
     more = f"{RUN_OPTIMIZATION} --set trials={2 * evidence.planned_trials}"
     return when(fresh and is_better(differences, settings.seeds, settings.level), found, more)
+
+
+def _takes_no_seed(evidence: Searched) -> bool:
+    """Return whether the baseline stays because runs of its program do not differ by a seed."""
+    task = Task.model_validate(evidence.config["task"])
+    return task.script is not None and not task.takes_a_seed and evidence.promoted == "baseline"
 
 
 def _shown(differences: list[float], level: float) -> dict[str, Any]:
