@@ -221,6 +221,23 @@ def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Pat
     assert (item.verdict, item.evidence["rule"].startswith(OFFERED)) == ("not_applicable", True)
 
 
+def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(tmp_path: Path, cli: Cli) -> None:
+    text = PROGRAM.replace("loss", "objective").replace("metrics.jsonl", "metrics.json").replace('"a" if epoch else "w"', '"w"')
+    told = "        optimizer.step()\n        step += 1\n        tell_loss(step, objective)\n"
+    told += "        tell_samples(step, str(rows.tolist()))\n"
+    text = text.replace("        optimizer.step()\n", told).replace("first = 0\n", "first = step = 0\n")
+    text = text.replace("    held = ", "    tell_metrics(step, epoch + 1, found)\n    held = ")
+    text = f"from mltrainer.integrations.telling import tell_loss, tell_metrics, tell_samples\n{text}"
+    project = write_program(tmp_path, text, metrics="metrics.json")
+    assert cli("run", "--project", project.root, "--until", "diagnostics").code == 0
+    run = evidence(project, "baseline")["run"]
+    assert run["program"]["losses"] == 48
+    assert [row["step"] for row in run["history"]] == [12, 24, 36, 48]
+    assert all(row["validation"]["accuracy"] and row["train_loss"] for row in run["history"])
+    chain = (project.runs_dir / run["id"] / "chain.txt").read_text().split("\n")
+    assert all(line.split()[1] != "0" * 16 for line in chain if line and line[0] != "w")
+
+
 def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cli) -> None:
     for command, told in ((("rows", "--hardest"), "the task is a program"), (("ablate",), "trained by script_runner")):
         said = cli(*command, "--project", finished.root)

@@ -66,8 +66,12 @@ class Observed:
 
     @property
     def samples(self) -> dict[int, str]:
-        """A digest of the samples of each step that it told of."""
-        return {row[2]: ids_digest(str(row[3]).encode()) for row in self.told if row[1] == "samples"}
+        """A digest of the samples of each step that it told of, those of all its processes."""
+        found: dict[int, str] = {}
+        for _, what, step, *values in self.told:
+            if what == "samples":
+                found[step] = found.get(step, "") + str(values[0])
+        return {step: ids_digest(digests.encode()) for step, digests in found.items()}
 
 
 def observed(
@@ -101,7 +105,7 @@ def observed(
         others,
         _bits(chains[key]) if others or not chains[key].end else chains[key].end[0],
         _of(ended.lines, "signals", key),
-        [row for rows in rows_of(ended.lines, "told").values() for row in rows],
+        [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
         judged(ended.lines, ended.place),
     )
 
