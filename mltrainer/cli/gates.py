@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from mltrainer.records.reading import run_of
 from mltrainer.reports.terminal import table
 from mltrainer.workspace import Project
 
+DIGEST = re.compile("[0-9a-f]{64}")
 app = group()
 gate = group("gate", help="Check gates, or waive an item with a reason.", epilog="Example: mltrainer gate check")
 app.add_typer(gate)
@@ -147,7 +149,7 @@ def describe(found: Gate) -> str:
 
 
 def _value(value: Any) -> str:
-    return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)
+    return value[:12] if isinstance(value, str) and DIGEST.fullmatch(value) else str(value)
 
 
 @gate.command(epilog='Example: mltrainer gate waive baseline within_time_budget --reason "shared machine was busy"')

@@ -186,8 +186,8 @@ def reproduction_row(
         numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
         limits: By what they are graded.
     """
-    divergence = again["first_divergence"]
     in_part = again["stop_reason"] == "max_steps"
+    divergence = again["first_divergence"] or (None if in_part else _unlike_metric(result, again))
     same_end = in_part or all(again[key] == result[key] for key in ("weights_sha256", "metrics"))
     left = _same_outputs(result, again) if result.get("program") and not in_part else None
     same_end = same_end and all((left or {}).values())
@@ -206,6 +206,14 @@ def reproduction_row(
         "wall_s": again["wall_s"],
         **({"outputs": left} if left is not None else {}),
     }
+
+
+def _unlike_metric(result: dict[str, Any], again: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the first metric of the end that differs, as records hold the first difference; None where all are the same."""
+    one, other = result["metrics"], again["metrics"]
+    name = next((name for name in {**one, **other} if one.get(name) != other.get(name)), None)
+    told = {"expected": str(one.get(name)), "found": str(other.get(name))}
+    return None if name is None else {"step": result["steps"], "what": f"metric {name}", **told}
 
 
 def _same_outputs(result: dict[str, Any], again: dict[str, Any]) -> dict[str, bool]:

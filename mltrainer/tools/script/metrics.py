@@ -11,6 +11,9 @@ from mltrainer.errors import InputError
 
 TRAIN = "train_"  # begins the names of what was measured on training samples
 PLACES = ("step", "epoch")
+TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
+    ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
+)
 
 
 class Told(NamedTuple):
@@ -77,18 +80,26 @@ def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
 
 
 def told_of(row: Any, where: str) -> Told:
-    """Return an evaluation from a mapping of names to numbers; what is no number, such as a model's name, is left out.
+    """Return an evaluation from a mapping of names to numbers; what is none, or tells how long something took, is left out.
 
     Raises:
         InputError: It is no mapping.
     """
     if not isinstance(row, Mapping):
         raise InputError(f"a {type(row).__name__} was found, a mapping of metrics by name was expected", where=where)
-    numbers = {str(key): float(value) for key, value in row.items() if _is_number(value)}
+    numbers = {str(key): float(value) for key, value in row.items() if _is_number(value) and not _is_time(str(key))}
     step, epoch = (numbers.pop(place, None) for place in PLACES)
     validation = {key: value for key, value in numbers.items() if not key.startswith(TRAIN)}
     train = {key.removeprefix(TRAIN): value for key, value in numbers.items() if key.startswith(TRAIN)}
     return Told(None if step is None else int(step), epoch, validation, train)
+
+
+def _is_time(name: str) -> bool:
+    return not TIMES.isdisjoint(name.lower().split("_"))
+
+
+def _is_time(name: str) -> bool:
+    return not TIMES.isdisjoint(name.lower().split("_"))
 
 
 def _is_number(value: Any) -> bool:

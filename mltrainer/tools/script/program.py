@@ -39,6 +39,7 @@ RESULT_FILE = "result.json"
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
 PROBE = "probe"
+NOTE_S = 10.0  # between two notes of how far a program is
 
 
 def work(job: dict[str, Any], events: Events) -> None:
@@ -154,16 +155,19 @@ def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path,
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
     """Return what tells how far a program has come, now and then, and ends it on a signal; how far it goes, only it knows."""
-    began = last = time.monotonic()
+    first: tuple[int, float] | None = None
+    last = time.monotonic()
 
     def tell(step: int) -> None:
-        nonlocal last
+        nonlocal first, last
         if (cause := stop()) is not None:
             mend = "type the same command again to start afresh"
             raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
-        if step and time.monotonic() - last > 10:
-            last = time.monotonic()
-            events.send("note", text=f"step {step:,}, {step / (last - began):.3g} steps/s")
+        now = time.monotonic()
+        first = first or ((step, now) if step else None)
+        if first is not None and step > first[0] and now - last > NOTE_S:
+            last = now
+            events.send("note", text=f"step {step:,}, {(step - first[0]) / (now - first[1]):.3g} steps/s")
 
     return tell
 

@@ -51,6 +51,11 @@ def test_what_is_no_metrics_is_told_by_file_and_line(tmp_path: Path, text: str, 
     assert told in str(caught.value)
 
 
+def test_how_long_something_took_is_no_metric(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, '{"accuracy": 0.9, "eval_runtime": 1.5, "samples_per_second": 9.0, "train_time": 3, "timely": 1}')
+    assert (row.validation, row.train) == ({"accuracy": 0.9, "timely": 1.0}, {})
+
+
 def test_a_file_that_was_not_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="left no metrics that can be read"):
         read_metrics(tmp_path / "metrics.json", "metrics.json", "accuracy")
