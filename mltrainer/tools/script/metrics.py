@@ -98,9 +98,5 @@ def _is_time(name: str) -> bool:
     return not TIMES.isdisjoint(name.lower().split("_"))
 
 
-def _is_time(name: str) -> bool:
-    return not TIMES.isdisjoint(name.lower().split("_"))
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
