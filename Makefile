@@ -74,7 +74,7 @@ bench-peers: $(PEERS)/.installed  ## the training loop beside those of other tra
 scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md and README.md
 	$(PEERS)/bin/python -m tests.benchmarks.scorecard --jobs $(JOBS)
 
-scorecard-builtin: $(STAMP)  ## the scorecard's rows for a table, texts and images of this trainer, into docs/SCORECARD.md
+scorecard-builtin: $(STAMP)  ## the scorecard's rows for this trainer's own tasks and for models of other frameworks, into docs/SCORECARD.md
 	$(BIN)/python -m tests.benchmarks.scorecard --built-in --jobs $(JOBS)
 
 bench-tables: $(STAMP)  ## the default and a tuned model on tables beside scikit-learn's, into docs/TABLES.md; about an hour
