@@ -10,7 +10,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 HANDBOOK = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
-PATTERNS = ("*.md", "docs/*.md", *(f"{folder}/**/*.{suffix}" for folder in HANDBOOK for suffix in ("md", "yaml")))
+PATTERNS = ("*.md", "docs/*.md", "docs/*/*.png", *(f"{folder}/**/*.{suffix}" for folder in HANDBOOK for suffix in ("md", "yaml")))
 FENCE = "---\n"
 
 
