@@ -171,6 +171,8 @@ def diagnose(
     print(table([[r["state"], r["id"], r["reason"]] for r in rows], ["state", "diagnostic", "reason"]))
     for row in (r for r in rows if r["state"] == "fired"):
         print(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
+        if "mend" in row["evidence"]:
+            print(f"  {row['evidence']['mend']}")
         for change in row["changes"]:
             print(f"  {change['why']}: mltrainer phase run planning {as_typed(change['set'])}")
         if has_rows(row):

@@ -46,6 +46,8 @@ def _stopped(found: Mapping[str, Any]) -> Finding:
     if located:
         evidence |= {key: located[key] for key in SHOWN_PLACE if located.get(key) is not None}
         reason += f" First not finite: {located_text(located)}."
+    if (mend := to_mend_of_code(located)) is not None:
+        evidence["mend"] = mend
     return Finding(
         ID,
         "fired",

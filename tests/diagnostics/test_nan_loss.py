@@ -96,3 +96,9 @@ def given(lowest, largest, dtype="float32"):
 )
 def test_a_line_is_to_be_mended_where_what_it_was_given_had_not_grown(located, mend):
     assert to_mend_of_code(located) == mend
+
+
+def test_the_line_to_mend_is_part_of_the_finding(broken):
+    located = {**OF_LOG, "inputs": given(0.0, 1.0)}
+    assert nan_loss(broken, located)["evidence"]["mend"] == to_mend_of_code(located)
+    assert "mend" not in nan_loss(broken, OF_DATA)["evidence"]
