@@ -1,6 +1,6 @@
 """The batches of an optimizer step, as what is told of them: a digest of their content, and the loss.
 
-A digest is taken where the batch lies. On a GPU it is a few numbers there until somebody reads it, so no step waits.
+A digest is taken where the batch lies. On a GPU it is a few numbers there until somebody reads it, so that no step waits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Digest:
     """A digest, computed as hex digits when it is read as text.
 
     Args:
-        parts: Names, types and shapes, and for each tensor's content a number.
+        parts: Names, types and shapes, and what stands for each tensor's content.
     """
 
     def __init__(self, parts: list[Any]) -> None:
@@ -112,11 +112,22 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 @torch.no_grad()
-def _content(tensor: Tensor) -> Tensor:
-    """Return one number for a tensor's bits in their places: their sum as integers, each weighed by a hash of its place."""
+def _content(tensor: Tensor) -> str | Tensor:
+    """Return what stands for a tensor's bits in their places: of the CPU's their digest, of a device's a number that stays there.
+
+    Raises:
+        TypeError: The tensor is sparse or quantized.
+    """
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise TypeError(tensor.layout)
     plain = tensor.resolve_conj().resolve_neg()
     row = (torch.view_as_real(plain) if plain.is_complex() else plain).contiguous().view(-1)
-    place = torch.arange(1, row.numel() + 1, device=row.device) * FIRST
-    return (row.view(INTEGERS[row.element_size()]) * ((place ^ (place >> 31)) * SECOND)).sum()
+    if row.device.type == "cpu":
+        return hashlib.sha256(row.view(torch.uint8).numpy().data).hexdigest()
+    return _weighed(row.view(INTEGERS[row.element_size()]))
+
+
+def _weighed(bits: Tensor) -> Tensor:
+    """Return the sum of some integers, each weighed by a hash of its place, which wraps around."""
+    place = torch.arange(1, len(bits) + 1, device=bits.device) * FIRST
+    return (bits * ((place ^ (place >> 31)) * SECOND)).sum()

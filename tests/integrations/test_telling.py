@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from mltrainer.integrations import telling
-from mltrainer.integrations.batches import Digest, Step, digest_of
+from mltrainer.integrations.batches import Digest, Step, _weighed, digest_of
 from mltrainer.integrations.telling import tell_loss, tell_metrics, tell_samples
 
 HERE = Path(__file__).parent
@@ -158,6 +158,14 @@ def test_a_digest_takes_no_draw() -> None:
     after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_the_number_of_bits_on_a_device_is_of_their_values_and_places(kind: torch.dtype) -> None:
+    bits = torch.arange(100).to(kind)
+    others = [bits.flip(0), bits.roll(1), bits.index_fill(0, torch.tensor([99]), 98), bits[:99]]
+    assert len({int(_weighed(each)) for each in [bits, *others]}) == 5
+    assert int(_weighed(bits)) == int(_weighed(bits.clone()))
 
 
 def test_a_digest_stays_where_it_was_taken() -> None:
