@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from mltrainer.errors import InputError
 
 TRAIN = "train_"  # begins the names of what was measured on training samples
+EVALUATED = "eval_"  # begins those of validation where transformers writes them: here they have none
 PLACES = ("step", "epoch")
 TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
     ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
@@ -82,6 +83,8 @@ def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
 def told_of(row: Any, where: str) -> Told:
     """Return an evaluation from a mapping of names to numbers; what is none, or tells how long something took, is left out.
 
+    `eval_accuracy` is accuracy on validation, and `train_accuracy` accuracy on training samples.
+
     Raises:
         InputError: It is no mapping.
     """
@@ -89,7 +92,7 @@ def told_of(row: Any, where: str) -> Told:
         raise InputError(f"a {type(row).__name__} was found, a mapping of metrics by name was expected", where=where)
     numbers = {str(key): float(value) for key, value in row.items() if _is_number(value) and not _is_time(str(key))}
     step, epoch = (numbers.pop(place, None) for place in PLACES)
-    validation = {key: value for key, value in numbers.items() if not key.startswith(TRAIN)}
+    validation = {key.removeprefix(EVALUATED): value for key, value in numbers.items() if not key.startswith(TRAIN)}
     train = {key.removeprefix(TRAIN): value for key, value in numbers.items() if key.startswith(TRAIN)}
     return Told(None if step is None else int(step), epoch, validation, train)
 

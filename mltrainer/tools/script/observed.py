@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mltrainer
 from mltrainer.errors import InputError
 from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.tools.script.metrics import Told, told_of
@@ -16,6 +17,7 @@ from mltrainer.wrap.judged import Judged, Read, judged
 from mltrainer.wrap.lines import Chain, Entry, Key, last_step, rows_of
 from mltrainer.wrap.starting import Program, start
 
+OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
 SYSTEM = ("/etc/", "/usr/", "/lib", "/bin/", "/sbin/", "/var/", "/run/", "/opt/")  # of the machine, not of the training
 
 
@@ -131,7 +133,7 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
         InputError: What is declared is not there.
     """
     opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
-    rows = {row.path: _row(row, root) for row in opened if not row.path.startswith(SYSTEM)}
+    rows = {row.path: _row(row, root) for row in opened if not row.path.startswith((*SYSTEM, OURS))}
     for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
         rows.setdefault(row["path"], row)
     return [rows[path] for path in sorted(rows)]

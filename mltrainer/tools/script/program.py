@@ -16,7 +16,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -286,9 +286,16 @@ def _facts(config: TrainingConfig, opened: list[dict[str, Any]]) -> dict[str, An
         "fingerprinted": 0,
         "splits": {name: {"samples": 0, "sha256": sha256} for name in ("train", "validation", "test")},
         **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
-        "findings": [{"severity": "info", "what": "which samples train and which validate, only the program knows"}],
+        "findings": [*_findings(opened)],
         "duplicates_across_splits": 0,
     }
+
+
+def _findings(opened: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    yield {"severity": "info", "what": "which samples train and which validate, only the program knows"}
+    if not opened:
+        told = "it was seen to open no file of data: name those that a library's C code opens in task.reads"
+        yield {"severity": "warning", "what": told}
 
 
 def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:

@@ -51,6 +51,11 @@ def test_what_is_no_metrics_is_told_by_file_and_line(tmp_path: Path, text: str, 
     assert told in str(caught.value)
 
 
+def test_transformers_names_are_those_of_its_callback(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, '{"eval_accuracy": 0.9, "eval_loss": 0.2, "train_loss": 0.1}')
+    assert (row.validation, row.train) == ({"accuracy": 0.9, "loss": 0.2}, {"loss": 0.1})
+
+
 def test_how_long_something_took_is_no_metric(tmp_path: Path) -> None:
     (row,) = read(tmp_path, '{"accuracy": 0.9, "eval_runtime": 1.5, "samples_per_second": 9.0, "train_time": 3, "timely": 1}')
     assert (row.validation, row.train) == ({"accuracy": 0.9, "timely": 1.0}, {})
