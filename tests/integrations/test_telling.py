@@ -177,7 +177,7 @@ def test_a_digest_stays_where_it_was_taken() -> None:
 # --- callbacks ----------------------------------------------------------------------------------
 
 HEARD = {
-    "transformers": ("plain", "again", "other order", "own module", "smoothing"),
+    "transformers": ("plain", "again", "other order", "validated each step", "own module", "smoothing", "own loss"),
     "lightning": ("plain", "manual"),
 }
 UNHEARD = ("plain", "bare")
@@ -216,7 +216,7 @@ def test_the_weights_are_the_same_heard_unheard_and_without_the_callback(
 
 
 @BY_TRANSFORMERS
-@pytest.mark.parametrize(("case", "steps"), [("plain", 6), ("own module", 6), ("smoothing", 12)])
+@pytest.mark.parametrize(("case", "steps"), [("plain", 6), ("own module", 6), ("smoothing", 12), ("own loss", 12)])
 def test_the_losses_told_are_those_that_transformers_logs_at_each_step(heard: Heard, case: str, steps: int) -> None:
     logged = [[row["step"], pytest.approx(row["loss"], rel=1e-6)] for row in heard[0][case]["history"] if "loss" in row]
     assert of("loss", told(heard[1] / case)) == logged
@@ -237,6 +237,8 @@ def test_the_samples_told_of_transformers_are_of_their_order(heard: Heard) -> No
     assert [step for step, _ in one] == [1, 2, 3, 4, 5, 6]
     assert one == again
     assert not {digest for _, digest in one} & {digest for _, digest in other}
+    validated = of("samples", told(heard[1] / "validated each step"))
+    assert validated[:3] == one[:3]  # of the first epoch: evaluations alter the order of those that follow
 
 
 @BY_LIGHTNING

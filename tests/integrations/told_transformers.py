@@ -34,7 +34,9 @@ CASES: dict[str, dict[str, Any]] = {
     "bare": {"gradient_accumulation_steps": 2},
     "other order": {"gradient_accumulation_steps": 2, "data_seed": 7},
     "own module": {"gradient_accumulation_steps": 2},
+    "validated each step": {"gradient_accumulation_steps": 2, "eval_strategy": "steps", "eval_steps": 1},
     "smoothing": {"label_smoothing_factor": 0.1},
+    "own loss": {},
 }
 
 
@@ -48,6 +50,15 @@ class Own(nn.Module):
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = self.net(input_ids)
         return nn.functional.cross_entropy(logits, labels), logits
+
+
+class OwnLoss(Trainer):
+    """A trainer that leaves the model's loss where it is."""
+
+    def compute_loss(self, model: nn.Module, inputs: Any, return_outputs: bool = False, **others: Any) -> Any:
+        outputs = model(**inputs)
+        loss = nn.functional.multi_margin_loss(outputs.logits, inputs["labels"])
+        return (loss, outputs) if return_outputs else loss
 
 
 def model(case: str) -> nn.Module:
@@ -67,10 +78,10 @@ def main(case: str) -> dict[str, Any]:
     """Train, and return what came of it."""
     set_seed(3)
     rows = [{"input_ids": torch.randint(0, 20, (6,)), "labels": number % 2} for number in range(22)]
-    arguments = TrainingArguments(**ARGUMENTS, **CASES[case])
+    arguments = TrainingArguments(**{**ARGUMENTS, **CASES[case]})
     net = model(case)
     sets = {"train_dataset": rows, "eval_dataset": rows[:6]}
-    trainer = Trainer(net, arguments, **sets, compute_metrics=accuracy)
+    trainer = (OwnLoss if case == "own loss" else Trainer)(net, arguments, **sets, compute_metrics=accuracy)
     if case != "bare":
         trainer.add_callback(TellingCallback())
     trainer.train()
