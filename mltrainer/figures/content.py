@@ -134,7 +134,9 @@ def learning_curves(run: Run) -> Figure | None:
         ("training, mean over the steps", "train_loss", True),
     ]
     series = _lines(run, wanted)
-    caption = _trend(column(run, "validation.loss") or column(run, "train_loss"), "Validation loss", min)
+    measured = column(run, "validation.loss")
+    what = "Validation loss" if measured else "Training loss, mean over the steps,"
+    caption = _trend(measured or column(run, "train_loss"), what, min)
     return _chart(run, "learning_curves.svg", "Learning curves: loss", series, caption, "loss")
 
 
