@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +68,21 @@ def end_all(session: int, mark: bytes) -> None:
         os.killpg(session, signal.SIGKILL)
 
 
+@contextlib.contextmanager
+def guarded(session: int, mark: bytes) -> Iterator[None]:
+    """End the processes of a session or with a mark when this process is killed within the block, which it cannot see to itself.
+
+    A process of its own waits for the end of a pipe, which the system closes however this one ends.
+    """
+    command = [sys.executable, "-I", "-S", __file__, str(session), os.fsdecode(mark)]
+    none = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=none, stderr=none, cwd="/", start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.kill()
+
+
 def standstill(look: Callable[[], list[Running]]) -> Callable[[], bool]:
     """Return what tells, asked now and then, whether processes have done nothing for a while.
 
@@ -86,3 +103,8 @@ def standstill(look: Callable[[], list[Running]]) -> Callable[[], bool]:
         return now - since > STILL_S
 
     return is_still
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    end_all(int(sys.argv[1]), os.fsencode(sys.argv[2]))

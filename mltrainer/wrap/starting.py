@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any
 
 from mltrainer.errors import InputError, MachineError
 from mltrainer.wrap.lines import steps_in
-from mltrainer.wrap.processes import began, end_all, standstill
+from mltrainer.wrap.processes import began, end_all, guarded, standstill
 
 OBSERVER = Path(__file__).parent / "observer"
 VARIABLE = "MLTRAINER_WRAP"
@@ -110,16 +111,17 @@ def start(
         InputError: There is no such program, its folder is too large to copy, or it ran longer than it may.
     """
     lines, log = scratch / "lines", scratch / "log.txt"
-    temporary = scratch / ("temporary-files-of-another-run" if surroundings.folder else "tmp")
     lines.mkdir(parents=True)
-    temporary.mkdir()
     place = place or _place(program, scratch / ("elsewhere" if surroundings.folder else "work"))
     changed = {"listing": surroundings.listing, "pause": surroundings.pause}
     told = {**settings, **changed, "folder": str(lines), "program": str(place)}
     started = time.monotonic()
-    with open(log, "wb") as out:
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as short, open(log, "wb") as out:
+        # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
+        temporary = Path(short, "temporary-files-of-another-run" if surroundings.folder else "tmp")
+        temporary.mkdir()
         process = _popen(program, place, _environment(surroundings, told, temporary), out)
-    code = _ended(process, program, lines, int(settings.get("steps") or 0), on_poll)
+        code = _ended(process, program, lines, int(settings.get("steps") or 0), on_poll)
     return Ended(code, lines, log, place, time.monotonic() - started)
 
 
@@ -127,13 +129,14 @@ def _ended(process: subprocess.Popen[bytes], program: Program, lines: Path, step
     """Wait for a program, end all that it began, and return its exit code; 0 where it only waits, its steps made."""
     mark, started = str(lines).encode(), time.monotonic()
     is_still = standstill(lambda: began(process.pid, mark))
-    try:
-        waits = _wait(
-            process, program, lambda: on_poll(lines), lambda: bool(steps) and steps_in(lines) >= steps and is_still(), started
-        )
-    finally:
-        end_all(process.pid, mark)
-        process.wait()
+    with guarded(process.pid, mark):
+        try:
+            waits = _wait(
+                process, program, lambda: on_poll(lines), lambda: bool(steps) and steps_in(lines) >= steps and is_still(), started
+            )
+        finally:
+            end_all(process.pid, mark)
+            process.wait()
     return 0 if waits else process.returncode
 
 

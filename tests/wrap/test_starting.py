@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,7 @@ def ran(
     **more: object,
 ) -> Ended:
     folder = tmp_path / "mine"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(code)
     program = Program((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
     return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, {"steps": steps})
@@ -32,6 +34,20 @@ def ran(
 
 def said(ended: Ended) -> str:
     return ended.log.read_text().strip()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def has_ended(pid: str) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
 
 
 def test_it_runs_in_a_copy_and_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
@@ -165,11 +181,28 @@ def test_a_program_that_is_killed_leaves_the_steps_that_it_made(tmp_path: Path) 
 def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> None:
     sleeper = "[sys.executable, '-c', 'import time; time.sleep(60)']"
     code = f"import subprocess, sys; print(subprocess.Popen({sleeper}, start_new_session=True).pid)"
-    pid = int(said(ran(tmp_path, code)))
-    deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{pid}/cmdline") and Path(f"/proc/{pid}/cmdline").read_bytes():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    pid = said(ran(tmp_path, code))
+    until(lambda: has_ended(pid))
+
+
+def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    told = tmp_path / "pid.txt"
+    (tmp_path / "mine" / "program.py").write_text(
+        f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    )
+    code = "import sys; from pathlib import Path; from mltrainer.wrap.starting import Program, Surroundings, start; "
+    code += "start(Program((sys.executable, 'program.py'), Path(sys.argv[1])), Path(sys.argv[2]), Surroundings(), {})"
+    starter = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "mine"), str(tmp_path / "scratch")])
+    until(lambda: told.exists() and told.read_text() != "")
+    starter.kill()
+    starter.wait()
+    until(lambda: has_ended(told.read_text()))
+
+
+def test_the_path_of_a_temporary_socket_is_short_enough_in_the_deepest_folder(tmp_path: Path) -> None:
+    code = "import multiprocessing.connection as c, os; print(len(c.arbitrary_address('AF_UNIX')) < 108)"
+    assert said(ran(tmp_path / ("deep" * 30), code, Surroundings(folder=True))) == "True"
 
 
 def test_a_process_has_the_same_name_in_another_folder(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def work(job: dict[str, Any], events: Events) -> None:
     Raises:
         MltrainerError: The program failed, or is not what was planned.
     """
-    run_job(job, events, lambda: None)
+    run_job(job, events, lambda: "SIGTERM" if events.listener_gone else None)
 
 
 def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None]) -> dict[str, Any]:
