@@ -27,6 +27,7 @@ TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run plannin
 MOST_WORKERS = 64
 TEXT = "text_"  # begins the kinds of tasks about texts
 TOKENS: dict[str, dict[str, Any]] = {"text_generation": {"kind": "char", "length": 128}}  # where a task's defaults differ
+DELIVERED = ("README.md", "SHA256SUMS")  # are written beside what a program leaves
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
 
@@ -82,6 +83,8 @@ class Task(Strict):
         for path in (self.metrics, *self.outputs):
             if leads_out(path):
                 raise ValueError(f"{path!r} must lie in the program's folder, which is copied for each run")
+        if taken := [path for path in self.outputs if os.path.normpath(path) in DELIVERED]:
+            raise ValueError(f"{taken[0]!r} is delivered beside the outputs: let the program write it under another name")
         return self
 
     def command(self, seed: int) -> tuple[str, ...]:

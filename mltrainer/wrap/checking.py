@@ -156,7 +156,7 @@ class Check:
             compared(mine, theirs, steps) if unlike is None else max(len(chain.entries) for chain in mine.values()),
             len(mine),
             (one.seconds, other.seconds),
-            judged(one.lines, one.place),
+            judged(one.lines, one.place, self._program.folder),
             unlike,
         )
         if unlike is None:

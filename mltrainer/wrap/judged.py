@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,18 +56,20 @@ class Judged:
         return digest(self.data)
 
 
-def judged(lines: Path, place: Path) -> Judged:
-    """Return what a run read.
+def judged(lines: Path, place: Path, folder: Path | None = None) -> Judged:
+    """Return what a run read, in the state in which it found it.
 
     Args:
         lines: Where its observer's lines lie.
         place: The folder that it ran in.
+        folder: The one that this is a copy of: what the program changed in the copy is there as it was.
     """
-    rows = [row for found in rows_of(lines, "files").values() for row in found]
-    written = {row[2] for row in rows if row[1] == "written"}
-    paths = sorted({_source(row[2]) for row in rows if row[1] == "read"} - written)
+    rows = sorted((row for found in rows_of(lines, "files").values() for row in found), key=lambda row: int(row[0]))
+    first = {row[2]: row[1] for row in reversed(rows) if row[1] in ("read", "written", "changed")}
+    altered = {row[2]: row[1] for row in rows if row[1] in ("changed", "written")}
+    paths = {_source(path): altered.get(path, "read") for path, way in first.items() if way != "written"}
     about = next((dict(row[2]) for row in rows if row[1] == "about"), {})
-    found = list(_present(paths, place))
+    found = list(_present(paths, place, folder or place))
     code = tuple(row for row in found if row.path.endswith(CODE))
     prefix = next((str(row[2]) for row in rows if row[1] == "prefix"), "")
     return Judged(code, tuple(row for row in found if row not in code), about, prefix)
@@ -81,11 +83,14 @@ def _source(path: str) -> str:
         return path
 
 
-def _present(paths: Iterable[str], place: Path) -> Iterable[Read]:
+def _present(paths: Mapping[str, str], place: Path, folder: Path) -> Iterable[Read]:
+    """Return the rows of files by their paths, each with what became of it: written anew elsewhere, what it held is not known."""
     root = place.resolve()
-    for name in paths:
+    for name in sorted(paths):
         path = Path(name)
-        if path.is_file():
-            size = path.stat().st_size
-            shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else name
-            yield Read(shown, size, sha256_file(path) if size <= MOST_BYTES else None)
+        shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else name
+        is_original_here = paths[name] != "read" and folder.resolve() != root and path.is_relative_to(root)
+        kept = folder / shown if is_original_here else path
+        if kept.is_file() and (is_original_here or paths[name] != "written"):
+            size = kept.stat().st_size
+            yield Read(shown, size, sha256_file(kept) if size <= MOST_BYTES else None)

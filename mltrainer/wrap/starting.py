@@ -62,12 +62,14 @@ class Program:
         folder: Where it is run: copied for each start, so that no start finds what another one left.
         in_place: Run in the folder itself.
         timeout: Seconds until a start is given up; 0 for never.
+        leaves: Files of the folder that it writes itself: what lies there of an earlier run is not copied.
     """
 
     command: tuple[str, ...]
     folder: Path
     in_place: bool = False
     timeout: float = 0.0
+    leaves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,8 @@ def _place(program: Program, target: Path) -> Path:
     """Return the folder to run in: a copy, in which what one start leaves no other finds."""
     if program.in_place:
         return program.folder
-    found = _contents(program.folder)
+    left = {program.folder / os.path.normpath(name) for name in program.leaves}
+    found = [row for row in _contents(program.folder) if row[0] not in left]
     target.mkdir(parents=True)
     for path, is_linked in found:
         into = target / path.relative_to(program.folder)

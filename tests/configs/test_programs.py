@@ -40,6 +40,7 @@ def test_arguments_stand_in_their_places_or_behind(text: str, arguments: dict[st
         ({**PROGRAM, "script": "python 'train.py"}, "is no command: No closing quotation"),
         ({**PROGRAM, "script": "  "}, "it has no word"),
         ({**PROGRAM, "outputs": ["../model.pt"]}, "must lie in the program's folder"),
+        ({**PROGRAM, "outputs": ["./README.md"]}, "is delivered beside the outputs"),
         ({**PROGRAM, "metrics": "/tmp/metrics.json"}, "must lie in the program's folder"),
         ({"use": "a:B", "outputs": ["model.pt"], "resume": "x"}, "outputs and resume belong to a program"),
     ],

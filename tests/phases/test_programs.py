@@ -172,6 +172,19 @@ FAULTS = {
 }
 
 
+def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_path: Path, cli: Cli) -> None:
+    before, after, told = FAULTS["leaves nothing"]
+    project = write_program(tmp_path, PROGRAM.replace('"a" if epoch else "w"', '"a"').replace(before, after))
+    (tmp_path / "model.pt").write_text("a better one")
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "accuracy": 0.99}\n')
+    cli("phase", "run", "planning", "--project", project.root)
+    said = cli("phase", "run", "baseline", "--project", project.root)
+    assert (said.code, told in said.err) == (1, True), said.err
+    (tmp_path / "train.py").write_text(PROGRAM.replace('"a" if epoch else "w"', '"a"'))
+    cli("run", "--project", project.root, "--until", "baseline")
+    assert len(evidence(project, "baseline")["run"]["history"]) == 4
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Path, cli: Cli, fault: str) -> None:
     before, after, told = FAULTS[fault]

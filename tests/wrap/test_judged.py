@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,22 @@ def test_what_the_program_wrote_itself_and_what_is_gone_are_left_out(tmp_path: P
     (work / "saved.pt").write_text("weights")
     rows = [["written", str(work / "saved.pt")], ["read", str(work / "saved.pt")], ["read", str(work / "gone.csv")]]
     assert noted(tmp_path, *rows) == Judged((), (), {})
+
+
+def test_what_was_read_before_it_was_written_is_told_as_it_was_found(tmp_path: Path, work: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "data.csv").write_text("as it was")
+    for ways in (["read", "written"], ["changed"]):
+        shutil.rmtree(tmp_path / "lines", ignore_errors=True)
+        noted(tmp_path, *([way, str(work / "data.csv")] for way in ways))
+        [row] = judged(tmp_path / "lines", work, tmp_path / "mine").data
+        assert row == ("data.csv", 9, hashlib.sha256(b"as it was").hexdigest())
+
+
+def test_a_file_elsewhere_that_is_opened_to_be_changed_in_place_is_read(tmp_path: Path, work: Path) -> None:
+    outside = tmp_path / "samples.bin"
+    outside.write_bytes(b"3")
+    assert [row.path for row in noted(tmp_path, ["changed", str(outside)]).data] == [str(outside)]
 
 
 def test_compiled_code_stands_for_its_source(tmp_path: Path, work: Path) -> None:

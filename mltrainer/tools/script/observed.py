@@ -108,7 +108,7 @@ def observed(
         _bits(chains[key]) if others or not chains[key].end else chains[key].end[0],
         _of(ended.lines, "signals", key),
         [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
-        judged(ended.lines, ended.place),
+        judged(ended.lines, ended.place, program.folder),
     )
 
 

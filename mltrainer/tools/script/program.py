@@ -143,14 +143,19 @@ def _require_data(job: dict[str, Any], root: Path) -> None:
 
 def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
     """Run the program as the job asks, and keep what it printed."""
-    program = Program(config.task.command(config.seed), root)
     is_disturbed = bool(job.get("fill_memory")) or job["purpose"] == "reproduction"
     try:
-        return observed(program, scratch, job.get("max_steps") or 0, is_disturbed, config.signals, on_step)
+        return observed(_program(config, root), scratch, job.get("max_steps") or 0, is_disturbed, config.signals, on_step)
     finally:
         with contextlib.suppress(OSError):
             printed = (scratch / "run" / "log.txt").read_text("utf-8", errors="replace")
             write_atomic(scratch.parent / PRINTED, redact(printed).encode())
+
+
+def _program(config: TrainingConfig, root: Path) -> Program:
+    """Return what is run; what it is judged by, and what it delivers, it must write itself in every run."""
+    assert config.task.metrics is not None
+    return Program(config.task.command(config.seed), root, leaves=(config.task.metrics, *config.task.outputs))
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
@@ -234,8 +239,10 @@ def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list
     shutil.rmtree(folder, ignore_errors=True)
     for name in config.task.outputs:
         if not (place / name).is_file():
-            told = f"the program left no file {name}"
-            raise InputError(told, where="task.outputs", mend="let it write the file, or take the name away")
+            is_folder = (place / name).is_dir()
+            told = f"the program left a folder {name}" if is_folder else f"the program left no file {name}"
+            mend = "name each of its files" if is_folder else "let it write the file, or take the name away"
+            raise InputError(told, where="task.outputs", mend=mend)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(place / name, folder / name)
     return rows_of_paths([str((folder / name).relative_to(root)) for name in config.task.outputs], root)
@@ -358,7 +365,7 @@ def _costs(found: Observed, seen: Steps) -> dict[str, Any]:
 
 def _cause(config: TrainingConfig, root: Path, scratch: Path, steps: int, events: Events) -> dict[str, Any] | None:
     """Return why the program's steps do not repeat, as records hold it; None where they do now."""
-    check = Check(Program(config.task.command(config.seed), root), scratch, lambda event: events.send(**event))
+    check = Check(_program(config, root), scratch, lambda event: events.send(**event))
     verdict = check.repeats(steps)
     if verdict.cause is None:
         return None
@@ -370,6 +377,6 @@ def _cause(config: TrainingConfig, root: Path, scratch: Path, steps: int, events
 def _resumed(config: TrainingConfig, root: Path, scratch: Path, events: Events) -> dict[str, Any]:
     """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run."""
     events.send("note", text="trained to its end, and once more killed and gone on with: does it end in the same bits?")
-    check = Check(Program(config.task.command(config.seed), root), scratch, lambda event: events.send(**event))
+    check = Check(_program(config, root), scratch, lambda event: events.send(**event))
     found = dataclasses.asdict(check.resumes(config.task.resuming(config.seed)))
     return {key: found[key] for key in ("same", "steps", "killed_after", "went_on_after", "step", "what")}

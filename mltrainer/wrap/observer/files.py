@@ -11,6 +11,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.realpath(__file__))
 NO_FILES = ("/proc/", "/sys/", "/dev/")
 WRITES = os.O_WRONLY | os.O_RDWR
+ANEW = os.O_WRONLY | os.O_TRUNC | os.O_CREAT  # opened with one of these, a file is not asked what it holds
 
 
 def begin(settings: dict[str, Any], process: Any) -> Files:
@@ -31,7 +32,7 @@ class Files:
         own = (str(settings["folder"]), HERE, *site.getsitepackages(), *(path for path in libraries if path))
         self._left_out = (*NO_FILES, *(os.path.join(os.path.realpath(path), "") for path in own))
         self._lines = process.lines("files")
-        self._seen: set[tuple[str, bool]] = set()
+        self._seen: set[tuple[str, str]] = set()
         self._busy = False
         sys.addaudithook(self._audit)
 
@@ -43,10 +44,10 @@ class Files:
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and not self._busy and isinstance(arguments[0], (str, bytes, os.PathLike)):
             path = os.path.realpath(os.fsdecode(arguments[0]))
-            found = (path, bool(int(arguments[2] or 0) & WRITES))
+            found = (_way(int(arguments[2] or 0)), path)
             if found not in self._seen and not path.startswith(self._left_out) and "site-packages" not in path:
                 self._seen.add(found)
-                self._note("written" if found[1] else "read", path)
+                self._note(*found)
 
     def _note(self, *values: Any) -> None:
         self._busy = True  # what is opened to write this down is not noted
@@ -54,3 +55,10 @@ class Files:
             self._lines.write(*values)
         finally:
             self._busy = False
+
+
+def _way(flags: int) -> str:
+    """Return how a file is opened: what it holds is read, written anew, or read and changed in place."""
+    if not flags & WRITES:
+        return "read"
+    return "written" if flags & ANEW else "changed"
