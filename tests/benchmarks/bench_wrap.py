@@ -1,6 +1,6 @@
 """`mltrainer wrap` on twelve unmodified scripts and each with a way to be irreproducible put in: verdicts and lines named.
 
-python tests/benchmarks/bench_wrap.py [--only NAME] [--fault NAME] [--python PATH] [--out FILE]
+python tests/benchmarks/bench_wrap.py [--only NAME] [--fault NAME] [--draw N] [--python PATH] [--out FILE]
 
 Scripts whose framework the interpreter has not are left out, and said so.
 """
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ NEEDS = {"hf_trainer": "transformers", "accelerate_loop": "accelerate", "lightni
 FRAMEWORKS = ("hf_trainer", "accelerate_loop")  # that resume to the same bits from what they save
 RESUMES = ("plain", "amp", "accumulate", "gan", "rl", "forks", "ddp", "notebook", *FRAMEWORKS)
 STEPS = 12
+TIMEOUT_S = 900.0  # of a start, on a loaded machine
+Case = tuple[str, str, bool]  # script, fault, whether it is killed and gone on with
 
 
 def main() -> None:
@@ -36,39 +38,38 @@ def main() -> None:
     signal.signal(signal.SIGTERM, raise_terminated)  # what is being wrapped is ended with it
     chosen = _arguments()
     rows = []
-    for name in [path.stem for path in sorted(SCRIPTS.glob("*.py"))]:
-        if chosen.only not in name:
-            continue
-        if name in NEEDS and not _has(chosen.python, NEEDS[name]):
-            print(f"{name}: left out, {NEEDS[name]} is not installed")
-            continue
-        for row in _of_script(name, chosen.python, chosen.fault):
-            print(json.dumps(row), flush=True)
-            rows.append(row)
-            if chosen.out:
-                with open(chosen.out, "a") as file:
-                    file.write(json.dumps(row) + "\n")
+    for case in _cases(chosen):
+        row = _measured(*case, chosen.python)
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+        if chosen.out:
+            with open(chosen.out, "a") as file:
+                file.write(json.dumps(row) + "\n")
     print(summary(rows))
 
 
-def _of_script(name: str, python: str, only: str) -> Iterator[dict[str, Any]]:
-    for fault in ["none", *FAULTS]:
-        if only in fault:
-            yield _measured(name, python, fault, resume=False)
-    if name in RESUMES:
-        for fault in ("none", "state"):
-            if only in fault:
-                yield _measured(name, python, fault, resume=True)
+def _cases(chosen: argparse.Namespace) -> list[Case]:
+    """Return what is measured: scripts as they are first, then those with a fault and those that are gone on with."""
+    names = [path.stem for path in sorted(SCRIPTS.glob("*.py")) if chosen.only in path.stem]
+    for name in [name for name in names if name in NEEDS and not _has(chosen.python, NEEDS[name])]:
+        print(f"{name}: left out, {NEEDS[name]} is not installed")
+        names.remove(name)
+    clean = [(name, "none", False) for name in names]
+    rest = [(name, fault, False) for name in names for fault in FAULTS]
+    rest += [(name, fault, True) for name in RESUMES if name in names for fault in ("none", "state")]
+    if chosen.draw is not None:
+        random.Random(0).shuffle(rest)
+    return [case for case in clean + rest[: chosen.draw] if chosen.fault in case[1]]
 
 
-def _measured(name: str, python: str, fault: str, resume: bool) -> dict[str, Any]:
+def _measured(name: str, fault: str, resume: bool, python: str) -> dict[str, Any]:
     """Return a case's verdict, the first line that was named, and whether both are right."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         _write(name, folder, fault)
         lines = {f"{p.relative_to(folder)}:{n}" for p in folder.rglob("*.py") for n in guilty(p.read_text())}
         (Path(scratch) / "runs").mkdir()
-        check = Check(Program(command(name, python), folder, timeout=120.0), Path(scratch) / "runs", lambda event: None)
+        check = Check(Program(command(name, python), folder, timeout=TIMEOUT_S), Path(scratch) / "runs", lambda event: None)
         started, row = time.monotonic(), {"script": name, "fault": fault, "resume": resume}
         try:
             found = _resumed(check, name, python) if resume else _repeats(check)
@@ -141,6 +142,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="scripts whose name contains this")
     parser.add_argument("--fault", default="", help="faults whose name contains this")
+    parser.add_argument("--draw", type=int, help="so many of the cases that are not a script as it is, drawn with seed 0")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that runs the scripts")
     parser.add_argument("--out", help="rows are added to this file")
     return parser.parse_args()
