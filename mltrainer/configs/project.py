@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -678,6 +679,12 @@ class TrainingConfig(ProjectConfig):
     def data_seed(self) -> int:
         """The seed that decides the samples and their splits; the run's seed, unless the splits have one of their own."""
         return self.seed if self.split.seed is None else self.split.seed
+
+
+def meaningful(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a recorded config that mean something for its task, as `of_task` does."""
+    is_program = (config.get("task") or {}).get("script") is not None
+    return {key: value for key, value in config.items() if not is_program or key in OF_PROGRAMS}
 
 
 def of_task(values: dict[str, Any], task: Task) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     if math.isnan(update):
         return Finding(ID, "not_applicable", "The run recorded no size of its updates.")
     leap = ratio(run.train_loss[0], run.first_loss) if run.history else NAN
+    if math.isnan(leap) and math.isnan(run.reached_skill) and run.record.get("program"):
+        return Finding(ID, "not_applicable", "Whether the program's model learned was not seen.")
     evidence = {"update_ratio": update, "leap": leap, "spread": _spread(run), "skill": run.reached_skill}
     sentence = (
         f"The first updates changed the weights by {text(update)} of their size (at most {text(thresholds['update'])} expected), "

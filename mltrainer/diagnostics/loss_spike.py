@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return _of_steps(spikes)
     if run.spikes is None and len(run.history) < 2:
         return Finding(ID, "not_applicable", "The run recorded neither losses that stood out nor two intervals to compare.")
+    if run.spikes is None and all(math.isnan(loss) for loss in run.train_loss) and run.record.get("program"):
+        return Finding(ID, "not_applicable", "No loss of the program was seen.")
     leaps = [place for place in range(1, len(run.history)) if _is_leap(run, place, thresholds)]
     if leaps:
         return _of_interval(run, leaps)

@@ -298,13 +298,14 @@ def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
 def config_change(look: _Look, path: str) -> str:
     """Return which keys of an edited config differ from the recorded one."""
     from mltrainer.configs.loading import flatten, read_text
+    from mltrainer.configs.project import meaningful
     from mltrainer.configs.yaml import parse
 
     try:
         now = flatten(parse(read_text(look.project.root / path, "the config"), path).value)
     except (InputError, AttributeError):
         return " (it is not readable now)"
-    then = flatten(look.record.evidence.get("config", {}))
+    then = flatten(meaningful(look.record.evidence.get("config", {})))
     keys = [f"{k}: {then.get(k)!r} -> {now.get(k)!r}" for k in sorted(now.keys() | then.keys()) if now.get(k) != then.get(k)]
     return f" ({'; '.join(keys[:5])})" if keys else " (comments or layout only)"
 

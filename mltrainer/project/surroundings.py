@@ -60,7 +60,10 @@ def best_checkpoint(project: Project, run: str) -> Found:
     Raises:
         InputError: It has none that was verified, or it is not here.
     """
-    rows = (result_of(project, run) or {}).get("checkpoints", [])
+    result = result_of(project, run) or {}
+    if result.get("program"):
+        raise InputError(f"run {run} was trained by a program: only it can load what it left, and measure its loss")
+    rows = result.get("checkpoints", [])
     best: Found | None = next((row for row in rows if "best" in row["roles"] and row["verified"]), None)
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", mend="mltrainer run")

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mltrainer.configs.project import OF_PROGRAMS
+from mltrainer.configs.project import meaningful
 from mltrainer.diagnostics.rules import HEALTHY_FITS
 from mltrainer.reports import markdown as md
 from mltrainer.reports import tuning
@@ -52,12 +52,6 @@ def of(found: Any, *keys: Any, default: Any = None) -> Any:
             return default
         found = found[str(key)]
     return found
-
-
-def meaningful(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a config that mean something for its task: of a program, most are its own affair."""
-    is_program = at(config, "task.script") is not None
-    return {key: value for key, value in config.items() if not is_program or key in OF_PROGRAMS}
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

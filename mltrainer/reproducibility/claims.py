@@ -45,7 +45,11 @@ def claim_of(record: Mapping[str, Any]) -> Claim:
 
 def _probe(evidence: Mapping[str, Any]) -> tuple[bool, str]:
     probe = evidence.get("probe") or {}
-    steps = f"the first {probe.get('steps')} steps, in fresh processes, once without and once with an interruption"
+    steps, is_interrupted = f"the first {probe.get('steps')} steps, in fresh processes", probe.get("resumed_at") != 0
+    if (evidence.get("program") or {}).get("resumed"):
+        steps += f"; all steps, killed after step {probe.get('resumed_at')} and gone on with"
+    elif is_interrupted:
+        steps += ", once without and once with an interruption"
     return probe.get("identical") is True, steps
 
 

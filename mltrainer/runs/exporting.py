@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import GateError
+from mltrainer.errors import GateError, InputError
 from mltrainer.runs.launcher import Tools
 
 MANAGER = "checkpoint_manager"
@@ -27,9 +27,13 @@ def run_manager(
         test: How the sealed test split is measured, which opens it: `ledger`, `openings` and `interval`; None leaves it sealed.
 
     Raises:
+        InputError: The run is a program's.
         GateError: The run has no verified best checkpoint.
     """
     best = next((c for c in result["checkpoints"] if "best" in c["roles"] and c["verified"]), None)
+    if best is None and result.get("program"):
+        told = f"run {result['id']} was trained by a program: it has the files that it left, and no checkpoint to export"
+        raise InputError(told, mend="export the model within the program, and name the file in task.outputs")
     if best is None:
         raise GateError(f"run {result['id']} has no verified best checkpoint", mend="mltrainer checkpoints verify")
     project = tools.project

@@ -33,6 +33,8 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
     from mltrainer.checkpointing.loading import from_checkpoint
 
     result = result_of(project, run) or {}
+    if result.get("program"):
+        raise InputError(f"run {run} was trained by a program: only it can load the files that it left")
     best = next((row for row in result.get("checkpoints", []) if "best" in row["roles"] and row["verified"]), None)
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", mend=FINISH)

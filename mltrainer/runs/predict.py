@@ -47,6 +47,9 @@ def delivered(project: Project) -> Path:
         if sha256_file(path) != row["sha256"]:
             raise GateError("a file of the delivered model is not the one that was delivered", where=row["path"], mend=BRING)
     script = next((row["path"] for row in rows if Path(row["path"]).name == SCRIPT), None)
+    if script is None and record.evidence["run"].get("program"):
+        told = f"only the program knows how its model is asked: it left no {SCRIPT}"
+        raise InputError(told, where=record.evidence["config"]["task"]["script"], mend="ask it by code of your own")
     if script is None:
         raise InputError(f"the delivered model has no {SCRIPT}", mend="mltrainer phase run finalization")
     return project.root / Path(script).parent

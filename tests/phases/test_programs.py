@@ -63,6 +63,15 @@ def test_a_program_walks_the_five_phases_and_what_it_cannot_show_does_not_apply(
     assert "samples of" not in report
 
 
+UNTRUE = ("interruption)", "switches read back", "planned epochs", "before its first evaluation", "(0 samples)", "<code></code>")
+
+
+def test_no_report_says_what_is_not_true_of_a_program(walked: Project) -> None:
+    for path in sorted((walked.root / "phases").rglob("*.md")):
+        text = path.read_text()
+        assert [sentence for sentence in UNTRUE if sentence in text] == [], path
+
+
 def test_the_record_holds_what_was_observed(walked: Project) -> None:
     planned, run = evidence(walked, "planning"), evidence(walked, "baseline")["run"]
     assert [row["path"] for row in planned["data"]["files"]] == ["train.csv"]
@@ -85,6 +94,12 @@ def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
     assert final["reproduction"]["outputs"] == {"model.pt": True}
     assert "python train.py --seed 42 --epochs 4 --lr 0.1" in (folder / "README.md").read_text()
     assert "AdamW" not in (folder / "README.md").read_text()
+
+
+def test_an_edited_config_is_told_by_its_key_alone(finished: Project) -> None:
+    path = finished.phase_dir("planning") / "training_config.yaml"
+    path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.2"))
+    assert "(task.arguments.lr: 0.1 -> 0.2)" in gate(finished, "planning").stale[0]
 
 
 BROKEN = {
@@ -167,7 +182,7 @@ def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
 FAULTS = {
     "fails": ("torch.save(model", "raise ValueError('disk')\ntorch.save(model", "ValueError: disk"),
     "writes no metrics": ('"metrics.jsonl"', '"other.jsonl"', "the program left no metrics that can be read"),
-    "measures something else": ('"accuracy": measured(*', '"other": measured(*', "the last evaluation holds no accuracy"),
+    "measures something else": ('"accuracy": measured(*', '"other": measured(*', "the last evaluation holds no number accuracy"),
     "leaves nothing": ('torch.save(model.state_dict(), "model.pt")', "", "the program left no file model.pt"),
 }
 
@@ -252,6 +267,13 @@ def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(tmp_
 
 
 def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cli) -> None:
-    for command, told in ((("rows", "--hardest"), "the task is a program"), (("ablate",), "trained by script_runner")):
+    told_of = {
+        ("rows", "--hardest"): "the task is a program",
+        ("ablate",): "trained by script_runner",
+        ("predict", "train.csv"): "it left no inference.py",
+        ("checkpoints", "export"): "was trained by a program",
+        ("landscape",): "was trained by a program",
+    }
+    for command, told in told_of.items():
         said = cli(*command, "--project", finished.root)
         assert (said.code, told in said.err) == (1, True), said.err

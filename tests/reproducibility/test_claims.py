@@ -20,6 +20,12 @@ def record(phase: str, **evidence: Any) -> dict[str, Any]:
     [
         (record("planning", probe=PROBE), "R1", "the first 8 steps"),
         (record("planning", probe={**PROBE, "identical": False}), "none", "the first 8 steps"),
+        (record("planning", probe={**PROBE, "resumed_at": 4}), "R1", "once without and once with an interruption"),
+        (
+            record("planning", probe={**PROBE, "resumed_at": 28}, program={"resumed": {"same": True}}),
+            "R1",
+            "killed after step 28",
+        ),
         (record("planning"), "none", "the first"),
         (record("baseline", run={}), "none", "was not trained again"),
         (record("optimization", skipped=True), "none", "nothing was trained here"),
@@ -39,3 +45,8 @@ def test_portable_numerics_aim_at_another_family_of_cpu() -> None:
     assert claim_of(record("planning", probe=PROBE, config={"numerics": "portable"})).intended == "R3"
     assert claim_of(record("baseline", run={"numerics": "portable"})).intended == "R3"
     assert claim_of(record("baseline", run={"numerics": "native"})).intended == "R2"
+
+
+def test_no_interruption_is_told_where_there_was_none() -> None:
+    claim = claim_of(record("planning", probe={**PROBE, "resumed_at": 0}, program={"resumed": None}))
+    assert claim.tested == "the first 8 steps, in fresh processes"

@@ -13,7 +13,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.wrap import processes, starting
-from mltrainer.wrap.lines import chains
+from mltrainer.wrap.lines import chains, rows_of
 from mltrainer.wrap.starting import SCRATCH, Ended, Program, Surroundings, start
 
 
@@ -23,13 +23,14 @@ def ran(
     surroundings: Surroundings = Surroundings(),  # noqa: B008
     *arguments: str,
     steps: int = 0,
+    signals: bool = False,
     **more: object,
 ) -> Ended:
     folder = tmp_path / "mine"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(code)
     program = Program((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
-    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, {"steps": steps})
+    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, {"steps": steps, "signals": signals})
 
 
 def said(ended: Ended) -> str:
@@ -183,6 +184,14 @@ def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> Non
     code = f"import subprocess, sys; print(subprocess.Popen({sleeper}, start_new_session=True).pid)"
     pid = said(ran(tmp_path, code))
     until(lambda: has_ended(pid))
+
+
+def test_weights_of_several_models_that_are_called_alike_are_told_apart(tmp_path: Path) -> None:
+    code = "import torch; models = [torch.nn.Linear(2, 2) for _ in range(2)]; both = [p for m in models for p in m.parameters()]"
+    code += "\nfor o in [torch.optim.SGD(group, lr=0.1) for group in (both, models[0].parameters())]: o.step()"
+    ended = ran(tmp_path, code, signals=True)
+    [rows] = rows_of(ended.lines, "signals").values()
+    assert [row[2] for row in rows if row[1] == "about"] == [["weight", "weight (2)"], ["weight (3)"]]
 
 
 def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(tmp_path: Path) -> None:

@@ -49,13 +49,20 @@ def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
     except (OSError, ValueError) as error:
         mend = "let the program write its metrics there, or name the file that it writes in task.metrics"
         raise InputError(f"the program left no metrics that can be read ({error})", where=name, mend=mend) from error
-    rows = [told_of(row, f"{name}:{line}") for line, row in _mappings(text, name)]
+    written = _mappings(text, name)
+    rows = [told_of(row, f"{name}:{line}") for line, row in written]
     if not rows or metric not in rows[-1].validation:
-        found = ", ".join(rows[-1].validation) if rows else "nothing"
+        found = ", ".join(_shown(*item) for item in written[-1][1].items()) if rows else ""
         raise InputError(
-            f"the last evaluation holds no {metric}; it holds {found}", where=name, mend="write it there, or name another metric"
+            f"the last evaluation holds no number {metric}; it holds {found or 'nothing'}",
+            where=name,
+            mend="write it there as a number, not within another mapping, or name another metric",
         )
     return rows
+
+
+def _shown(key: str, value: Any) -> str:
+    return str(key) if _is_number(value) else f"{key} (a {type(value).__name__})"
 
 
 def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:

@@ -99,6 +99,7 @@ class Signals:
                     names[id(parameter)] = name
         told = {key: names.get(key, f"weight {number}") for number, key in enumerate(ours)}
         wide = {key: told[key] for key, parameter in ours.items() if parameter.dim() > 1 and parameter.requires_grad}
+        wide = _apart(wide, {name for others in self._names.values() for name in others.values()})
         self._lines.write("about", list(wide.values()), sum(p.numel() for p in ours.values() if p.requires_grad))
         return wide
 
@@ -108,6 +109,18 @@ class Signals:
             self._lines.write(*(_plain(value) for value in row), flush=False)
         if held:
             self._lines.flush()
+
+
+def _apart(names: dict[int, str], taken: set[str]) -> dict[int, str]:
+    """Return names of which each stands once: weights of several models may be called alike."""
+    found: dict[int, str] = {}
+    for key, name in names.items():
+        number = 1
+        while (told := name if number == 1 else f"{name} ({number})") in taken:
+            number += 1
+        taken.add(told)
+        found[key] = told
+    return found
 
 
 def _parameters(optimizer: Any) -> list[Any]:
