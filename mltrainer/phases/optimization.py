@@ -114,7 +114,7 @@ def _expected(ctx: Context, trial_config: dict[str, Any]) -> dict[str, Any]:
     """Return how long the baseline took, and how long a run of a share of its epochs will."""
     baseline = ctx.earlier["baseline"]["evidence"]
     wall_s, folds = baseline["run"]["wall_s"], baseline.get("folds")
-    share = trial_config["epochs"] / ctx.planned_config().epochs
+    share = 1.0 if ctx.is_of_program else trial_config["epochs"] / baseline["run"]["epochs"]  # it may have ended early
     return {"baseline_s": sum(row["wall_s"] for row in folds["rows"]) if folds else wall_s, "run_s": wall_s * share}
 
 

@@ -42,18 +42,18 @@ def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) 
     """Return what a process's lines say of its steps.
 
     Args:
-        rows: The observer's, each with its time and what it is.
+        rows: The observer's, each with when it was written and what it is.
         told: The program's own, which count more.
     """
     found = Steps()
-    for time, what, *values in rows:
+    for _, what, *values in rows:
         if what == "about":
             found.names += values[0]
             found.parameters += values[1]
         elif what == "layers":
             found.layers[values[0]] = (values[1], values[2])
         elif what == "step":
-            step, _, rate, loss, norm = values
+            step, _, rate, loss, norm, time = values
             found.times[step] = time
             kept = ((found.rates, rate), (found.losses, loss), (found.norms, norm))
             for place, value in kept:

@@ -1,7 +1,7 @@
 """What the steps of an optimizer show beside their bits: loss, learning rate, gradients and updates; training does not notice.
 
-Nothing waits for a GPU: what lies there is held until several steps can be fetched at once. The loss is that of a variable of
-this name where the step was asked for, if there is one: a program tells it to nobody else.
+Nothing waits for a GPU or a disk: some steps are held, and written at once. The loss is that of a variable of this name where
+the step was asked for, if there is one: a program tells it to nobody else.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+import time
 from types import FrameType
 from typing import Any
 
-HELD = 32  # steps on a GPU before they are fetched
-FIRST, EVERY = 3, 20  # at the first steps, and then so often, each weight is looked at by itself
+HELD = 32  # steps before they are written; what lies on a GPU is fetched then
+FIRST = 3  # steps at which each weight is looked at by itself
+CLOSE = 400  # steps that are looked at closely; a longer run is looked at more rarely from then on
+GRADIENTS, WEIGHTS = (1, 5), (20, 100)  # up to there and beyond, every so manieth step's gradients, and each weight by itself
+SMALL = 1 << 14  # numbers; gradients of fewer are looked at together
 DEEP = 40  # frames in which a loss is looked for
 
 
@@ -26,7 +30,7 @@ class Signals:
     """Notes what each step of an optimizer shows.
 
     Lines: `about` with the weights' names and how many numbers are trained; `step` with its number, the optimizer's, learning
-    rate, loss and gradient norm; `layers` with the step and, for each named weight, gradient norm and update by its size.
+    rate, loss, gradient norm and time; `layers` with the step and, for each named weight, gradient norm and update by its size.
 
     Args:
         settings: `steps`, after which the process ends.
@@ -57,37 +61,44 @@ class Signals:
         if id(optimizer) not in self._names:
             self._names[id(optimizer)] = self._named(optimizer)
         number = self._step + 1
-        if number <= FIRST or number % EVERY == 0:
+        if number <= FIRST or _is_due(number, WEIGHTS):
             names = self._names[id(optimizer)]
             with self._torch.no_grad():
                 self._before = {id(p): p.detach().clone() for p in _parameters(optimizer) if id(p) in names}
 
     def _leave(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._step += 1
-        weights = [p for p in _parameters(optimizer) if _is_plain(self._torch, p.grad)]
-        rates = [group.get("lr") for group in optimizer.param_groups]
         with self._torch.no_grad():
-            norms = [self._norm(p.grad) for p in weights]
-            total = self._norm(self._torch.stack([norm.to(norms[0].device) for norm in norms])) if norms else None
+            total = self._total(_gradients(self._torch, optimizer)) if _is_due(self._step, GRADIENTS) else None
             loss = _loss_of(self._torch, sys._getframe(1))
-            self._held.append(["step", self._step, [*self._names].index(id(optimizer)), rates[0] if rates else None, loss, total])
+            rate = optimizer.param_groups[0].get("lr")
+            number = [*self._names].index(id(optimizer))
+            self._held.append(["step", self._step, number, rate, loss, total, time.monotonic_ns()])
             if self._before:
-                self._held.append(["layers", self._step, *self._layers(optimizer, weights, norms)])
+                self._held.append(["layers", self._step, *self._layers(optimizer)])
                 self._before = {}
-        waits = any(_is_elsewhere(value) for value in self._held[-1][3:])
-        if not waits or self._step == self._most or len(self._held) >= HELD:
+        if self._step == self._most or len(self._held) >= HELD:
             self._write()
+
+    def _total(self, tensors: list[Any]) -> Any:
+        """Return the norm of all tensors together, or None; small ones are brought together first: they are many."""
+        small: dict[Any, list[Any]] = {}
+        parts: list[Any] = []
+        for tensor in tensors:
+            small.setdefault(tensor.device, []).append(tensor) if tensor.numel() < SMALL else parts.append(tensor)
+        parts += [self._torch.cat([tensor.reshape(-1).float() for tensor in group]) for group in small.values()]
+        norms = [self._norm(part) for part in parts]
+        return self._norm(self._torch.stack([norm.to(norms[0].device) for norm in norms])) if norms else None
 
     def _norm(self, tensor: Any) -> Any:
         return self._torch.linalg.vector_norm(tensor.detach(), dtype=self._torch.float32)
 
-    def _layers(self, optimizer: Any, weights: list[Any], norms: list[Any]) -> tuple[Any, Any]:
+    def _layers(self, optimizer: Any) -> tuple[Any, Any]:
         """Return gradient norm, and update as a share of the weight, of each weight that has a name."""
-        found = {id(p): norm for p, norm in zip(weights, norms)}  # noqa: B905 - Python 3.9 has no strict
-        named = [p for p in _parameters(optimizer) if id(p) in self._before]
-        updates = [self._norm(p.detach() - self._before[id(p)]) / self._norm(self._before[id(p)]) for p in named]
         names = self._names[id(optimizer)]
-        return {names[id(p)]: found.get(id(p)) for p in named}, {names[id(p)]: u for p, u in zip(named, updates)}  # noqa: B905
+        named = [(names[id(p)], p, self._before[id(p)]) for p in _parameters(optimizer) if id(p) in self._before]
+        norms = {name: self._norm(p.grad) for name, p, _ in named if _is_plain(self._torch, p.grad)}
+        return norms, {name: self._norm(p.detach() - before) / self._norm(before) for name, p, before in named}
 
     def _named(self, optimizer: Any) -> dict[int, str]:
         """Return the names of an optimizer's weights of two dimensions or more, and tell them, once."""
@@ -127,14 +138,16 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def _gradients(torch: Any, optimizer: Any) -> list[Any]:
+    return [p.grad for p in _parameters(optimizer) if _is_plain(torch, p.grad)]
+
+
+def _is_due(step: int, every: tuple[int, int]) -> bool:
+    return step % every[step > CLOSE] == 0
+
+
 def _is_plain(torch: Any, tensor: Any) -> bool:
     return tensor is not None and type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type != "meta"
-
-
-def _is_elsewhere(value: Any) -> bool:
-    """Return whether a value must be fetched from a device."""
-    values = value.values() if isinstance(value, dict) else [value]
-    return any(getattr(getattr(one, "device", None), "type", "cpu") != "cpu" for one in values)
 
 
 def _plain(value: Any) -> Any:

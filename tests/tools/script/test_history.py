@@ -11,7 +11,7 @@ from mltrainer.tools.script.metrics import Told
 
 ROWS = [
     [0, "about", ["0.weight"], 48],
-    *([10**9 * step, "step", step, 0, 0.1, 1.0 / step, 2.0 * step] for step in range(1, 41)),
+    *([0, "step", step, 0, 0.1, 1.0 / step, 2.0 * step, 10**9 * step] for step in range(1, 41)),
     [10**9, "layers", 1, {"0.weight": 0.5}, {"0.weight": 0.01}],
 ]
 SEEN = steps_of(ROWS)
@@ -70,7 +70,7 @@ def test_what_a_program_tells_of_its_losses_counts_more_than_what_was_seen() -> 
 
 
 def test_a_norm_that_is_not_finite_shows_in_its_row() -> None:
-    seen = steps_of([*ROWS, [0, "step", 41, 0, 0.1, 0.1, math.nan]])
+    seen = steps_of([*ROWS, [0, "step", 41, 0, 0.1, 0.1, math.nan, 0]])
     row = history([told()], seen, 41)[-1]
     assert math.isnan(row["grad_norm"]["max"])
     assert first_nonfinite(seen) == (41, "gradient norm")
