@@ -12,7 +12,7 @@ from typing import Any
 
 from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
-from mltrainer.configs.project import TrainingConfig, of_task
+from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting
 from mltrainer.errors import InputError
@@ -142,7 +142,8 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
                 f"--set {key} belongs to planning: {reason}",
                 mend=f"mltrainer phase run planning --set {key}=VALUE",
             )
-    values = overlay(ctx.earlier["optimization"]["evidence"]["config"], of_task(template, ctx.planned_config().task))
+    tuned = ctx.earlier["optimization"]["evidence"]["config"]
+    values = overlay(tuned, of_task(template, Task.model_validate(tuned["task"])))
     return validate_values(TrainingConfig, *apply(values, ctx.assignments, PRODUCTION))
 
 
