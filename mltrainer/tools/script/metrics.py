@@ -65,6 +65,20 @@ def _shown(key: str, value: Any) -> str:
     return str(key) if _is_number(value) else f"{key} (a {type(value).__name__})"
 
 
+def ended_by(told: Sequence[Told], end: Told, steps: int) -> list[Told]:
+    """Return the evaluations that a callback told and what the program wrote at its end, where one of the end has of both.
+
+    Args:
+        told: The callback's.
+        end: The program's.
+        steps: How many steps it made.
+    """
+    *before, last = told or [end]
+    if not told or last.step != steps:
+        return [*told, end]
+    return [*before, Told(steps, last.epoch, {**last.validation, **end.validation}, {**last.train, **end.train})]
+
+
 def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
     """Return the rows with the line that each begins on.
 

@@ -28,7 +28,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.tools.script.history import Steps, first_nonfinite, history, steps_of
-from mltrainer.tools.script.metrics import Told, read_metrics
+from mltrainer.tools.script.metrics import Told, ended_by, read_metrics
 from mltrainer.tools.script.observed import Observed, data_of, observed, rows_of_paths
 from mltrainer.tools.unseen import environment_of, switches
 from mltrainer.workspace import digest, locked, plain, write_atomic, write_json
@@ -227,7 +227,7 @@ def _told(config: TrainingConfig, found: Observed) -> list[Told]:
     """Return the program's evaluations: those of its metrics file, and before one that only tells the end those of a callback."""
     assert config.task.metrics is not None
     rows = read_metrics(found.place / config.task.metrics, config.task.metrics, config.metric.name)
-    return [*found.evaluations, *rows] if len(rows) == 1 else rows
+    return ended_by(found.evaluations, rows[0], found.steps) if len(rows) == 1 else rows
 
 
 def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list[dict[str, Any]]:

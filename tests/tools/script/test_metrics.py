@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.tools.script.metrics import Told, read_metrics
+from mltrainer.tools.script.metrics import Told, ended_by, read_metrics
 
 ROW = '{"accuracy": 0.9, "train_accuracy": 0.95, "epoch": 2, "model": "mlp", "done": true}'
 TOLD = Told(None, 2.0, {"accuracy": 0.9}, {"accuracy": 0.95})
@@ -55,6 +55,14 @@ def test_what_is_no_metrics_is_told_by_file_and_line(tmp_path: Path, text: str, 
 def test_transformers_names_are_those_of_its_callback(tmp_path: Path) -> None:
     (row,) = read(tmp_path, '{"eval_accuracy": 0.9, "eval_loss": 0.2, "train_loss": 0.1}')
     assert (row.validation, row.train) == ({"accuracy": 0.9, "loss": 0.2}, {"loss": 0.1})
+
+
+def test_what_a_callback_told_of_the_end_stands_beside_what_the_program_wrote() -> None:
+    told = [Told(10, 1.0, {"accuracy": 0.5}, {}), Told(20, 2.0, {"accuracy": 0.6, "loss": 0.9}, {})]
+    end = Told(None, None, {"accuracy": 0.7}, {"accuracy": 0.8})
+    assert ended_by(told, end, 20) == [told[0], Told(20, 2.0, {"accuracy": 0.7, "loss": 0.9}, {"accuracy": 0.8})]
+    assert ended_by(told, end, 30) == [*told, end]
+    assert ended_by([], end, 30) == [end]
 
 
 def test_how_long_something_took_is_no_metric(tmp_path: Path) -> None:
