@@ -303,7 +303,8 @@ def required(ended: Ended, command: Sequence[str]) -> dict[Key, Chain]:
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
     if ended.code != 0:
         said = "".join(f"\n    {line}" for line in _tail(ended.log))
-        told = f"it ended with exit code {ended.code} in a copy of its folder; it printed last:{said}"
+        printed = f"it printed last:{said}" if said else "it printed nothing"
+        told = f"it ended with exit code {ended.code} in a copy of its folder; {printed}"
         mend = "try it by itself; where it needs files outside this folder, name them by absolute paths"
         raise InputError(told, where=shlex.join(command), mend=mend)
     if not found:

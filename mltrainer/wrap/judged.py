@@ -66,7 +66,7 @@ def judged(lines: Path, place: Path, folder: Path | None = None) -> Judged:
     """
     rows = sorted((row for found in rows_of(lines, "files").values() for row in found), key=lambda row: int(row[0]))
     first = {row[2]: row[1] for row in reversed(rows) if row[1] in ("read", "written", "changed")}
-    altered = {row[2]: row[1] for row in rows if row[1] in ("changed", "written")}
+    altered = {row[2]: row[1] for row in rows if row[1] in ("changed", "written", "appended")}
     paths = {_source(path): altered.get(path, "read") for path, way in first.items() if way != "written"}
     about = next((dict(row[2]) for row in rows if row[1] == "about"), {})
     found = list(_present(paths, place, folder or place))
@@ -91,6 +91,6 @@ def _present(paths: Mapping[str, str], place: Path, folder: Path) -> Iterable[Re
         shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else name
         is_original_here = paths[name] != "read" and folder.resolve() != root and path.is_relative_to(root)
         kept = folder / shown if is_original_here else path
-        if kept.is_file() and (is_original_here or paths[name] != "written"):
+        if kept.is_file() and (is_original_here or paths[name] in ("read", "changed")):
             size = kept.stat().st_size
             yield Read(shown, size, sha256_file(kept) if size <= MOST_BYTES else None)

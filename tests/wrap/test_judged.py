@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from mltrainer.wrap import judged as module
 from mltrainer.wrap.judged import Judged, Read, judged
+from mltrainer.wrap.lines import rows_of
+from mltrainer.wrap.starting import Program, Surroundings, start
 
 
 def noted(tmp_path: Path, *rows: list[Any]) -> Judged:
@@ -59,7 +62,7 @@ def test_what_the_program_wrote_itself_and_what_is_gone_are_left_out(tmp_path: P
 def test_what_was_read_before_it_was_written_is_told_as_it_was_found(tmp_path: Path, work: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "data.csv").write_text("as it was")
-    for ways in (["read", "written"], ["changed"]):
+    for ways in (["read", "written"], ["changed"], ["appended", "read"]):
         shutil.rmtree(tmp_path / "lines", ignore_errors=True)
         noted(tmp_path, *([way, str(work / "data.csv")] for way in ways))
         [row] = judged(tmp_path / "lines", work, tmp_path / "mine").data
@@ -80,3 +83,15 @@ def test_compiled_code_stands_for_its_source(tmp_path: Path, work: Path) -> None
 def test_a_huge_file_is_named_without_a_digest(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 2)
     assert noted(tmp_path, ["read", str(work / "data.csv")]).data == (Read("data.csv", 3, None),)
+
+
+def test_each_way_of_opening_a_file_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    modes = {"r": "read", "r+": "changed", "w": "written", "w+": "written", "a": "appended", "a+": "appended"}
+    for place in range(len(modes)):
+        (folder / f"{place}.bin").touch()
+    (folder / "program.py").write_text(f"for place, mode in enumerate({list(modes)}): open(f'{{place}}.bin', mode).close()")
+    ended = start(Program((sys.executable, "program.py"), folder), tmp_path / "scratch", Surroundings(), {"files": True})
+    [rows] = rows_of(ended.lines, "files").values()
+    assert [row[1] for row in rows if row[2].endswith(".bin")] == list(modes.values())

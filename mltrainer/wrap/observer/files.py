@@ -58,7 +58,9 @@ class Files:
 
 
 def _way(flags: int) -> str:
-    """Return how a file is opened: what it holds is read, written anew, or read and changed in place."""
+    """Return how a file is opened: what it holds is read, written anew, added to, or read and changed in place."""
     if not flags & WRITES:
         return "read"
+    if flags & os.O_APPEND:
+        return "appended"
     return "written" if flags & ANEW else "changed"
