@@ -169,9 +169,10 @@ def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tup
     entries = []
     for entry in found.entries:
         ids = found.samples.get(entry.step, fingerprint.NO_IDS)
-        norm, loss = seen.norms.get(entry.step, math.nan), seen.losses.get(entry.step, math.nan)
+        loss = seen.losses.get(entry.step, math.nan)
         bits = digest([entry.optimizer, entry.gradients, entry.weights, entry.whole])
-        entries += [fingerprint.step_entry(entry.step, ids, loss, norm), fingerprint.weights_entry(entry.step, bits)]
+        # No norm: it is the observer's own sum, whose last bit depends on where in memory the same gradients lie.
+        entries += [fingerprint.step_entry(entry.step, ids, loss, math.nan), fingerprint.weights_entry(entry.step, bits)]
     entries += [fingerprint.weights_entry(found.steps, other) for other in (*found.others, found.weights_sha256)]
     head, lines = fingerprint.extend(fingerprint.Head(), entries)
     path = root / job["folder"] / fingerprint.CHAIN_FILE
