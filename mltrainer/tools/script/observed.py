@@ -133,10 +133,16 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
         InputError: What is declared is not there.
     """
     opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
-    rows = {row.path: _row(row, root) for row in opened if not row.path.startswith((*SYSTEM, OURS))}
+    named = [row._replace(path=_from(row.path, root)) for row in opened if not row.path.startswith((*SYSTEM, OURS))]
+    rows = {row.path: _row(row, root) for row in named}
     for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
         rows.setdefault(row["path"], row)
     return [rows[path] for path in sorted(rows)]
+
+
+def _from(path: str, root: Path) -> str:
+    """Return a path as records hold it: of a file of the project, however the program named it, relative to the project."""
+    return Path(path).relative_to(root).as_posix() if Path(path).is_relative_to(root) else path
 
 
 def _row(read: Read, root: Path) -> dict[str, Any]:
