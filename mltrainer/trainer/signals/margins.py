@@ -18,7 +18,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.trainer.updates.precision import full
 from mltrainer.workspace import write_atomic
 
-EPOCHS = 12  # of a run at most, evenly spaced, in which margins are noted: more change a mean little
+EPOCHS = 8  # of a run at most, evenly spaced, in which margins are noted: more change a mean little
 HELD = 1 << 20  # outputs that are kept before margins are made of them
 MOST_SAMPLES = 500_000  # whose margins a checkpoint holds, in 8 bytes each
 MARGINS_FILE = "margins.f32"  # in a run's folder: by sample id, NaN where none was noted
