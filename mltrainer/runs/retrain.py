@@ -113,8 +113,9 @@ def _train_again(folder: Path) -> str:
     for name in (JOB_FILE, RESULT_FILE):
         with contextlib.suppress(InputError, KeyError, TypeError):
             names.append(str(read_json(folder / name)["phase"]))
-    phase = next(iter(names), "PHASE")
-    return "mltrainer ablate" if phase == "ablation" else f"mltrainer phase run {phase}"
+    if not names:
+        return "mltrainer run"
+    return "mltrainer ablate" if names[0] == "ablation" else f"mltrainer phase run {names[0]}"
 
 
 def _verify_chain(project: Project, path: Path, expected: Any) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +281,22 @@ def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cl
     for command, told in told_of.items():
         said = cli(*command, "--project", finished.root)
         assert (said.code, told in said.err) == (1, True), said.err
+
+
+def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Path) -> None:
+    slow = PROGRAM.replace("        optimizer.step()\n", "        optimizer.step()\n        time.sleep(0.05)\n")
+    project = write_program(tmp_path, slow)
+    command = [sys.executable, "-m", "mltrainer", "phase", "run", "planning", "--project", str(project.root)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    command[5] = "baseline"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        late = time.monotonic() + 60
+        while not (begun := list(project.runs_dir.glob("*/scratch/run/lines/chain-*"))) and time.monotonic() < late:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert begun
+    assert process.returncode == 130
+    assert "the program begins anew" in said
+    assert not list(project.runs_dir.glob("*/scratch"))
+    assert read_record(project, "baseline") is None

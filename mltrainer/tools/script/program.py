@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError
+from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError, interrupted
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events
@@ -26,6 +26,7 @@ from mltrainer.wrap.starting import Program
 RESULT_FILE = "result.json"
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
+AFRESH = "type the same command again: the program begins anew"
 NOTE_S = 10.0  # between two notes of how far a program is
 
 
@@ -35,7 +36,10 @@ def work(job: dict[str, Any], events: Events) -> None:
     Raises:
         MltrainerError: The program failed, or is not what was planned.
     """
-    run_job(job, events, lambda: "SIGTERM" if events.listener_gone else None)
+    try:
+        run_job(job, events, lambda: "SIGTERM" if events.listener_gone else None)
+    except KeyboardInterrupt as error:
+        raise interrupted(error, AFRESH) from error
 
 
 def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None]) -> dict[str, Any]:
@@ -153,8 +157,7 @@ def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], Non
     def tell(step: int) -> None:
         nonlocal first, last
         if (cause := stop()) is not None:
-            mend = "type the same command again to start afresh"
-            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=AFRESH)
         now = time.monotonic()
         first = first or ((step, now) if step else None)
         if first is not None and step > first[0] and now - last > NOTE_S:
