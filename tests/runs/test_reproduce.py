@@ -262,6 +262,7 @@ def test_in_a_fresh_clone_the_run_is_not_here(rings: Project, cli: Cli) -> None:
     said = reproduce(cli, rings, "baseline")
     assert said.code == 1
     assert "is not here" in said.err
+    assert "next: mltrainer run" in said.err
 
 
 # --- a run that is found again --------------------------------------------------------------------
