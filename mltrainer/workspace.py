@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -271,12 +272,13 @@ def find_project(start: Path) -> Project:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold a lock file for the length of a block; the kernel frees it when the process dies.
 
     Args:
         path: The lock file; it says who holds it.
         what: What is in use, for the message.
+        may_wait: Asked while another process holds it, some twenty times a second: whether to wait for that.
 
     Raises:
         InUseError: Another process holds it.
@@ -286,7 +288,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _take(descriptor)
+        _take(descriptor, may_wait)
     except BlockingIOError:
         holder = os.read(descriptor, 500).decode(errors="replace").strip() or "another process"
         os.close(descriptor)
@@ -320,14 +322,16 @@ def _let_go() -> None:
 os.register_at_fork(after_in_child=_let_go)
 
 
-def _take(descriptor: int) -> None:
-    """Take a lock; a moment's patience, because `is_locked` holds it for an instant to look."""
-    for _ in range(3):
-        with contextlib.suppress(BlockingIOError):
+def _take(descriptor: int, may_wait: Callable[[], bool]) -> None:
+    """Take a lock; a moment's patience at least, because `is_locked` holds it for an instant to look."""
+    for tries in itertools.count(1):
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
+        except BlockingIOError:
+            if tries > 3 and not may_wait():
+                raise
         time.sleep(0.05)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_locked(path: Path) -> bool:

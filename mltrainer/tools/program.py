@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from mltrainer.errors import InputError, MachineError, MltrainerError, interrupt
 from mltrainer.records.job import faults_of
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tasks.user_code import user_frame
-from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, plain, read_json, write_atomic
+from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_atomic
 
 CRASH_FILE = "crash.txt"
+ORPHAN_S = 30.0  # chosen by us: a tool whose workflow was killed saves its state after its step, and ends
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # of a tool that a signal stopped
 
 
@@ -67,6 +69,25 @@ class StopSignals:
     def __call__(self) -> str | None:
         """Return the signal's name, or None; a workflow that has gone counts as SIGTERM."""
         return "SIGTERM" if self._events.listener_gone else self._caught
+
+
+@contextlib.contextmanager
+def run_lock(job: Mapping[str, Any], events: Events, stop: Callable[[], str | None]) -> Iterator[None]:
+    """Hold the lock of a job's run; a tool that still has it, whose workflow was killed, is waited for.
+
+    Raises:
+        InUseError: Another process held it for `ORPHAN_S`, or until a signal came.
+    """
+    begun: list[float] = []
+
+    def may_wait() -> bool:
+        if not begun:
+            begun.append(time.monotonic())
+            events.send("note", text=f"run {job['run']} is in use by a process whose command has died: waiting for its end")
+        return stop() is None and time.monotonic() - begun[0] < ORPHAN_S
+
+    with locked(Path.cwd() / job["folder"] / "lock", f"run {job['run']}", may_wait):
+        yield
 
 
 def run_program(work: Callable[[dict[str, Any], Events], object]) -> None:

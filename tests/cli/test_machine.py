@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -162,4 +163,26 @@ def test_when_the_workflow_is_killed_its_tool_saves_and_ends_and_the_same_comman
     assert [result["state"] for result in results(project).values()] == ["interrupted"]
     code, said = train_until(project, lambda _: None)
     assert code == 0, said
+    assert bits(project) == bits(Project(rings / "trained"))
+
+
+@pytest.mark.slow
+def test_a_command_waits_for_the_tool_of_one_that_was_killed_just_before(rings: Path, tmp_path: Path) -> None:
+    project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
+    tools: list[int] = []
+
+    def kill(process: subprocess.Popen[str]) -> None:
+        (lock,) = project.runs_dir.glob("*/lock")
+        tools.append(int(lock.read_text().split()[1]))  # process N on HOST (...)
+        os.kill(tools[0], signal.SIGSTOP)  # as slow to end as a step may be
+        process.kill()
+
+    train_until(project, kill)
+    with start(project, "phase", "run", "baseline") as again:
+        assert again.stderr is not None
+        said = next(line for line in again.stderr if "waiting for" in line)
+        os.kill(tools[0], signal.SIGCONT)
+        again.communicate()
+    assert "is in use by a process whose command has died: waiting for its end" in said
+    assert again.returncode == 0
     assert bits(project) == bits(Project(rings / "trained"))

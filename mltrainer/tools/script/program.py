@@ -16,10 +16,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError, interrupted
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.secrets import redact
-from mltrainer.tools.program import EXIT_CODES, Events
+from mltrainer.tools.program import EXIT_CODES, Events, run_lock
 from mltrainer.tools.script.observed import Observed, observed, rows_of_paths
 from mltrainer.tools.script.result import result_of
-from mltrainer.workspace import locked, write_atomic, write_json
+from mltrainer.workspace import write_atomic, write_json
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.starting import Program
 
@@ -57,7 +57,7 @@ def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None])
     folder = root / job["folder"]
     config = TrainingConfig.model_validate(job["config"])
     _put_first_on_path(Path(sys.executable).parent)
-    with locked(folder / "lock", f"run {job['run']}"), _scratch(folder / SCRATCH) as scratch, _noting(folder / ERROR_FILE):
+    with run_lock(job, events, stop), _scratch(folder / SCRATCH) as scratch, _noting(folder / ERROR_FILE):
         _require_data(job, root)
         found = _ran(job, config, root, scratch, _pace(events, stop))
         _require_own_packages(found, f"task.script ({config.task.script})")

@@ -315,7 +315,8 @@ def test_one_table_with_any_number_of_workers_and_after_many_kills(tmp_path: Pat
             process.kill()
         process.communicate()
     assert kills >= 4
-    killed = run(root, {**job, "workers": 2})[2]
+    code, said, killed = run(root, {**job, "workers": 2})
+    assert code == 0, said
     assert table(killed) == table(alone)
     assert killed["comparison"] == alone["comparison"]
 
