@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.wrap.observer.chain import MANY, SMALL, Sums, beside, digest_of, sum_of
+from mltrainer.wrap.observer.chain import MANY, SMALL, Sums, Watched, beside, digest_of, sum_of
 
 MADE: dict[str, Callable[[], Tensor]] = {
     "float32, small": lambda: torch.randn(7, 3),
@@ -53,15 +53,40 @@ def several(name: str) -> list[Tensor]:
     return [torch.ones(3), *(MADE[name]() for _ in range(MANY + 1)), torch.ones(2, 2)]
 
 
+def total(sums: Sums, tensors: Sequence[Tensor | None]) -> Any:
+    """Return the sum of the tensors that are there."""
+    return sums.of(lambda numbers: [tensor for n in numbers if (tensor := tensors[n]) is not None])
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_a_flipped_bit_of_one_tensor_among_many_changes_the_sum_of_an_optimizer_s(name: str) -> None:
     tensors = several(name)
-    sums = Sums(torch, tensors)
+    sums = Sums(torch, tensors, range(len(tensors)))
     with torch.no_grad():
-        assert sums.of(tensors) == sums.of([tensor.clone() for tensor in tensors])
+        assert total(sums, tensors) == total(sums, [tensor.clone() for tensor in tensors])
         for place in range(len(tensors)):
             other = [flipped(tensor, tensor.numel() // 2) if n == place else tensor for n, tensor in enumerate(tensors)]
-            assert sums.of(other) != sums.of(tensors)
+            assert total(sums, other) != total(sums, tensors)
+
+
+@pytest.mark.parametrize("changed", range(3))
+def test_a_step_is_told_by_any_gradient_and_by_an_update_of_any_group(changed: int) -> None:
+    torch.manual_seed(0)
+    groups = [[torch.randn(3, 5), torch.randn(3)], [torch.randn(2)], [torch.randn(SMALL + 1) for _ in range(9)]]
+    optimizer = torch.optim.SGD([{"params": group} for group in groups], lr=0.1)
+    weights = [weight for group in groups for weight in group]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    watched = Watched(torch, optimizer)
+    before = watched.sums(weights)
+    for weight in groups[changed]:
+        assert weight.grad is not None
+        kept, weight.grad = weight.grad, flipped(weight.grad, 1)
+        assert (watched.sums(weights)[0] == before[0], watched.sums(weights)[1] == before[1]) == (False, True)
+        weight.grad = kept
+    for weight in groups[changed]:
+        weight.mul_(1.25)  # as another rate, or another state, changes them all
+    assert (watched.sums(weights)[0] == before[0], watched.sums(weights)[1] == before[1]) == (True, False)
 
 
 ODD: dict[str, Callable[[Tensor], Tensor | None]] = {
@@ -77,13 +102,13 @@ ODD: dict[str, Callable[[Tensor], Tensor | None]] = {
 @pytest.mark.parametrize("name", ODD)
 def test_what_does_not_fit_the_others_any_more_is_seen_beside_them(name: str) -> None:
     weight, *rest = [torch.randn(3, 5) for _ in range(MANY + 1)]
-    sums, odd = Sums(torch, [weight, *rest]), ODD[name]
+    sums, odd = Sums(torch, [weight, *rest], range(MANY + 1)), ODD[name]
     with torch.no_grad():
-        found = sums.of([odd(weight), *rest])
-        assert sums.of([odd(weight), *rest[:-1], flipped(rest[-1], 4)]) != found
+        found = total(sums, [odd(weight), *rest])
+        assert total(sums, [odd(weight), *rest[:-1], flipped(rest[-1], 4)]) != found
         has_no_numbers = name in ("none", "elsewhere")
-        assert (sums.of([odd(flipped(weight, 0)), *rest]) == found) is has_no_numbers
-        assert (sums.of([odd(weight)] * sums.count) == 0) is has_no_numbers
+        assert (total(sums, [odd(flipped(weight, 0)), *rest]) == found) is has_no_numbers
+        assert (total(sums, [odd(weight)] * (MANY + 1)) == 0) is has_no_numbers
 
 
 def test_sparse_gradients_are_seen_by_values_and_places() -> None:

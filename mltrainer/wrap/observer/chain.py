@@ -1,7 +1,8 @@
 """A line for each step of an optimizer: what its gradients and weights are; seen through PyTorch's public hooks alone.
 
-Sums of the bits as integers tell at every step, for a few memory reads; every so many steps, and at the end, the weights
-are digested whole. On a GPU the sums stay there until several can be fetched at once.
+Sums of the bits as integers tell at every step, for a few memory reads: of all gradients, and of some of the weights, as what
+changes those changes all. Every so many steps, and at the end, the weights are digested whole. On a GPU the sums stay there
+until several can be fetched at once.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 WHOLE_EVERY = 50  # steps
+ONE_OF = 4  # weights is summed at each step: the smallest of so many
 HELD = 32  # sums on a GPU before they are fetched
 SMALL = 1 << 14  # numbers; tensors of fewer are summed together
 MANY = 4  # small weights of one width: joining them is then cheaper than a look at each
@@ -51,7 +54,7 @@ class Chain:
         self._file: Any = None
         self._held: list[tuple[Any, ...]] = []
         self._optimizers: list[Any] = []
-        self._sums: dict[int, Sums] = {}
+        self._watched: dict[int, Watched] = {}
         self._threads: dict[int, int] = {}  # by their first steps
         self._lock = threading.Lock()  # of one step at a time
         self._step = 0
@@ -73,10 +76,7 @@ class Chain:
         weights = _parameters(optimizer)
         number = self._number(optimizer)
         thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
-        sums = self._sums_of(number, weights)
-        with self._torch.no_grad():
-            gradients = sums.of([p.grad for p in weights])  # still there, of closures too
-            summed = sums.of(weights)
+        gradients, summed = self._watched_of(number, optimizer, weights).sums(weights)
         last = self._step == self._most
         whole = digest_of(self._torch, weights) if self._step % WHOLE_EVERY == 0 else None
         self._held.append((f"{self._step} {number} {thread}", gradients, summed, whole))
@@ -98,11 +98,11 @@ class Chain:
         self._optimizers.append(weakref.ref(optimizer))
         return len(self._optimizers) - 1
 
-    def _sums_of(self, number: int, weights: list[Any]) -> Sums:
+    def _watched_of(self, number: int, optimizer: Any, weights: list[Any]) -> Watched:
         """Return what sums an optimizer's tensors; anew where it has been given others."""
-        if number not in self._sums or self._sums[number].count != len(weights):
-            self._sums[number] = Sums(self._torch, weights)
-        return self._sums[number]
+        if number not in self._watched or self._watched[number].count != len(weights):
+            self._watched[number] = Watched(self._torch, optimizer)
+        return self._watched[number]
 
     def _write(self) -> None:
         """Write the steps that are held back: each line at once and whole, so that it stays, however the process ends."""
@@ -138,29 +138,62 @@ class Chain:
         os._exit(0)
 
 
+class Watched:
+    """What is summed of one optimizer: all gradients, and the smallest of every few weights of a group.
+
+    Args:
+        torch: The module.
+        optimizer: What trains them.
+    """
+
+    def __init__(self, torch: Any, optimizer: Any) -> None:
+        weights = _parameters(optimizer)
+        self._torch, self.count = torch, len(weights)
+        self._of_gradients = Sums(torch, weights, range(self.count))
+        self._of_weights = Sums(torch, weights, _some_of(optimizer))
+
+    def sums(self, weights: list[Any]) -> tuple[Any, Any]:
+        """Return the sums of the bits of the weights' gradients, and of the weights that are watched."""
+        with self._torch.no_grad():
+            gradients = self._of_gradients.of(lambda numbers: [g for n in numbers if (g := weights[n].grad) is not None])
+            return gradients, self._of_weights.of(lambda numbers: [weights[n] for n in numbers])
+
+
+def _some_of(optimizer: Any) -> list[int]:
+    """Return the numbers of the weights that are watched: of each group, as groups have rates and decays of their own."""
+    found: list[int] = []
+    start = 0
+    for sizes in ([p.numel() for p in group["params"]] for group in optimizer.param_groups):
+        parts = [range(first, min(first + ONE_OF, len(sizes))) for first in range(0, len(sizes), ONE_OF)]
+        found += [start + min(part, key=sizes.__getitem__) for part in parts]
+        start += len(sizes)
+    return found
+
+
 class Sums:
-    """Sums the tensors of one optimizer; those of its small weights that fit together are joined in one call, unseen one by one.
+    """Sums tensors of one optimizer; those of its small weights that fit together are joined in one call, unseen one by one.
 
     Args:
         torch: The module.
         weights: The optimizer's parameters.
+        numbers: Of those that are summed, or whose gradients are.
     """
 
-    def __init__(self, torch: Any, weights: list[Any]) -> None:
+    def __init__(self, torch: Any, weights: list[Any], numbers: Iterable[int]) -> None:
         kinds: dict[Any, list[int]] = {}
-        for number, weight in enumerate(weights):
-            if _is_small(torch, weight) and weight.is_floating_point() and weight.dim() > 0:
-                kinds.setdefault((weight.dtype, weight.device, weight.shape[1:]), []).append(number)
-        self._torch, self.count = torch, len(weights)
-        self._alike = [(kind[0], numbers) for kind, numbers in kinds.items() if len(numbers) >= MANY]
-        joined = {number for _, numbers in self._alike for number in numbers}
-        self._others = [number for number in range(self.count) if number not in joined]
+        for number in numbers:
+            weight = weights[number]
+            can_join = _is_small(torch, weight) and weight.is_floating_point() and weight.dim() > 0
+            kinds.setdefault((weight.dtype, weight.device, weight.shape[1:]) if can_join else None, []).append(number)
+        self._torch = torch
+        self._alike = [(kind[0], found) for kind, found in kinds.items() if kind is not None and len(found) >= MANY]
+        self._others = [n for kind, found in kinds.items() if kind is None or len(found) < MANY for n in found]
 
-    def of(self, tensors: list[Any]) -> Any:
-        """Return the sum of all bits of the weights, or of what stands in their places: None where there is no gradient."""
-        rows = in_rows(self._torch, _present(tensors, self._others))
+    def of(self, tensors: Callable[[list[int]], list[Any]]) -> Any:
+        """Return the sum of all bits of what a function finds in the places of some numbers."""
+        rows = in_rows(self._torch, tensors(self._others))
         for dtype, numbers in self._alike:
-            rows += self._joined(_present(tensors, numbers), dtype)
+            rows += self._joined(tensors(numbers), dtype)
         return _sum(self._torch, rows)
 
     def _joined(self, tensors: list[Any], dtype: Any) -> list[Any]:
@@ -238,10 +271,6 @@ def beside(torch: Any, weights: list[Any]) -> list[Any]:
         held.update({id(p): p for p in part.parameters(recurse=False) if p.requires_grad})
         held.update({id(buffer): buffer for name, buffer in part.named_buffers(recurse=False) if name not in left_out})
     return [tensor for number, tensor in held.items() if number not in ours and _is_plain(torch, tensor)]
-
-
-def _present(tensors: list[Any], numbers: list[int]) -> list[Any]:
-    return [tensor for number in numbers if (tensor := tensors[number]) is not None]
 
 
 def _is_small(torch: Any, tensor: Any) -> bool:
