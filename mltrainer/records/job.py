@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
@@ -238,3 +238,23 @@ def faults_of(job: Any) -> list[str]:
     except ValidationError as error:
         return fault_lines(error)
     return []
+
+
+def of_job(job: Mapping[str, Any], config: Mapping[str, Any], code: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a run's result repeats of its job, with the code that its process ran.
+
+    Args:
+        job: A contracted one.
+        config: Its training config, with all keys.
+        code: The files that were imported, with their digests.
+    """
+    now = {row["path"]: row["sha256"] for row in code}
+    return {
+        "schema": 1,
+        "id": job["run"],
+        **{key: job.get(key) for key in ("phase", "purpose", "parent", "gate")},
+        **{key: config[key] for key in ("seed", "device", "threads", "numerics")},
+        **job["contract"],
+        "code_files": code,
+        "code_as_contracted": all(now.get(row["path"], row["sha256"]) == row["sha256"] for row in job.get("code_files") or []),
+    }

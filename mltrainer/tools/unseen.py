@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mltrainer.records.job import of_job
 from mltrainer.reproducibility.environment import capture, environment_digest
 
 
@@ -14,6 +15,28 @@ def environment_of(job: Mapping[str, Any]) -> str:
     """Return the digest of this machine's environment; of a run of a phase it was compared with planning's just before."""
     known = job["contract"].get("environment_sha256") if job["purpose"] == "train" else None
     return str(known or environment_digest(capture(job["threads"])))
+
+
+def identity(
+    job: Mapping[str, Any], config: Mapping[str, Any], code: Sequence[Mapping[str, Any]], weights_sha256: str, left_to: str
+) -> dict[str, Any]:
+    """Return what a run is, and what its bits are a function of, as far as it is known.
+
+    Args:
+        job: Its job.
+        config: Its training config, with all keys.
+        code: The files that were imported, with their digests.
+        weights_sha256: Digest of all weights at the end.
+        left_to: Who chose the precision.
+    """
+    return {
+        **of_job(job, config, code),
+        "numerics_class": environment_of(job),  # all that is known of its arithmetic
+        "weights_sha256": weights_sha256,
+        "init_sha256": "",
+        "determinism": switches(config),
+        "precision": {"asked": config["precision"], "chosen": config["precision"], "reason": f"left to the {left_to}"},
+    }
 
 
 def switches(config: Mapping[str, Any]) -> dict[str, Any]:

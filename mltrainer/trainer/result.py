@@ -12,6 +12,7 @@ import torch
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
+from mltrainer.records.job import of_job
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
@@ -57,27 +58,13 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
 def _identity(session: Session) -> dict[str, Any]:
     """What the run is, and what its bits are a function of."""
     job, config = session.job, session.config
-    code = imported_files(session.root)
-    now = {row["path"]: row["sha256"] for row in code}
-    as_contracted = all(now.get(row["path"], row["sha256"]) == row["sha256"] for row in job.get("code_files") or [])
     return {
-        "schema": 1,
-        "id": job["run"],
-        "phase": job["phase"],
-        "purpose": job["purpose"],
-        "parent": job.get("parent"),
-        "gate": job.get("gate"),
+        **of_job(job, config.model_dump(), imported_files(session.root)),
         **session.contract,
-        "code_files": code,
-        "code_as_contracted": as_contracted,
         "weights_sha256": weights_sha256(session.model.state_dict()),
         "init_sha256": session.init_sha256,
         "draws": session.draws,
         "determinism": determinism.read_back(config.device),
-        "seed": config.seed,
-        "device": config.device,
-        "threads": config.threads,
-        "numerics": config.numerics,
         "precision": dataclasses.asdict(choose(config.precision, config.device)),
         "libraries": session.libraries,
         "rehearsal": session.rehearsal,

@@ -25,7 +25,7 @@ from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.tools.own.result import Data, Trained
 from mltrainer.tools.program import Events
-from mltrainer.tools.unseen import environment_of, switches
+from mltrainer.tools.unseen import identity
 from mltrainer.trainer.stopping import best_row
 from mltrainer.workspace import locked, sha256_file, write_json
 
@@ -120,30 +120,10 @@ def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -
 
 def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]:
     """What the run is, and what its bits are a function of."""
-    config, code = job["config"], imported_files(root)
-    now = {row["path"]: row["sha256"] for row in code}
-    wanted = job.get("code_files") or []
     return {
-        "schema": 1,
-        "id": job["run"],
-        "phase": job["phase"],
-        "purpose": job["purpose"],
-        "parent": job.get("parent"),
-        "gate": job.get("gate"),
-        **job["contract"],
+        **identity(job, job["config"], imported_files(root), found.weights_sha256, "tool"),
         "data_sha256": found.data.sha256,
-        "numerics_class": environment_of(job),  # all that is known of its arithmetic
-        "code_files": code,
-        "code_as_contracted": all(now.get(row["path"], row["sha256"]) == row["sha256"] for row in wanted),
-        "weights_sha256": found.weights_sha256,
-        "init_sha256": "",
         "draws": found.draws,
-        "determinism": switches(config),
-        "seed": config["seed"],
-        "device": config["device"],
-        "threads": job["threads"],
-        "numerics": config["numerics"],
-        "precision": {"asked": config["precision"], "chosen": config["precision"], "reason": "left to the tool"},
         "libraries": {"mltrainer": mltrainer.__version__, "python": platform.python_version()},
         "rehearsal": {"samples": found.data.validation, "seconds": 0.0},
         "data": _facts(found.data, job, root) if job["purpose"] == "probe" else None,

@@ -22,7 +22,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.tools.script.history import Steps, first_nonfinite, history, steps_of
 from mltrainer.tools.script.metrics import Told, ended_by, read_metrics
 from mltrainer.tools.script.observed import Observed, data_of, rows_of_paths
-from mltrainer.tools.unseen import environment_of, switches
+from mltrainer.tools.unseen import identity
 from mltrainer.workspace import digest, plain
 
 PROBE = "probe"
@@ -115,26 +115,10 @@ def _contracted(job: dict[str, Any], opened: list[dict[str, Any]], root: Path) -
 
 def _identity(job: dict[str, Any], config: TrainingConfig, found: Observed, root: Path) -> dict[str, Any]:
     """What the run is, and what its bits are a function of."""
-    now = {row["path"]: row["sha256"] for row in found.code}
-    wanted = job.get("code_files") or []
     about = found.judged.about
     return {
-        "schema": 1,
-        **{key: job.get(key) for key in ("phase", "purpose", "parent", "gate")},
-        "id": job["run"],
-        **job["contract"],
-        "numerics_class": environment_of(job),  # all that is known of its arithmetic
-        "code_files": found.code,
-        "code_as_contracted": all(now.get(row["path"], row["sha256"]) == row["sha256"] for row in wanted),
-        "weights_sha256": found.weights_sha256,
-        "init_sha256": "",
+        **identity(job, config.model_dump(), found.code, found.weights_sha256, "program"),
         "draws": {},
-        "determinism": switches(config.model_dump()),
-        "seed": config.seed,
-        "device": config.device,
-        "threads": job["threads"],
-        "numerics": config.numerics,
-        "precision": {"asked": config.precision, "chosen": config.precision, "reason": "left to the program"},
         "libraries": {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), "PyTorch": about.get("torch", "")},
         "rehearsal": {"samples": 0, "seconds": 0.0},
     }
