@@ -30,6 +30,8 @@ PHASES: tuple[str, ...] = get_args(PhaseName)
 TRAINING: tuple[str, ...] = ("baseline", "finalization")  # the phases whose evidence is a run of their own
 PROJECT_FILE = "mltrainer.yaml"
 STATE_DIR = ".mltrainer"  # of what is found again by digest and stays out of git
+MODEL_FOLDER = "final_model"  # in finalization's folder: what is delivered
+MODEL_CARD = "README.md"
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # endings of picture files
 READ_AT_ONCE = 1 << 18  # bytes; larger files are digested piece by piece
@@ -119,6 +121,12 @@ def pictures_below(folder: Path) -> list[str]:
         names = [name for name in files if name.lower().endswith(PICTURES) and not name.startswith(".")]
         found += names if inside == "." else [f"{inside}/{name}" for name in names]
     return sorted(found)
+
+
+def files_of_model(folder: Path) -> list[Path]:
+    """Return the files of a delivered model's folder, sorted, but for its card and what Python leaves there."""
+    found = (path for path in folder.rglob("[!.]*") if path.is_file() and path.parent.name != "__pycache__")
+    return sorted(path for path in found if path != folder / MODEL_CARD)
 
 
 def folder_sha256(folder: Path, known: Mapping[str, str] | None = None) -> str:

@@ -22,7 +22,17 @@ from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Reco
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
-from mltrainer.workspace import PHASES, TRAINING, Project, digest, pretty_json, read_json, sha256_bytes
+from mltrainer.workspace import (
+    MODEL_FOLDER,
+    PHASES,
+    TRAINING,
+    Project,
+    digest,
+    files_of_model,
+    pretty_json,
+    read_json,
+    sha256_bytes,
+)
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
 PINS_FILE = "requirements.txt"
@@ -310,6 +320,15 @@ def config_change(look: _Look, path: str) -> str:
     return f" ({'; '.join(keys[:5])})" if keys else " (comments or layout only)"
 
 
+def _delivered(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """The delivered model's folder holds nothing but the delivered model."""
+    folder = look.project.phase_dir(look.page.phase) / MODEL_FOLDER
+    bound = {row["path"] for row in look.record.evidence.get("model_files", [])}
+    for name in map(look.project.relative, files_of_model(folder)):
+        if name not in bound:
+            yield f"{name} was not delivered with the model; next: move it elsewhere"
+
+
 def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """The checklist, thresholds and templates are the project's own as they stand now, or those of a released version."""
     yield from look.policy.stale
@@ -355,7 +374,7 @@ def _wrote(path: Path) -> dict[str, Any]:
         return {}
 
 
-_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _policy, _run, _folds)
+_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _delivered, _policy, _run, _folds)
 
 
 # --- artifacts ------------------------------------------------------------------------------------

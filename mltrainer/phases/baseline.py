@@ -12,6 +12,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
 from mltrainer.phases.training import train
+from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.references import measure_references
 from mltrainer.workspace import plain
@@ -56,15 +57,19 @@ def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
 
 def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Return the files that bind the runs of the other folds."""
-    runs = [row["run"] for row in folds["rows"][1:]] if folds else []
-    return [file_row(ctx.project, ctx.project.runs_dir / run / RESULT_FILE, "run") for run in runs]
+    return [row for fold in folds["rows"][1:] for row in _run_files(ctx, fold["run"])] if folds else []
 
 
 def run_inputs(ctx: Context, result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the files that bind a run to its phase's gate: result, checkpoints, code, and what a program read and left."""
-    rows = [file_row(ctx.project, ctx.project.runs_dir / result["id"] / RESULT_FILE, "run")]
+    """Return the files that bind a run to its phase's gate: result, chain, checkpoints, code, a program's data and outputs."""
+    rows = _run_files(ctx, result["id"])
     for checkpoint in result["checkpoints"]:
         rows += rows_with_role(checkpoint["files"], "checkpoint")
     if (program := result.get("program")) is not None:
         rows += [*rows_with_role(program["outputs"], "checkpoint"), *rows_with_role(program["read"], "data")]
     return rows + rows_with_role(result["code_files"], "code")
+
+
+def _run_files(ctx: Context, run: str) -> list[dict[str, Any]]:
+    """Return the rows of what a run told, as a whole and step by step."""
+    return [file_row(ctx.project, ctx.project.runs_dir / run / name, "run") for name in (RESULT_FILE, CHAIN_FILE)]

@@ -24,9 +24,8 @@ from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.exporting import run_manager
 from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
-from mltrainer.workspace import machine_faults, read_json, write_atomic, write_json
+from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, read_json, write_atomic, write_json
 
-MODEL_FOLDER = "final_model"
 OPENINGS_FILE = "test_openings.json"
 PLANNED = ("name", "id", "data", "split", "metric", "acceptance", "budget")
 TEST_FILE = "test.json"  # in the folder of a run that was tested
@@ -44,8 +43,7 @@ def run(ctx: Context) -> Result:
     sealed = why_sealed(config, result, again.row)
     exported = _delivered(ctx, result) if ctx.is_of_program else _export(ctx, config, result, export, sealed)
     test = _tested(ctx, exported["test"], sealed)
-    written = sorted(path for path in (ctx.folder / MODEL_FOLDER).rglob("[!.]*") if path.is_file() and path.name != "README.md")
-    rows = [file_row(ctx.project, path, _role(path)) for path in written]
+    rows = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
     evidence = {
         "run": result,
         "config": config.model_dump(),

@@ -8,11 +8,11 @@ from typing import Any
 import mltrainer
 from mltrainer import handbook
 from mltrainer.errors import InputError
-from mltrainer.workspace import PHASES, sha256_file
+from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, PHASES, sha256_file
 
 FRAME = "phases/frame.md.j2"
 CARD_FRAME = "phases/card_frame.md.j2"
-CARD = "final_model/README.md"
+CARD = f"{MODEL_FOLDER}/{MODEL_CARD}"
 REPORTS = {
     "planning": "reproducibility_manifest.md",
     "baseline": "baseline_results.md",

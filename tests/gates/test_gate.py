@@ -189,13 +189,27 @@ def test_an_edited_config_key_is_named_with_both_values(digits: Project) -> None
     assert "epochs: 12 -> 13" in stale_reasons(digits)
 
 
-@pytest.mark.parametrize("pattern", [".mltrainer/runs/*/checkpoints/*/state.safetensors", ".mltrainer/runs/*/result.json"])
-def test_a_changed_checkpoint_or_result_is_caught(digits: Project, pattern: str) -> None:
+FILES_OF_RUNS = ["checkpoints/*/state.safetensors", "result.json", "chain.txt"]
+
+
+@pytest.mark.parametrize("pattern", [f".mltrainer/runs/*/{name}" for name in FILES_OF_RUNS])
+def test_a_changed_checkpoint_result_or_chain_is_caught(digits: Project, pattern: str) -> None:
     for path in digits.root.glob(pattern):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
     assert holding(digits) == ["planning"]
+
+
+def test_a_file_that_was_put_beside_the_delivered_model_is_caught_but_not_what_python_leaves_there(digits: Project) -> None:
+    folder = digits.phase_dir("finalization") / "final_model"
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__/inference.cpython-311.pyc").touch()
+    assert holding(digits) == list(PHASES)
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer/README.md").touch()
+    assert holding(digits) == list(PHASES[:-1])
+    assert "final_model/tokenizer/README.md was not delivered with the model; next: move it elsewhere" in stale_reasons(digits)
 
 
 def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Project, tmp_path: Path, cli: Cli) -> None:
