@@ -20,7 +20,8 @@ from mltrainer.errors import InputError
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.judged import Judged, judged
-from mltrainer.wrap.lines import Chain, Key, Unlike, chains, compared, first_unlike, steps_in, traces, unlike_ends
+from mltrainer.wrap.lines import Chain, Key, Unlike, chains, compared, first_unlike, last_step, steps_in, traces, unlike_ends
+from mltrainer.wrap.silence import silence
 from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
 
 STEPS = 20
@@ -130,10 +131,11 @@ class Check:
         program: What is run.
         scratch: An empty folder, which whoever made it removes.
         tell: Takes the events.
+        on_poll: Called now and then while the program runs; what it raises ends the program.
     """
 
-    def __init__(self, program: Program, scratch: Path, tell: Tell) -> None:
-        self._program, self._scratch, self._tell = program, scratch, tell
+    def __init__(self, program: Program, scratch: Path, tell: Tell, on_poll: Callable[[], None] = lambda: None) -> None:
+        self._program, self._scratch, self._tell, self._on_poll = program, scratch, tell, on_poll
         self._starts = 0
 
     def repeats(self, steps: int = STEPS) -> Verdict:
@@ -287,7 +289,16 @@ class Check:
         self._tell({"event": "note", "text": what})
         scratch = self._scratch / f"run-{self._starts}"
         settings = {"steps": steps, "trace": trace, "files": files, "kill": kill}
-        return start(program or self._program, scratch, change, settings, _pace(self._tell, steps), place)
+        return start(program or self._program, scratch, change, settings, self._polled(steps), place)
+
+    def _polled(self, steps: int) -> Callable[[Path], None]:
+        pace = _pace(self._tell, steps)
+
+        def poll(lines: Path) -> None:
+            self._on_poll()
+            pace(lines)
+
+        return poll
 
 
 def required(ended: Ended, command: Sequence[str]) -> dict[Key, Chain]:
@@ -317,9 +328,11 @@ def required(ended: Ended, command: Sequence[str]) -> dict[Key, Chain]:
 def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
     """Return what tells how far a run has come, with its rate; a run to its end has no known number of steps."""
     began: float | None = None
+    quiet = silence(lambda text: tell({"event": "note", "text": text}))
 
     def poll(lines: Path) -> None:
         nonlocal began
+        quiet(last_step(lines))
         done = steps_in(lines) if steps else 0
         if not done:
             return

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +302,19 @@ def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Pa
     assert "the program begins anew" in said
     assert not list(project.runs_dir.glob("*/scratch"))
     assert read_record(project, "baseline") is None
+
+
+def test_a_program_ends_with_a_command_that_is_killed_while_it_is_shown_to_resume(tmp_path: Path) -> None:
+    project = write_program(tmp_path, f"{PROGRAM}time.sleep(1000)\n", resume="python train.py --resume")
+    command = [sys.executable, "-m", "mltrainer", "phase", "run", "planning", "--project", str(project.root)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _until(lambda: any(project.state_dir.glob("probe/*/scratch/resumed/run-1/lines/chain-*")))
+        process.kill()
+    _until(lambda: not any(project.state_dir.glob("probe/*/scratch")))
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    late = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < late
+        time.sleep(0.05)

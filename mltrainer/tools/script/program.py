@@ -21,6 +21,7 @@ from mltrainer.tools.script.observed import Observed, observed, rows_of_paths
 from mltrainer.tools.script.result import result_of
 from mltrainer.workspace import write_atomic, write_json
 from mltrainer.wrap.checking import Check
+from mltrainer.wrap.silence import silence
 from mltrainer.wrap.starting import Program
 
 RESULT_FILE = "result.json"
@@ -63,9 +64,9 @@ def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None])
         _require_own_packages(found, f"task.script ({config.task.script})")
         result = result_of(job, config, found, root, folder)
         if "trace_from" in job:
-            result["cause"] = _cause(config, root, scratch / "cause", found.steps, events)
+            result["cause"] = _cause(_check(config, root, scratch / "cause", events, stop), found.steps)
         if job.get("resumable") and config.task.resume is not None:
-            result["program"]["resumed"] = _resumed(config, root, scratch / "resumed", events)
+            result["program"]["resumed"] = _resumed(config, _check(config, root, scratch / "resumed", events, stop), events)
         result = sealed(result)
         write_json(folder / RESULT_FILE, result)
     return result
@@ -152,27 +153,41 @@ def _program(config: TrainingConfig, root: Path) -> Program:
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
     """Return what tells how far a program has come, now and then, and ends it on a signal; how far it goes, only it knows."""
     first: tuple[int, float] | None = None
-    last = time.monotonic()
+    last, told = time.monotonic(), 0
+    quiet, go_on = silence(lambda text: events.send("note", text=text)), _ended_by(stop)
 
     def tell(step: int) -> None:
-        nonlocal first, last
-        if (cause := stop()) is not None:
-            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=AFRESH)
+        nonlocal first, last, told
+        go_on()
+        quiet(step)
         now = time.monotonic()
         first = first or ((step, now) if step else None)
-        if first is not None and step > first[0] and now - last > NOTE_S:
-            last = now
+        if first is not None and step > max(first[0], told) and now - last > NOTE_S:
+            last, told = now, step
             events.send("note", text=f"step {step:,}, {(step - first[0]) / (now - first[1]):.3g} steps/s")
 
     return tell
 
 
+def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:
+    """Return what raises where a signal, or the end of the workflow, asks the program to end."""
+
+    def go_on() -> None:
+        if (cause := stop()) is not None:
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=AFRESH)
+
+    return go_on
+
+
 # --- why, and whether it resumes ------------------------------------------------------------------
 
 
-def _cause(config: TrainingConfig, root: Path, scratch: Path, steps: int, events: Events) -> dict[str, Any] | None:
+def _check(config: TrainingConfig, root: Path, scratch: Path, events: Events, stop: Callable[[], str | None]) -> Check:
+    return Check(_program(config, root), scratch, lambda event: events.send(**event), _ended_by(stop))
+
+
+def _cause(check: Check, steps: int) -> dict[str, Any] | None:
     """Return why the program's steps do not repeat, as records hold it; None where they do now."""
-    check = Check(_program(config, root), scratch, lambda event: events.send(**event))
     verdict = check.repeats(steps)
     if verdict.cause is None:
         return None
@@ -181,9 +196,8 @@ def _cause(config: TrainingConfig, root: Path, scratch: Path, steps: int, events
     return {"kind": cause.kind, "step": cause.step or step, "what": cause.shown or "the steps", "calls": calls}
 
 
-def _resumed(config: TrainingConfig, root: Path, scratch: Path, events: Events) -> dict[str, Any]:
+def _resumed(config: TrainingConfig, check: Check, events: Events) -> dict[str, Any]:
     """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run."""
     events.send("note", text="trained to its end, and once more killed and gone on with: does it end in the same bits?")
-    check = Check(_program(config, root), scratch, lambda event: events.send(**event))
     found = dataclasses.asdict(check.resumes(config.task.resuming(config.seed)))
     return {key: found[key] for key in ("same", "steps", "killed_after", "went_on_after", "step", "what")}
