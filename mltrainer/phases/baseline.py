@@ -11,7 +11,9 @@ from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, diagnos
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
+from mltrainer.phases.planning import config_files
 from mltrainer.phases.training import train
+from mltrainer.reproducibility.code import source
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.references import measure_references
@@ -52,7 +54,18 @@ def failure(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dic
 
 def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
     """Return the code identity that planning recorded, with the files that this run imported."""
-    return {**ctx.earlier["planning"]["source"], "imported": result["code_files"]}
+    planned = ctx.earlier["planning"]["source"]
+    found = _but_for_data(ctx, planned, result) if planned["dirty"] and ctx.is_of_program else planned
+    return {**found, "imported": result["code_files"]}
+
+
+def _but_for_data(ctx: Context, planned: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """Return a code identity as clean where all that is not committed is data that the program opened after planning's steps."""
+    configs = map(ctx.project.relative, config_files(ctx.project, ctx.earlier["planning"]["evidence"]["template"]))
+    now = source(ctx.project.root, planned["files"], [*configs, *(row["path"] for row in result["program"]["read"])])
+    if now["dirty"] or now["commit"] != planned["commit"]:
+        return planned
+    return {**planned, **{key: now[key] for key in ("dirty", "diff_sha256", "untracked")}}
 
 
 def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -26,12 +26,13 @@ from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
 from mltrainer.phases.rehearsing import rehearse
-from mltrainer.reproducibility.code import source, take_snapshot
+from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
 from mltrainer.reproducibility.environment import available_mb, capture
 from mltrainer.reproducibility.secrets import scan_files, scan_text
-from mltrainer.workspace import digest, write_atomic
+from mltrainer.workspace import Project, digest, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
+SHOWN = 5  # files that are not committed
 HEADER = header("training_config.json", up="../../") + (
     "# Everything that decides a run. Edit it, then type `mltrainer phase run planning` to have it checked and measured.\n"
 )
@@ -96,7 +97,7 @@ def run(ctx: Context) -> Result:
         **({"program": probes[1]["program"]} if ctx.is_of_program else {}),
     }
     inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
-    bound = [ctx.project.relative(path) for path in _own_files(ctx, plan.template)]
+    bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
     return _result(ctx, evidence, _source(ctx, files, [*bound, *(row["path"] for row in probes[0]["data"]["files"])]), inputs)
 
 
@@ -119,7 +120,7 @@ def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], input
     path = ctx.folder / CONFIG_FILE
     template = evidence["template"]
     from_handbook = template in handbook.page_paths()
-    own = _own_files(ctx, template)
+    own = config_files(ctx.project, template)
     in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json")
     places = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in in_files or in_record]
     secrets = {"scanned": [*map(ctx.project.relative, own), "record.json"], "found": places}
@@ -154,10 +155,10 @@ def cleaned(value: Any, key: str = "") -> Any:
     return f"[removed: {found[0]['kind']}]" if found else value
 
 
-def _own_files(ctx: Context, template: str) -> list[Path]:
-    """Return the project's config files: its own, the training config, and the templates that are not the handbook's."""
-    own = [ctx.project.file, ctx.folder / CONFIG_FILE, *_own_templates(ctx.project.root)]
-    return own if template in handbook.page_paths() else [*own, ctx.project.root / template]
+def config_files(project: Project, template: str) -> list[Path]:
+    """Return a project's config files: its own, the training config, and the templates that are not the handbook's."""
+    own = [project.file, project.phase_dir("planning") / CONFIG_FILE, *_own_templates(project.root)]
+    return own if template in handbook.page_paths() else [*own, project.root / template]
 
 
 def _source(ctx: Context, files: list[dict[str, Any]], bound: list[str]) -> dict[str, Any]:
@@ -167,10 +168,17 @@ def _source(ctx: Context, files: list[dict[str, Any]], bound: list[str]) -> dict
         ctx.note(found["note"])
     if not found["dirty"]:
         return found
-    ctx.note("uncommitted changes: captured and marked on every report; the finalization gate wants a commit")
+    told = _some(uncommitted(ctx.project.root, bound))
+    ctx.note(f"uncommitted changes{told}: captured and marked on every report; the finalization gate wants a commit")
     taken = take_snapshot(ctx.project.root)
     note = "; ".join(filter(None, (found["note"], taken.note))) or None
     return {**found, "snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note}
+
+
+def _some(paths: list[str]) -> str:
+    """Return the first paths in brackets, with how many more there are."""
+    more = [f"{len(paths) - SHOWN} more"] if len(paths) > SHOWN else []
+    return f" ({', '.join([*paths[:SHOWN], *more])})" if paths else ""
 
 
 # --- the config -----------------------------------------------------------------------------------

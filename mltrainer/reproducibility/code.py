@@ -143,8 +143,7 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = ())
     identity = {"files": files, "sha256": digest(files), "snapshot": None}
     try:
         repository = git.locate(root)
-        apart = {os.path.normpath(f"{repository.prefix}{path}") for path in bound}
-        changed = [change for change in _changes(repository) if change.path not in apart]
+        changed = _unbound(repository, bound)
         unheld = _unheld(repository, root, files, changed)
     except GitError as error:
         nothing = {"commit": None, "branch": None, "dirty": None, "diff_sha256": None, "untracked": 0}
@@ -160,6 +159,24 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = ())
         "diff_sha256": digest(difference) if difference else None,
         "untracked": sum(not change.tracked for change in changed),
     }
+
+
+def uncommitted(root: Path, bound: Collection[str] = ()) -> list[str]:
+    """Return the files that are not as the commit has them, by their paths in the repository; none where git cannot tell.
+
+    Args:
+        root: The project's folder.
+        bound: Files that do not count, as in `source`.
+    """
+    try:
+        return [change.path for change in _unbound(git.locate(root), bound)]
+    except GitError:
+        return []
+
+
+def _unbound(repository: Repository, bound: Collection[str]) -> list[Change]:
+    apart = {os.path.normpath(f"{repository.prefix}{path}") for path in bound}
+    return [change for change in _changes(repository) if change.path not in apart]
 
 
 def _changes(repository: Repository) -> list[Change]:

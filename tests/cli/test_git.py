@@ -162,6 +162,14 @@ def test_uncommitted_changes_can_be_brought_back_and_what_is_staged_stays_staged
     assert captured.split("\n") == ["M\t.gitignore", "A\tnew.py", "A\tstaged.py"]
 
 
+def test_planning_names_what_is_not_committed(tmp_path: Path, cli: Cli) -> None:
+    project = versioned(tmp_path / "rings")
+    for number in range(7):
+        (project.root / f"new_{number}.py").touch()
+    said = cli("phase", "run", "planning", "--project", project.root)
+    assert "uncommitted changes (new_0.py, new_1.py, new_2.py, new_3.py, new_4.py, 2 more): captured" in said.err
+
+
 def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     file = project.root / "mltrainer.yaml"
