@@ -137,7 +137,7 @@ def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | 
         "page": page_path(name),
         "state": finding.state,
         "reason": finding.reason,
-        "evidence": finding.evidence,
+        "evidence": {name: None if value != value else value for name, value in finding.evidence.items()},  # NaN: not measured
         "thresholds": thresholds,
         "severity": page.severity,
         "causes": page.causes,

@@ -26,6 +26,7 @@ BOUNDED = frozenset(
 R2 = "r2"
 SETTLED_ROWS = 3  # the end of a curve is the median of so many evaluations: one noisy evaluation is no trend
 NAN = float("nan")
+UNKNOWN = "not known"
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,13 @@ def ratio(part: float, whole: float) -> float:
 
 
 def text(value: float) -> str:
-    """Return a number for a sentence, in three significant digits."""
-    return f"{value:.3g}"
+    """Return a number for a sentence, in three significant digits; NaN is one that nobody measured."""
+    return UNKNOWN if math.isnan(value) else f"{value:.3g}"
 
 
 def percent(value: float) -> str:
-    """Return a fraction as a percentage."""
-    return f"{100 * value:.3g} %"
+    """Return a fraction as a percentage; NaN is one that nobody measured."""
+    return UNKNOWN if math.isnan(value) else f"{100 * value:.3g} %"
 
 
 @dataclass(frozen=True)

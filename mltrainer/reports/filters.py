@@ -169,6 +169,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
             *("counted", "times"),
         )
     },
+    "known": values.known,
     # text
     "code": _markdown(md.code),
     "codes": _markdown(_codes),
