@@ -220,12 +220,13 @@ class Check:
 
     # --- resuming ---
 
-    def resumes(self, command: tuple[str, ...], kill_after: int | None = None) -> Resumed:
+    def resumes(self, command: tuple[str, ...], kill_after: int | None = None, where: str = "--resume-check") -> Resumed:
         """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run.
 
         Args:
             command: What goes on with it, in the folder that the killed one left.
             kill_after: The step after which it is killed; by default three fifths of its steps.
+            where: Where its user typed the command, as messages name the place.
 
         Raises:
             InputError: The program or the command fails, or the command goes on from no checkpoint.
@@ -238,11 +239,11 @@ class Check:
         if after >= steps:
             raise InputError(f"it makes {steps} steps, and cannot be killed after step {after}", where="--kill-at")
         killed = self._run(f"killed after step {after}", NOTHING, 0, kill=after)
-        again = dataclasses.replace(self._program, command=command)
+        again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("gone on with", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
             told = f"it ended with exit code {resumed.code}: {' / '.join(_tail(resumed.log)[-3:])}"
-            raise InputError(told, where="--resume-check", mend="type what goes on with the program from its own checkpoint")
+            raise InputError(told, where=where, mend="type what goes on with the program from its own checkpoint")
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
 
@@ -250,7 +251,8 @@ class Check:
         steps, made = len(whole.entries), len(rest.entries)
         if made >= steps:
             told = f"it made all {made} steps: after step {after} there was no checkpoint to go on from"
-            raise InputError(told, where="--resume-check", mend="let the program save earlier, or kill it later with --kill-at")
+            mend = "let the program save earlier, or kill it later (mltrainer wrap --kill-at)"
+            raise InputError(told, where=again.where, mend=mend)
         went_on = steps - made
         verdict = Resumed(command, True, steps, after, went_on)
         for left, right in zip(whole.entries[went_on:], rest.entries, strict=True):
@@ -320,7 +322,7 @@ def required(ended: Ended, command: Sequence[str]) -> dict[Key, Chain]:
         raise InputError(told, where=shlex.join(command), mend=mend)
     if not found:
         told = "no step of a PyTorch optimizer was seen in any of its processes"
-        mend = "wrap what trains; a Python that is started with -I, -S or -E cannot be observed"
+        mend = "name what trains; a Python that is started with -I, -S or -E cannot be observed"
         raise InputError(told, where=shlex.join(command), mend=mend)
     return found
 

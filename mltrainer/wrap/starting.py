@@ -63,6 +63,7 @@ class Program:
         in_place: Run in the folder itself.
         timeout: Seconds until a start is given up; 0 for never.
         leaves: Files of the folder that it writes itself: what lies there of an earlier run is not copied.
+        where: Where its user typed it, as messages name the place.
     """
 
     command: tuple[str, ...]
@@ -70,6 +71,7 @@ class Program:
     in_place: bool = False
     timeout: float = 0.0
     leaves: tuple[str, ...] = ()
+    where: str = "the command"
 
 
 @dataclass(frozen=True)
@@ -165,10 +167,10 @@ def _popen(program: Program, place: Path, environment: dict[str, str], out: Any)
             command, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
     except FileNotFoundError as error:
-        mend = "type the command after -- as you type it in this folder"
-        raise InputError(f"there is no program {program.command[0]!r}", where="the command", mend=mend) from error
+        mend = "type it as you type it in this folder, such as python train.py"
+        raise InputError(f"there is no program {program.command[0]!r}", where=program.where, mend=mend) from error
     except OSError as error:
-        raise InputError(f"{program.command[0]!r} cannot be run: {error.strerror}", where="the command") from error
+        raise InputError(f"{program.command[0]!r} cannot be run: {error.strerror}", where=program.where) from error
 
 
 def _seen_from(argument: str, folder: Path, place: Path) -> str:
@@ -244,7 +246,9 @@ def _require_room(size: int, folder: Path) -> None:
     if size > MOST_BYTES:
         told = f"it holds more than {MOST_BYTES >> 30} GiB, and is copied for each run"
         raise InputError(
-            told, where=str(folder), mend="keep data elsewhere, or run with --in-place: the program then finds what it left"
+            told,
+            where=str(folder),
+            mend="keep data elsewhere, or run in place (mltrainer wrap --in-place): the program then finds what it left",
         )
 
 

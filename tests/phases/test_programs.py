@@ -232,6 +232,16 @@ def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Pat
     assert read_record(project, "baseline") is None
 
 
+def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path: Path, cli: Cli) -> None:
+    project = write_program(tmp_path, resume="pyhton train.py --resume")
+    said = cli("phase", "run", "planning", "--project", project.root)
+    assert (said.code, "error: task.resume: there is no program 'pyhton'" in said.err) == (1, True), said.err
+    project.file.write_text(project.file.read_text().replace("script: python", "script: pyhton"))
+    said = cli("phase", "run", "planning", "--project", project.root)
+    assert (said.code, "error: task.script: there is no program 'pyhton'" in said.err) == (1, True), said.err
+    assert "after --" not in said.err
+
+
 def test_data_that_changed_since_planning_is_refused(tmp_path: Path, cli: Cli) -> None:
     project = write_program(tmp_path)
     cli("phase", "run", "planning", "--project", project.root)

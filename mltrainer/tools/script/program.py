@@ -147,7 +147,9 @@ def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path,
 def _program(config: TrainingConfig, root: Path) -> Program:
     """Return what is run; what it is judged by, and what it delivers, it must write itself in every run."""
     assert config.task.metrics is not None
-    return Program(config.task.command(config.seed), root, leaves=(config.task.metrics, *config.task.outputs))
+    return Program(
+        config.task.command(config.seed), root, leaves=(config.task.metrics, *config.task.outputs), where="task.script"
+    )
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
@@ -199,5 +201,5 @@ def _cause(check: Check, steps: int) -> dict[str, Any] | None:
 def _resumed(config: TrainingConfig, check: Check, events: Events) -> dict[str, Any]:
     """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run."""
     events.send("note", text="trained to its end, and once more killed and gone on with: does it end in the same bits?")
-    found = dataclasses.asdict(check.resumes(config.task.resuming(config.seed)))
+    found = dataclasses.asdict(check.resumes(config.task.resuming(config.seed), where="task.resume"))
     return {key: found[key] for key in ("same", "steps", "killed_after", "went_on_after", "step", "what")}
