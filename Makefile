@@ -9,10 +9,11 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WHEEL  := build/wheel
 PEERS  := build/peers
+TRACKIO := build/trackio
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-builtin wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-builtin trackio-test wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -34,7 +35,7 @@ demo: $(STAMP)  ## the digits example through all five phases, in a scratch fold
 	echo; echo "Reports:"; find "$$dir/phases" -name '*.md' | sort | sed 's/^/  /'; \
 	echo; $(BIN)/mltrainer status --project "$$dir"
 
-test: lint types suite slow wheel-test  ## everything that CI runs
+test: lint types suite slow trackio-test wheel-test  ## everything that CI runs
 
 lint: $(STAMP)  ## style
 	$(BIN)/ruff check .
@@ -90,6 +91,21 @@ diagnostics-bench: $(STAMP)  ## the diagnostics on runs with labels, faulty and 
 
 mutations: $(STAMP)  ## planted faults, which the tests must notice
 	PYTHONPATH=. $(BIN)/python -m tests.mutations
+
+# Trackio asks for an older pillow than the one that is pinned: it is installed, with what it needs, into an environment of its
+# own, which borrows all else from .venv, once pip is done and cannot take that for its own.
+$(TRACKIO)/.installed: $(STAMP)
+	rm -rf $(TRACKIO)
+	$(BIN)/python -m venv --without-pip $(TRACKIO)
+	sed 's/^pillow==.*/pillow==12.3.0/' constraints.txt > $(TRACKIO)/constraints.txt
+	$(BIN)/python -m pip --python $(TRACKIO)/bin/python install --quiet --disable-pip-version-check \
+		--constraint $(TRACKIO)/constraints.txt trackio
+	@printf '%s\n' "$(CURDIR)" "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		> $$($(TRACKIO)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
+	@touch $@
+
+trackio-test: $(TRACKIO)/.installed  ## the tracker Trackio, beside the older pillow that it asks for
+	$(TRACKIO)/bin/python -m pytest -k trackio tests/tracking/test_trackio.py tests/tracking/test_real.py
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party
 # packages of .venv (a path line in a .pth file: the editable install there is not followed). The tests are copied

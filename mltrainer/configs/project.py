@@ -511,7 +511,7 @@ class ProjectConfig(Strict):
     budget: Annotated[Budget, Decides.NOTHING] = Field(default_factory=lambda: Budget())
     tracking: Annotated[TrackingKey, Decides.NOTHING, Later("0.2")] = Field(
         None,
-        description="where runs are shown beside: [tensorboard, mlflow, wandb], or a mapping with options of each; null: nowhere",
+        description="where runs are shown beside: tensorboard, mlflow, wandb, trackio, a list or options of each; null: nowhere",
     )
 
     @field_validator("acceptance")

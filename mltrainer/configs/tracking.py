@@ -63,12 +63,20 @@ class Wandb(Tracker):
     folder: str = Field(".mltrainer", description="where a folder wandb is made for its files; relative to the project")
 
 
+class Trackio(Tracker):
+    """Hugging Face's Trackio, on this machine."""
+
+    folder: str = Field(".mltrainer/trackio", description="where its database and files are; relative to the project")
+    project: str | None = Field(None, description="in which runs are shown; null: the project's name")
+
+
 class Tracking(Strict):
     """The trackers; each that is not named is off."""
 
     tensorboard: TensorBoard | None = None
     mlflow: MLflow | None = None
     wandb: Wandb | None = None
+    trackio: Trackio | None = None
 
     def named(self) -> Iterator[tuple[str, Tracker]]:
         """Yield the trackers that are on, by name."""

@@ -108,4 +108,5 @@ ADAPTERS: dict[str, Adapter] = {  # by the keys of the config
         {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"},
     ),
     "wandb": Adapter("mltrainer.tracking.sinks.wandb", "wandb", {"WANDB_ERROR_REPORTING": "false"}),
+    "trackio": Adapter("mltrainer.tracking.sinks.trackio", "trackio"),
 }

@@ -15,18 +15,26 @@ BROKEN = """
 import sys
 if "mltrainer.tracking.program" in sys.orig_argv:
     import os, time
-    import tensorboard.summary.writer.event_file_writer as writer
+    import {module}
     from pathlib import Path
 
     calls = []
-    kept = writer.EventFileWriter.flush
+    kept = {owner}.{method}
 
-    def flush(self):
+    def broken(self, *given, **named):
         calls.append(1)
         {body}
 
-    writer.EventFileWriter.flush = flush
+    {owner}.{method} = broken
 """
+WRITES = {  # by what a tracker's package writes: module, owner, method
+    "tensorboard": (
+        "tensorboard.summary.writer.event_file_writer",
+        "tensorboard.summary.writer.event_file_writer.EventFileWriter",
+        "flush",
+    ),
+    "trackio": ("sqlite3", "sqlite3", "connect"),
+}
 
 
 @dataclass
@@ -74,8 +82,9 @@ class Taking:
         self.kept.closed.append(state)
 
 
-def break_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    """Let TensorBoard's writer do something else in a tracker's process; `calls` are those so far, `kept` does what it should."""
+def break_tracker(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, tracker: str = "tensorboard") -> None:
+    """Let a tracker's package do something else where it writes; `calls` are those so far, `kept` does what it should."""
+    module, owner, method = WRITES[tracker]
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(BROKEN.format(body=body), "utf-8")
+    (folder / "sitecustomize.py").write_text(BROKEN.format(module=module, owner=owner, method=method, body=body), "utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))

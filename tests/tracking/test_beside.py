@@ -16,7 +16,7 @@ from mltrainer.tracking.feed import MOST
 from mltrainer.tracking.sink import ADAPTERS, Adapter
 from mltrainer.workspace import Project, locked
 from tests.monitor.invented import Training, empty_project
-from tests.tracking.sinks import break_tensorboard
+from tests.tracking.sinks import break_tracker
 
 Heard = list[dict[str, Any]]
 
@@ -71,7 +71,7 @@ def test_a_package_that_is_not_installed_is_told_with_how_to_get_it(tmp_path: Pa
 def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").epoch(0.5)
-    break_tensorboard(tmp_path / "broken", monkeypatch, "os.kill(os.getpid(), 9)")
+    break_tracker(tmp_path / "broken", monkeypatch, "os.kill(os.getpid(), 9)")
     with beside(project, heard) as trackers:
         wait_for(lambda: trackers.tell({"event": "progress"}) or notes(heard))
         trackers.tell({"event": "progress"})
@@ -84,7 +84,7 @@ def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path: Pa
     Training(project, name="invented").epoch(0.5)
     secret = "hunter2-Zx81kQ9w"
     monkeypatch.setenv("TRACKER_API_KEY", secret)
-    break_tensorboard(tmp_path / "broken", monkeypatch, f"raise OSError('no answer from https://me:{secret}@host')")
+    break_tracker(tmp_path / "broken", monkeypatch, f"raise OSError('no answer from https://me:{secret}@host')")
     with beside(project, heard):
         pass
     (note,) = notes(heard)
@@ -105,7 +105,7 @@ def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path: Pa
 def test_a_tracker_that_hangs_or_is_slow_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, why: str) -> None:
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").steps(*[0.5] * 4 * MOST)
-    break_tensorboard(tmp_path / "broken", monkeypatch, f"kept(self) if len(calls) < 4 else {body}")
+    break_tracker(tmp_path / "broken", monkeypatch, f"kept(self) if len(calls) < 4 else {body}")
     with beside(project, heard, wait_s=1.0):
         wait_for(lambda: events_of(project))
         begun = time.monotonic()
@@ -118,7 +118,7 @@ def test_a_tracker_that_lets_no_other_thread_run_is_killed(tmp_path: Path, monke
     Training(project, name="invented").epoch(0.5)
     keeps_the_lock = "__import__('ctypes').PyDLL(None).sleep(1000)"  # that of the interpreter
     body = f"kept(self) if len(calls) < 2 else {keeps_the_lock}"
-    break_tensorboard(tmp_path / "broken", monkeypatch, body)
+    break_tracker(tmp_path / "broken", monkeypatch, body)
     with beside(project, heard, wait_s=0.5):
         wait_for(lambda: events_of(project))
         begun = time.monotonic()
@@ -131,7 +131,7 @@ def test_the_next_phases_tracker_goes_on_where_one_was_killed(tmp_path: Path, mo
     training = Training(project, name="invented")
     training.epoch(0.5)
     with monkeypatch.context() as here:
-        break_tensorboard(tmp_path / "broken", here, "kept(self) if len(calls) < 4 else os._exit(9)")
+        break_tracker(tmp_path / "broken", here, "kept(self) if len(calls) < 4 else os._exit(9)")
         with beside(project, heard) as trackers:
             wait_for(lambda: trackers.tell({"event": "progress"}) or notes(heard))
     training.epoch(0.75)

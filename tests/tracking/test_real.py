@@ -12,16 +12,22 @@ from typing import Any
 
 import pytest
 
+from mltrainer.tracking.sink import ADAPTERS
 from mltrainer.workspace import Project
 from tests.conftest import Cli, shared, succeed
 from tests.projects import results, write_rings
 from tests.tracking.offline import Offline
-from tests.tracking.sinks import break_tensorboard
+from tests.tracking.sinks import break_tracker
+from tests.tracking.trackio_cli import trackio
 
 pytestmark = pytest.mark.slow
 
 SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
 TRACKING: dict[str, Any] = {"tensorboard": {"folder": "board"}, "mlflow": {}, "wandb": {}}
+HAS_TRACKIO = ADAPTERS["trackio"].is_installed  # not beside the newest pillow: `make trackio-test`
+if HAS_TRACKIO:
+    TRACKING["trackio"] = {}
+needs_trackio = pytest.mark.skipif(not HAS_TRACKIO, reason="trackio is not installed")
 
 
 def interrupted(project: Project) -> None:
@@ -110,18 +116,38 @@ def test_wandb_has_one_run_whole_offline(tracked: Project, result: dict[str, Any
     assert "phases/02_baseline/baseline_results.md" in found.files
 
 
+@needs_trackio
+def test_trackio_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> None:
+    run = f"baseline-{result['id']}"
+    assert trackio(tracked, "list", "runs", "--project", "rings")["runs"] == [run]
+    of_the_run = ("--project", "rings", "--run", run)
+    config = trackio(tracked, "get", "run", *of_the_run)["config"]
+    assert (config["optimizer.name"], config["weights_sha256"]) == ("adamw", result["weights_sha256"])
+    assert (config["gate.diagnostics"], config["state"]) == ("holds", "finished")
+    losses = trackio(tracked, "get", "metric", *of_the_run, "--metric", "step/loss")["values"]
+    assert [row["step"] for row in losses] == steps(result)
+    history = trackio(tracked, "get", "metric", *of_the_run, "--metric", "validation/accuracy")["values"]
+    assert [(row["step"], row["value"]) for row in history] == accuracies(result)
+    machine = trackio(tracked, "get", "system-metric", *of_the_run)["system_metrics"]
+    assert machine[0]["system/memory_mb"] > 1
+    names = {row["name"] for row in trackio(tracked, "list", "artifacts", "--project", "rings")["artifacts"]}
+    assert "phases-02_baseline-baseline_results.md" in names
+    assert "phases/02_baseline/learning_curves" in trackio(tracked, "list", "metrics", *of_the_run)["metrics"]
+
+
+@pytest.mark.parametrize("tracker", ["tensorboard", pytest.param("trackio", marks=needs_trackio)])
 @pytest.mark.parametrize("body", ["time.sleep(1000)", "os.kill(os.getpid(), 9)"], ids=["hangs", "dies"])
 def test_a_tracker_that_hangs_or_dies_leaves_the_same_weights(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: dict[str, Any], body: str
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: dict[str, Any], tracker: str, body: str
 ) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    project = write_rings(folder, tracking={"tensorboard": {"wait_s": 1.0}}, task=SLOW)
+    project = write_rings(folder, tracking={tracker: {"wait_s": 1.0}}, task=SLOW)
     succeed("phase", "run", "planning", "--project", folder)
-    break_tensorboard(tmp_path / "broken", monkeypatch, body)
+    break_tracker(tmp_path / "broken", monkeypatch, body, tracker)
     said = cli("phase", "run", "baseline", "--project", folder)
     assert said.code == 0, said.err
-    assert "tensorboard was not sent everything: it" in said.err
+    assert f"{tracker} was not sent everything: it" in said.err
     (found,) = results(project).values()
     assert (found["weights_sha256"], found["chain"]) == (result["weights_sha256"], result["chain"])
     assert found["interruptions"] == []
