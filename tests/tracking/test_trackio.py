@@ -70,6 +70,8 @@ def test_its_command_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp
     assert at_20["validation/accuracy"][0]["value"] == 0.5
     (machine,) = trackio(project, "get", "system-metric", *OF_THE_RUN)["system_metrics"]
     assert machine == {"system/memory_mb": 77.5, "timestamp": "2001-09-09T01:46:41+00:00"}
+    by_step = {"epoch", "phases/02_baseline/curve", "step/grad_norm", "step/loss", "validation/accuracy"}
+    assert set(trackio(project, "list", "metrics", *OF_THE_RUN)["metrics"]) == by_step
     at_the_end = trackio(project, "get", "snapshot", *OF_THE_RUN, "--step", "501")["metrics"]
     page = at_the_end["phases/02_baseline/curve"][0]["value"]["file_path"]
     assert "<svg/>" in (tmp_path / ".mltrainer/trackio/media" / page).read_text()
