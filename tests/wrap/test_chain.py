@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+import sys
+import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.wrap.observer.chain import MANY, SMALL, Sums, Watched, beside, digest_of, sum_of
+from mltrainer.wrap.observer.chain import MANY, SMALL, Sums, Watched, begin, beside, digest_of, sum_of
 
 MADE: dict[str, Callable[[], Tensor]] = {
     "float32, small": lambda: torch.randn(7, 3),
@@ -155,3 +161,19 @@ def test_modules_of_any_make_are_looked_at() -> None:
     weights = list(script.parameters())
     assert len(beside(torch, weights)) == 4  # the scripted statistics, and how many batches the lazy ones saw
     assert [digest_of(torch, [tensor]) for tensor in beside(torch, weights)]
+
+
+def test_trainings_one_after_the_other_do_not_add_up_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks: list[Callable[..., None]] = []
+    monkeypatch.setattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", hooks.append)
+    monkeypatch.setattr(atexit, "register", lambda _: None)
+    models = []
+    with (tmp_path / "chain").open("ab") as lines:
+        begin({}, SimpleNamespace(open=lambda _: lines, on_fork=lambda _: None)).attach(torch)
+        for _ in range(2):
+            model = torch.nn.Linear(2, 1)
+            models.append(weakref.ref(model))
+            hooks[0](torch.optim.SGD(model.parameters()), (), {})
+            del model
+            gc.collect()
+    assert [model() is None for model in models] == [True, False]

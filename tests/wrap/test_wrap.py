@@ -57,6 +57,18 @@ for step in range(first, 10):
 print("took", time.time() - began)
 """
 
+FUNCTION = """
+import time
+import torch
+
+def main():
+    norm = torch.nn.BatchNorm1d(2)
+    torch.optim.SGD(norm.parameters()).step()
+    norm.running_mean.fill_(time.time() % 1)
+
+main()
+"""
+
 
 def wrap(folder: Path, *arguments: str, fault: str = "none", command: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
@@ -156,6 +168,12 @@ def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: st
     else:
         assert "RESUMING DOES NOT HOLD" in done.stdout
         assert "differs at step 6: its optimizer or schedule did not go on from where it stood" in done.stdout
+
+
+def test_what_a_function_has_let_go_of_by_the_end_is_compared_whole(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(FUNCTION)
+    done = wrap(tmp_path, "--steps", "0", command=(sys.executable, "own.py"))
+    assert (done.returncode, "the model's buffers" in done.stdout) == (5, True), done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -54,6 +54,8 @@ class Chain:
         self._file: Any = None
         self._held: list[tuple[Any, ...]] = []
         self._optimizers: list[Any] = []
+        self._models: dict[int, list[Any]] = {}  # of each optimizer the modules whose weights it trains
+        self._kept: dict[int, list[Any]] = {}
         self._watched: dict[int, Watched] = {}
         self._threads: dict[int, int] = {}  # by their first steps
         self._lock = threading.Lock()  # of one step at a time
@@ -75,6 +77,7 @@ class Chain:
         self._step += 1
         weights = _parameters(optimizer)
         number = self._number(optimizer)
+        self._keep(number, optimizer, weights)
         thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         gradients, summed = self._watched_of(number, optimizer, weights).sums(weights)
         last = self._step == self._most
@@ -97,6 +100,17 @@ class Chain:
                 return number
         self._optimizers.append(weakref.ref(optimizer))
         return len(self._optimizers) - 1
+
+    def _keep(self, number: int, optimizer: Any, weights: list[Any]) -> None:
+        """Hold what is trained, which a program's `main` has let go of by the end; until another optimizer makes its first step.
+
+        So trainings one after the other do not add up in memory.
+        """
+        if number not in self._models:
+            self._kept.clear()
+            self._models[number] = [weakref.ref(module) for module in _holders(self._torch, weights)]
+        if number not in self._kept:
+            self._kept[number] = [optimizer, *(reference() for reference in self._models[number])]
 
     def _watched_of(self, number: int, optimizer: Any, weights: list[Any]) -> Watched:
         """Return what sums an optimizer's tensors; anew where it has been given others."""
@@ -262,15 +276,20 @@ def beside(torch: Any, weights: list[Any]) -> list[Any]:
 
     Buffers that a checkpoint holds, and parameters that something other than these weights' optimizer trains.
     """
-    ours = {id(weight) for weight in weights}
-    modules = [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Module)]
-    holders = [module for module in modules if any(id(parameter) in ours for parameter in module.parameters())]
     held: dict[int, Any] = {}
-    for part in {id(part): part for module in holders for part in module.modules()}.values():
+    for part in {id(part): part for module in _holders(torch, weights) for part in module.modules()}.values():
         left_out = getattr(part, "_non_persistent_buffers_set", ())
         held.update({id(p): p for p in part.parameters(recurse=False) if p.requires_grad})
         held.update({id(buffer): buffer for name, buffer in part.named_buffers(recurse=False) if name not in left_out})
+    ours = {id(weight) for weight in weights}
     return [tensor for number, tensor in held.items() if number not in ours and _is_plain(torch, tensor)]
+
+
+def _holders(torch: Any, weights: list[Any]) -> list[Any]:
+    """Return the modules that hold some of the weights, themselves or in a part of theirs."""
+    ours = {id(weight) for weight in weights}
+    modules = [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Module)]
+    return [module for module in modules if any(id(parameter) in ours for parameter in module.parameters())]
 
 
 def _is_small(torch: Any, tensor: Any) -> bool:
