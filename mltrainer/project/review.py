@@ -37,7 +37,7 @@ def review(project: Project, against: str) -> Found:
     waivers = {phase: read_waivers(project, phase, record)[0] for phase, record in records.items()}
     earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
     return {
-        "project": project.root.name,
+        "project": next((record["project"]["name"] for record in _sound(records).values()), project.root.name),
         "place": place,
         "against": against,
         "commit": commit,

@@ -66,7 +66,8 @@ def compare(now: Side, before: Side) -> Row:
         "config": _merged(pairs, _config),
         "digests": _merged(trained, digests),
         "unchanged": [name for name in DIGESTS if trained and all(_same(name, *pair) for pair in trained.values())],
-        "code": _files(pairs),
+        "data": _data(pairs),
+        "code": _code(pairs),
         "environment": _environment(pairs),
         "decisions": _merged(pairs, decided),
         "policy": [row for phase in now.records for row in _policy(phase, now.records[phase], before.records.get(phase))],
@@ -94,9 +95,10 @@ def _config(record: Found) -> Row:
     if not isinstance(config, dict):
         return {}
     try:
-        return dict(flat(TrainingConfig.model_validate(config).model_dump()))
+        keys = flat(TrainingConfig.model_validate(config).model_dump())
     except ValidationError:
-        return dict(flat(config))
+        keys = flat(config)
+    return {key: value for key, value in keys if value != {}}  # of a mapping, what it holds is told
 
 
 def _same(name: str, now: Found, before: Found) -> bool:
@@ -129,12 +131,19 @@ def _judged(chosen: Found, before: Any, after: Any) -> Row:
     return {**row, "difference": difference, "verdict": "better" if gain > 0 else "worse" if gain < 0 else "same"}
 
 
-def _files(pairs: Mapping[str, tuple[Found, Found]]) -> list[Row]:
+def _code(pairs: Mapping[str, tuple[Found, Found]]) -> list[Row]:
     """Return the files of code that differ, by what the newest phase of both sides recorded."""
-    if not pairs:
-        return []
-    now, before = ({row["path"]: row["sha256"] for row in side["source"]["files"]} for side in list(pairs.values())[-1])
-    return [{"path": row["key"], "change": _change(row["before"], row["after"])} for row in differences(now, before)]
+    return _files(*(side["source"]["files"] for side in list(pairs.values())[-1])) if pairs else []
+
+
+def _data(pairs: Mapping[str, tuple[Found, Found]]) -> list[Row]:
+    """Return the files of data that differ, as planning recorded them; a task may make its data without any."""
+    return _files(*(at(side, "evidence.data.files") or [] for side in pairs["planning"])) if "planning" in pairs else []
+
+
+def _files(now: Sequence[Found], before: Sequence[Found]) -> list[Row]:
+    found = differences(*({row["path"]: row["sha256"] for row in rows} for rows in (now, before)))
+    return [{"path": row["key"], "change": _change(row["before"], row["after"])} for row in found]
 
 
 def _change(before: Any, after: Any) -> str:
@@ -208,6 +217,7 @@ def comment(found: Found) -> str:
         f"### mltrainer, {_said(found['project'])}: {_verdict(found)}",
         _where(found),
         _gates(found["phases"]),
+        _older(found["phases"]),
     ]
     whole = md.document([*head, *(block for part in _PARTS for block in part(found)), _rest(found)])
     return whole if len(whole) <= LONGEST_COMMENT else md.document([*head, TOO_LONG])
@@ -230,6 +240,13 @@ def _where(found: Found) -> str:
 
 def _gates(phases: Sequence[Found]) -> str:
     return md.table(("phase", "gate", ""), [(md.text(row["name"]), _state(row), _why(row)) for row in phases])
+
+
+def _older(phases: Sequence[Found]) -> str:
+    """Warn where the records tell of other files than those that are here."""
+    stale = [row["name"] for row in phases if row["stale"]]
+    told = f"⚠️ What follows is what the records say, and those of {', '.join(stale)} are stale"
+    return f"{told}: it may not hold of the files as they are now." if stale else ""
 
 
 def _state(row: Found) -> str:
@@ -280,7 +297,8 @@ def _changes(title: str, changed: Sequence[Found], found: Found) -> Iterator[str
 def _identity(found: Found) -> Iterator[str]:
     """Yield the digests, and what is behind those of code and environment."""
     yield from _changes("**Data, code and environment, by digest**", found["digests"], found)
-    yield _listed("code", [f"{md.code(row['path'])} {row['change']}" for row in found["code"]])
+    for name in ("data", "code"):
+        yield _listed(name, [f"{md.code(row['path'])} {row['change']}" for row in found[name]])
     rows = [(md.code(row["what"]), _said(row["before"]), _said(row["after"])) for row in found["environment"]]
     yield from _folded("environment", _table("", ("", _name(found), "here"), rows), len(rows))
 
@@ -329,7 +347,8 @@ def _rest(found: Found) -> str:
     same = f"{', '.join(found['unchanged'])}: the same" if found["unchanged"] else ""
     added = f"new here: {', '.join(found['added'])}" if found["added"] else ""
     changed = any(found[key] for key in ("config", "digests", "decisions", "policy", "pages", "waivers", "added", "removed"))
-    return "; ".join(filter(None, [added, same, "" if changed else "no config key, digest, policy or waiver changed"]))
+    told = "; ".join(filter(None, [added, same, "" if changed else "no config key, digest, policy or waiver changed"]))
+    return f"By the stale records: {told}" if told and any(row["stale"] for row in found["phases"]) else told
 
 
 def _table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> Iterator[str]:

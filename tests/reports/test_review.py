@@ -86,6 +86,31 @@ def test_a_config_key_is_told_once_with_the_phases_that_tell_it() -> None:
     assert [phase for row in rows for phase in row["phases"]] == ["planning", "finalization"]
 
 
+def test_of_a_criterion_that_is_new_its_own_key_alone_is_told() -> None:
+    def named(criteria: dict[str, str]) -> Side:
+        return Side(records(lambda found: found["planning"]["evidence"]["config"].update(acceptance=criteria)), {})
+
+    rows = compare(named({"r2": ">= 0.5"}), named({}))["config"]
+    assert [row["key"] for row in rows] == ["acceptance.r2"]
+
+
+def test_the_records_of_files_that_changed_since_are_not_said_to_be_what_is_here() -> None:
+    found = changed(lambda _found: None)
+    row = {
+        "name": "planning",
+        "state": "stale",
+        "holds": False,
+        "run": "a",
+        "verdicts": {},
+        "failing": [],
+        "stale": ["x changed"],
+    }
+    said = told(found, phases=[row])
+    assert "those of planning are stale: it may not hold of the files as they are now" in said
+    assert "By the stale records: data, code, environment: the same; no config key" in said
+    assert "stale" not in told(found)
+
+
 def test_a_key_that_a_later_version_brought_is_no_change() -> None:
     def change(found: dict[str, Record]) -> None:
         found["planning"]["evidence"]["config"]["signals"] = True
@@ -94,17 +119,19 @@ def test_a_key_that_a_later_version_brought_is_no_change() -> None:
     assert changed(change)["config"] == []
 
 
-def test_data_and_code_are_told_by_digest_and_code_by_file() -> None:
+def test_data_and_code_are_told_by_digest_and_by_file() -> None:
     def change(found: dict[str, Record]) -> None:
         for phase in ("baseline", "finalization"):
             found[phase]["evidence"]["run"] |= {"data_sha256": "d" * 64, "code_sha256": "c" * 64}
         found["finalization"]["source"]["files"] = [{"path": "task.py", "sha256": "c" * 64, "size": 1}]
+        found["planning"]["evidence"]["data"]["files"] = [{"path": "rows.csv", "sha256": "d" * 64, "size": 1}]
 
     found = changed(change)
     assert {row["key"] for row in found["digests"]} == {"data", "code"}
     assert found["unchanged"] == ["environment"]
     assert {"path": "task.py", "change": "new"} in found["code"]
     assert "`task.py` new" in told(found)
+    assert "data: `houses.csv` gone; `rows.csv` new" in told(found)
 
 
 def test_of_an_environment_each_package_is_told() -> None:
