@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: Mappin
 
 
 def _with_weights(config: TrainingConfig, root: Path, state: Mapping[str, Tensor], origin: Path) -> nn.Module:
-    with seeds.kept():
+    with seeds.kept(), contextlib.chdir(root):  # where the task's files lie, and where it was trained
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         opened = open_task(config, root)
         seeds.seed_everything(seeds.key(config.seed, "model"))

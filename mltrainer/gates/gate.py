@@ -42,7 +42,15 @@ PREDICATE_TYPE = "urn:mltrainer:gate:v1"
 
 @dataclass(frozen=True)
 class GateItem:
-    """One item of a gate with its recomputed verdict."""
+    """One item of a gate with its recomputed verdict.
+
+    Attributes:
+        id: Its name in the checklist.
+        statement: What must hold.
+        verdict: pass, fail, waived or not_applicable.
+        evidence: The measured values that decided it.
+        mend: What to do where it fails.
+    """
 
     id: str
     statement: str
@@ -74,6 +82,9 @@ class Gate:
     stale: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     skipped: bool = False
+
+    def __repr__(self) -> str:
+        return f"Gate({self.phase} {'holds' if self.holds else 'does not hold'})"
 
     @property
     def holds(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
@@ -64,15 +64,20 @@ class Gates(tuple[Gate, ...]):
     """Gates in the order of their phases."""
 
     def __repr__(self) -> str:
-        told = (f"{gate.phase} {'holds' if gate.holds else 'does not hold'}" for gate in self)
-        return f"Gates({', '.join(told)})"
+        return f"Gates({', '.join(map(repr, self))})"
 
     @property
     def hold(self) -> bool:
         """Whether there are any, and each of them holds."""
         return bool(self) and all(gate.holds for gate in self)
 
-    def __getitem__(self, key: Any) -> Any:
+    @overload
+    def __getitem__(self, key: str | SupportsIndex) -> Gate: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Gate, ...]: ...
+
+    def __getitem__(self, key: str | SupportsIndex | slice) -> Gate | tuple[Gate, ...]:
         """Return a gate by its place or its phase's name."""
         if not isinstance(key, str):
             return super().__getitem__(key)

@@ -20,7 +20,7 @@ def read(folder: str | Path) -> dict[str, Record]:
 
     Examples:
         >>> found = mltrainer.records.read("digits")
-        >>> run = found["baseline"].typed.evidence.run
+        >>> run = found["baseline"].trusted.evidence.run
         >>> run.state, run.history[-1].step == run.steps
         ('finished', True)
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mltrainer.errors import GateError
 from mltrainer.records.migrations import MIGRATIONS, SCHEMA, migrated
 from mltrainer.workspace import PHASES, Project, is_sealed, sha256_bytes
 
@@ -29,10 +30,21 @@ class Record:
         typed: The content as a model; None where there are faults.
     """
 
-    data: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)
     sha256: str
     faults: tuple[str, ...] = ()
-    typed: Envelope[Any] | None = None
+    typed: Envelope[Any] | None = field(default=None, repr=False)
+
+    @property
+    def trusted(self) -> Envelope[Any]:
+        """The content as a model.
+
+        Raises:
+            GateError: It cannot be trusted.
+        """
+        if self.typed is None:
+            raise GateError(self.faults[0], mend="mltrainer gate check")
+        return self.typed
 
     @property
     def evidence(self) -> dict[str, Any]:

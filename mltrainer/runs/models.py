@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,7 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
     from mltrainer.checkpointing.loading import from_checkpoint
 
     result = result_of(project, run) or {}
-    if result.get("program"):
-        raise InputError(f"run {run} was trained by a program: only it can load the files that it left")
+    _refuse_program(result, run)
     best = next((row for row in result.get("checkpoints", []) if "best" in row["roles"] and row["verified"]), None)
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", mend=FINISH)
@@ -59,10 +59,17 @@ def final_model(project: Project) -> nn.Module:
         raise InputError("finalization has not run, so there is no final model", mend=FINISH)
     if record.faults:
         raise GateError(record.faults[0], mend="mltrainer gate check finalization")
+    _refuse_program(record.evidence["run"], record.evidence["run"]["id"])
     row = next((row for row in record.evidence["model_files"] if Path(row["path"]).name == WEIGHTS_FILE), None)
     if row is None:
         raise InputError(f"finalization wrote no {WEIGHTS_FILE}", mend='load_model(project, "finalization") takes the checkpoint')
     return from_safetensors(_config(record.evidence["config"]), project.root, project.root / row["path"], row)
+
+
+def _refuse_program(result: Mapping[str, Any], run: str) -> None:
+    if result.get("program"):
+        told = f"run {run} was trained by a program: only it can load the files that it left"
+        raise InputError(told, mend="load them by code of your own; the delivered ones lie in phases/05_finalization/final_model")
 
 
 def _config(values: dict[str, Any]) -> TrainingConfig:

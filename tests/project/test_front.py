@@ -84,8 +84,23 @@ def test_a_run_has_history_config_and_curves(kept: Path) -> None:
 def test_records_are_there_by_phase(kept: Path) -> None:
     found = mltrainer.records.read(kept)
     assert list(found) == list(mltrainer.Project(kept).records())
-    assert found["planning"].typed.evidence.config["seed"] == 42
-    assert found["baseline"].typed.evidence.run.state == "finished"
+    assert found["planning"].trusted.evidence.config["seed"] == 42
+    assert found["baseline"].trusted.evidence.run.state == "finished"
+
+
+def test_what_was_edited_is_not_trusted(tmp_path: Path) -> None:
+    phase = tmp_path / "phases/02_baseline"
+    phase.mkdir(parents=True)
+    (tmp_path / "mltrainer.yaml").write_text("name: x\n")
+    (phase / "record.json").write_text("{}")
+    with pytest.raises(GateError, match=r"record.json has schema None"):
+        mltrainer.Project(tmp_path).records()["baseline"].trusted  # noqa: B018 - reading it is what is tried
+
+
+def test_gates_phases_and_records_are_printed_in_a_line(kept: Path) -> None:
+    project = mltrainer.Project(kept)
+    assert repr(project.gates()["baseline"]) == "Gate(baseline holds)"
+    assert max(len(repr(row)) for row in (*project.status().phases, *project.records().values())) < 1000
 
 
 def test_changes_reach_a_phase_as_typed_ones(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
