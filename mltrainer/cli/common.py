@@ -32,6 +32,14 @@ def path_name(text: str) -> Path:
     return Path(text)
 
 
+def file_name(text: str) -> Path:
+    """Return the path of a file to write; where none can lie is wrong usage, which is told before any work is done."""
+    path = path_name(text)
+    if path.is_dir() or any(part.is_file() for part in path.parents):
+        raise typer.BadParameter(f"{visible(text)!r} {'is' if path.is_dir() else 'is not in'} a folder: name a file.")
+    return path
+
+
 def one_of(names: tuple[str, ...]) -> Callable[[str], str]:
     """Return what reads one of some names; another one is wrong usage, answered with the nearest."""
 

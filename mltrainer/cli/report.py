@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, Folder, group, path_name
+from mltrainer.cli.common import AsJson, Folder, file_name, group
 from mltrainer.cli.output import emit
 from mltrainer.project.front import Project
 from mltrainer.workspace import write_atomic
@@ -19,7 +19,7 @@ app = group()
 def report(
     against: Annotated[str, typer.Option("--against", metavar="BRANCH", help="A branch, a tag or a commit of this repository.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Write the comment to a file, and print where.")
+        Path | None, typer.Option(metavar="FILE", parser=file_name, help="Write the comment to a file, and print where.")
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mltrainer.cli.common import AnyRun, AsJson, Folder, group, path_name
+from mltrainer.cli.common import AnyRun, AsJson, Folder, file_name, group
 from mltrainer.cli.output import emit, printable, warn
 from mltrainer.errors import InputError
 from mltrainer.project.front import Project
@@ -42,7 +42,7 @@ def rows(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=path_name, help="Write a page: .html, or .md with its pictures beside it."),
+        typer.Option(metavar="FILE", parser=file_name, help="Write a page: .html, or .md with its pictures beside it."),
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,

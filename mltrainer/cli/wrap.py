@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, group, path_name
+from mltrainer.cli.common import AsJson, file_name, group
 from mltrainer.cli.output import emit, printable
 from mltrainer.errors import DifferenceError, InputError, interrupted
 from mltrainer.follow.progress import shown
@@ -21,7 +21,10 @@ from mltrainer.wrap.starting import SCRATCH, Program
 app = group()
 
 
-@app.command(epilog="Example: mltrainer wrap -- python train.py --epochs 1")
+@app.command(
+    epilog="Example: mltrainer wrap -- python train.py --epochs 1",
+    context_settings={"allow_interspersed_args": False},  # what comes after the program's name is the program's
+)
 def wrap(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, after --, as you type it.")],
     steps: Annotated[int, typer.Option(min=0, metavar="N", help="Optimizer steps to compare; 0: all of them.")] = STEPS,
@@ -36,13 +39,15 @@ def wrap(
     ] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Run in this folder, not in copies of it.")] = False,
     timeout: Annotated[float, typer.Option(min=0.0, metavar="S", help="Give a run up after so many seconds; 0: never.")] = 0.0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", parser=path_name, help="Write the report, in Markdown.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", parser=file_name, help="Write the report, in Markdown.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Run any program that trains with PyTorch twice, unedited, and tell whether it repeats, and if not, which line is why.
 
     Needs no project and leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
     """
+    if kill_at is not None and resume is None:
+        raise typer.BadParameter("it goes with --resume-check.", param_hint="'--kill-at'")
     again = _split(resume) if resume is not None else None
     program = Program(tuple(command), Path.cwd(), in_place, timeout)
     try:

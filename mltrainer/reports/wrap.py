@@ -13,10 +13,14 @@ from mltrainer.wrap.judged import Judged
 
 CHANGED = "hash seed, memory, order of listings, folders, pace"
 COMPARED = (
-    "Two fresh processes made the same optimizer steps. Gradients and weights were compared by the sums of their bits at every"
-    " step, and the weights whole at every fiftieth and the last. The second process had another hash seed, filled memory,"
-    " folders listed in the opposite order and of other names, and stood still for moments."
+    "Two fresh processes were to make the same optimizer steps. At every step the sums of the bits of all gradients and of some"
+    " of the weights were compared, and all weights whole at every fiftieth and at the last. The second process had another hash"
+    " seed, filled memory, folders listed in the opposite order and of other names, and stood still for moments."
 )
+RESUMED = (
+    "The program that was gone on with was compared in the same way, from where it went on, with a run that nothing disturbed."
+)
+MOST_FILES = 50  # of code, and of data: what more there is, --json lists
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
 
@@ -86,11 +90,11 @@ def _of_resuming(found: Resumed) -> Iterator[str]:
 
 def page(verdict: Verdict, resumed: Resumed | None) -> str:
     """Return a verdict as a page in Markdown."""
-    parts = [f"# Does it repeat?\n\n{code(verdict.command)}", *_page_of_verdict(verdict)]
+    parts = [f"# Does it repeat?\n\n{code(verdict.command)}", f"**{_said(verdict, resumed)}.**", _quoted(_of_verdict(verdict))]
     parts += ["## What was judged", *_files(verdict.judged)]
     if resumed is not None:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
-    parts.append(COMPARED)
+    parts.append(COMPARED if resumed is None else f"{COMPARED} {RESUMED}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -100,14 +104,21 @@ def _files(found: Judged) -> Iterator[str]:
     rows = [
         (code(row.path), what, text_of(f"{row.bytes:,}"), code(short(row.sha256)) if row.sha256 else "too large")
         for what, rows in (("code", found.code), ("data", found.data))
-        for row in rows
+        for row in rows[:MOST_FILES]
     ]
     yield table(["file", "what", "bytes", "sha256"], rows, "llrl")
+    if more := len(found.code) + len(found.data) - len(rows):
+        yield f"and {counted(more, 'file')} more, which `--json` lists"
 
 
-def _page_of_verdict(verdict: Verdict) -> Iterator[str]:
-    yield f"**{'It repeats' if verdict.same else 'It does not repeat'}.**"
-    yield _quoted(_of_verdict(verdict))
+def _said(verdict: Verdict, resumed: Resumed | None) -> str:
+    """Return all that was found in a sentence, so that nobody reads half of it."""
+    repeats = "It repeats" if verdict.same else "It does not repeat"
+    if resumed is None:
+        return repeats
+    return (
+        f"{repeats}, {'and' if verdict.same == resumed.same else 'but'} resuming {'holds' if resumed.same else 'does not hold'}"
+    )
 
 
 def _quoted(lines: Iterator[str]) -> str:

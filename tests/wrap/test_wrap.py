@@ -222,6 +222,25 @@ def test_no_command_is_wrong_usage(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+def test_what_cannot_be_is_wrong_usage_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for given, told in (
+        (("--out", "."), "'.' is a folder: name a file"),
+        (("--out", "file/report.md"), "'file/report.md' is not in a folder"),
+        (("--kill-at", "5"), "it goes with --resume-check"),
+    ):
+        done = wrap(tmp_path, *given, command=("touch", "ran"))
+        assert (done.returncode, told in done.stderr) == (2, True), done.stderr
+        assert not (tmp_path / "ran").exists()
+
+
+def test_what_follows_the_program_is_the_programs_own(tmp_path: Path) -> None:
+    said = [sys.executable, "-m", "mltrainer", "wrap", sys.executable, "-c", "import sys; sys.exit(sys.argv[1])", "--json"]
+    done = subprocess.run(said, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "    --json" in done.stderr  # what the program printed
+
+
 @pytest.mark.parametrize(("again", "told"), [("", "--resume-check: it is empty"), ("python 'x", "No closing quotation")])
 def test_a_resuming_command_that_is_none_is_told_before_anything_runs(tmp_path: Path, again: str, told: str) -> None:
     done = wrap(tmp_path, "--resume-check", again, command=("touch", "ran"))
