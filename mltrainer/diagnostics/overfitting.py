@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mltrainer.diagnostics.signals import R2, Finding, Run, finite, judged, number, percent, ratio, settled, text
+from mltrainer.diagnostics.signals import R2, SETTLED_ROWS, Finding, Run, finite, judged, number, percent, ratio, settled, text
 
 ID = "overfitting"
 WEIGHTED = 0.01  # a loss that differs by more of the plain cross-entropy is another one; rounding in bf16 is below
 FIGURES = ("gap.svg", "learning_curves.svg")
+PLACES = {"best": "at the best evaluation", "last": f"at the end (the median of up to {SETTLED_ROWS} evaluations)"}
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
@@ -66,7 +67,7 @@ def _points_reason(name: str, gap: _Gap, skill: float, limits: Mapping[str, floa
     least = "at least " if gap.from_batches else ""
     weights = " with the trained weights, not their average" if gap.from_batches and averages else ""
     reason = (
-        f"{name} at the {gap.place} evaluation: {least}{percent(gap.train)} on the training set, {percent(gap.validation)} on "
+        f"{name} {PLACES[gap.place]}: {least}{percent(gap.train)} on the training set, {percent(gap.validation)} on "
         f"the validation set{weights}, a gap of {text(100 * gap.points)} points (at most {text(100 * limits['gap'])} allowed"
     )
     if gap.points > limits["gap"] and skill <= limits["skill"]:
@@ -133,8 +134,8 @@ def _by_r2(run: Run, thresholds: Mapping[str, float]) -> Finding:
     rise = _rise(run)
     fired = gap.points > thresholds["gap"] and gap.train > thresholds["skill"] and rise > thresholds["rise"]
     reason = (
-        f"R2 at the {gap.place} evaluation: {text(gap.train)} on the training set, {text(gap.validation)} on the validation set, "
-        f"a gap of {text(gap.points)} (at most {text(thresholds['gap'])} allowed), and the validation loss ended at "
+        f"R2 {PLACES[gap.place]}: {text(gap.train)} on the training set, {text(gap.validation)} on the validation set, a "
+        f"gap of {text(gap.points)} (at most {text(thresholds['gap'])} allowed), and the validation loss ended at "
         f"{text(rise)} times its minimum (at most {text(thresholds['rise'])} allowed); both limits must be exceeded."
     )
     evidence = {"metric": R2, "at": gap.place, "train": gap.train, "validation": gap.validation, "gap": gap.points, "rise": rise}

@@ -29,7 +29,7 @@ def fit_assessed(record: Envelope[Diagnostics]) -> Outcome:
     """Over- and underfitting were judged from the measured curves."""
     fit = record.evidence.assessment.fit
     if record.evidence.program is not None and fit == "unknown":
-        rule = "the program does not offer it: it wrote down too little of its metrics on training samples (train_...)"
+        rule = "the program does not offer it: what it wrote down does not tell it; with loss and train_loss it would"
         return Outcome("not_applicable", {"rule": rule, "fit": fit})
     return when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, TRAIN_LONGER)
 
