@@ -36,6 +36,9 @@ def run(ctx: Context) -> Result:
     template = production_template(ctx.project.root)
     export = template.pop("export")
     config = final_config(ctx, template)
+    if changed := differences(ctx.earlier["optimization"]["evidence"]["config"], config.model_dump()):
+        told = ", ".join(f"{row['key']} {row['before']} -> {row['after']}" for row in changed)
+        ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
     result = train(ctx, config, parent=ctx.earlier["baseline"]["evidence"]["run"]["id"])
     ctx.note("reproducing the final training in a fresh process")
     again = reproduce(ctx.tools, result["id"])

@@ -55,6 +55,7 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     said = cli("run", "--project", tmp_path)
     assert said.code == 4, said.out + said.err
     assert "acceptance_met fails" in said.out
+    assert "the final training has epochs 12 -> 1, optimizer.lr 0.02 -> 1e-09" in said.err
     sealed = evidence(project, "finalization")["test"]
     assert (sealed["samples"], sealed["openings"]) == (0, [])
     assert "accuracy on validation is" in sealed["sealed"]
@@ -63,6 +64,7 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     assert advised[:3] == ["phase", "run", "finalization"]
     done = cli(*advised, "--project", tmp_path)
     assert done.code == 0, done.out + done.err
+    assert "the final training has" not in done.err
     opened = evidence(project, "finalization")
     assert [row["run"] for row in opened["test"]["openings"]] == [opened["run"]["id"]]
     assert opened["acceptance"][0]["split"] == "test"
