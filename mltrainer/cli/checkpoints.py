@@ -11,6 +11,7 @@ import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group, one_of, open_project, path_name
 from mltrainer.cli.output import emit, warn
+from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import ExportFormat
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
@@ -26,10 +27,13 @@ def list_(folder: Folder = None, as_json: AsJson = False) -> int:
     """List every checkpoint, and which phase's record names it."""
     from mltrainer.checkpointing.registry import checkpoints as registered
 
-    rows = registered(open_project(folder))
+    project = open_project(folder)
+    rows = registered(project)
     if as_json:
         emit({"checkpoints": rows})
         return 0
+    is_of_program = not rows and load_project(project.file).task.script is not None
+    none = "the task is a program, which keeps its own" if is_of_program else "mltrainer run makes them"
     shown = [
         [
             r["run"],
@@ -40,7 +44,7 @@ def list_(folder: Folder = None, as_json: AsJson = False) -> int:
         ]
         for r in rows
     ]
-    print(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else "no checkpoints yet; next: mltrainer run")
+    print(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else f"no checkpoints: {none}")
     return 0
 
 

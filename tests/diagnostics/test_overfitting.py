@@ -46,7 +46,9 @@ def test_a_gap_that_opens_after_the_best_evaluation_fires():
 def test_the_end_of_a_curve_is_said_to_be_a_median_of_evaluations():
     rows = [row(n, 0.9, value) for n, value in enumerate((0.9, 0.7, 0.6, 0.5), 1)]
     reason = find(Run(result(rows)), LIMITS).reason
-    assert "accuracy at the end (the median of up to 3 evaluations): 90 % on the training set, 60 % on the validation set" in reason
+    assert (
+        "accuracy at the end (the median of up to 3 evaluations): 90 % on the training set, 60 % on the validation set" in reason
+    )
 
 
 def test_one_noisy_evaluation_at_the_end_is_no_gap():

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+import mltrainer
+from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.records.reading import read_record, read_records
 from mltrainer.workspace import Project
@@ -74,7 +76,10 @@ def test_a_program_walks_the_five_phases_and_what_it_cannot_show_does_not_apply(
     assert "samples of" not in report
 
 
-UNTRUE = ("interruption)", "switches read back", "planned epochs", "before its first evaluation", "(0 samples)", "<code></code>")
+UNTRUE = (
+    *("Exports, read back", "split's openings", "interruption)", "switches read back", "planned epochs"),
+    *("before its first evaluation", "(0 samples)", "<code></code>"),
+)
 NUMBER_THAT_IS_NONE = re.compile(r"(?::|\||is|was|began at|ended at) nan\b(?! or| loss| in)", re.IGNORECASE)
 
 
@@ -114,6 +119,14 @@ def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
     assert final["reproduction"]["outputs"] == {"model.pt": True}
     assert "python train.py --seed 42 --epochs 4 --lr 0.1" in (folder / "README.md").read_text()
     assert "AdamW" not in (folder / "README.md").read_text()
+
+
+def test_of_a_program_no_checkpoint_and_no_model_is_looked_for(walked: Project, cli: Cli) -> None:
+    said = cli("checkpoints", "list", "--project", walked.root).out
+    assert said.startswith("no checkpoints: the task is a program, which keeps its own")
+    for run in ("final_model", "baseline"):
+        with pytest.raises(InputError, match="only it can load the files that it left"):
+            mltrainer.Project(walked.root).load_model(run)
 
 
 def test_an_edited_config_is_told_by_its_key_alone(finished: Project) -> None:
