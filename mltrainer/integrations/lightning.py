@@ -29,7 +29,7 @@ from mltrainer.tasks.user_code import check_options, import_module
 
 EXTRA = 'pip install "mltrainer[lightning]"'
 OPTIONS = "task.options"
-ANY_LOOP = "or keep its own loop and prove it with `mltrainer wrap`"
+ANY_LOOP = "or keep its own loop: `mltrainer wrap` proves it, and task.script brings its program under the gates"
 LOADERS = {"train": "train_dataloader", "validation": "val_dataloader", "test": "test_dataloader"}
 STAGES = {"train": "fit", "validation": "fit", "test": "test"}
 IN_STEPS = f"do it in training_step or validation_step, where self.current_epoch and self.global_step are known, {ANY_LOOP}"

@@ -147,9 +147,11 @@ def require_one_trainer(project: Project, what: str) -> None:
     Raises:
         InputError: What is compared, `what`, is trained with the shipped trainer only.
     """
-    trained = trained_by("baseline", project.root, load_project(project.file).task.script is not None).tool
+    is_of_program = load_project(project.file).task.script is not None
+    trained = trained_by("baseline", project.root, is_of_program).tool
     if trained != ORCHESTRATOR:
-        raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
+        told = f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}"
+        raise InputError(told, mend="write it as a task of your own (task.use)" if is_of_program else None)
 
 
 def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:

@@ -20,7 +20,7 @@ from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, asked, derive
 from mltrainer.project import ablating, curing, engine, exploring, luck, more, rows, surroundings
 from mltrainer.project.review import review
-from mltrainer.project.start import make_project
+from mltrainer.project.start import Script, make_project
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
@@ -81,25 +81,32 @@ class Project:
         target: str | None = None,
         validation: str | Path | None = None,
         test: str | Path | None = None,
+        script: str | None = None,
+        metrics: str = "metrics.json",
+        metric: str = "accuracy",
         tell: Tell | None = None,
     ) -> Project:
         """Make a project, as `mltrainer init` does, and tell what was inferred and written.
 
         Args:
             folder: Its folder; made where it is missing.
-            example: A built-in example: digits, wine or diabetes.
+            example: A built-in example: digits, wine, diabetes, sentiment, textgen or trades.
             data: A table whose task is inferred.
             target: The column of `data` to predict.
             validation: Data of its own to validate on, in the form of `data`.
             test: Data of its own to test on.
+            script: A program that trains by itself, as it is typed.
+            metrics: Where it writes its metrics, as JSON.
+            metric: The one of them that it is judged by.
             tell: Takes the events.
 
         Raises:
             InputError: The folder holds a project already, or what was given does not fit.
         """
         held_out = {name: None if path is None else Path(path) for name, path in {"validation": validation, "test": test}.items()}
+        program = None if script is None else Script(script, metrics, metric)
         with shown(tell) as taker:
-            for line in make_project(Path(folder), example, None if data is None else Path(data), target, held_out):
+            for line in make_project(Path(folder), example, None if data is None else Path(data), target, held_out, program):
                 taker({"event": "note", "text": line})
         return cls(folder)
 

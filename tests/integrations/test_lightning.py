@@ -140,7 +140,7 @@ def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("module", "data", "words"),
     [
-        ("Manual", "Digits", "optimizes manually.*mltrainer wrap"),
+        ("Manual", "Digits", "optimizes manually.*mltrainer wrap.*task.script"),
         ("Two", "Digits", "configure_optimizers gave SGD, SGD; one optimizer was expected"),
         ("Hooked", "Digits", "Hooked has on_train_epoch_start, optimizer_step, which mltrainer does not call"),
         ("Skipping", "Digits", "training_step returned NoneType"),

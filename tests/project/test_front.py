@@ -165,6 +165,15 @@ def test_a_project_is_made(tmp_path: Path) -> None:
     assert project.status().next == "mltrainer phase run planning"
 
 
+def test_a_project_is_made_of_a_program(tmp_path: Path) -> None:
+    told: list[Any] = []
+    mltrainer.Project.create(tmp_path, script="python train.py --seed {seed}", metrics="out.json", metric="f1", tell=told.append)
+    written = (tmp_path / "mltrainer.yaml").read_text()
+    assert "task: {script: 'python train.py --seed {seed}', metrics: out.json}" in written
+    assert "metric: {name: f1, mode: max}" in written
+    assert "mltrainer guide tools/script_runner/README" in " ".join(row["text"] for row in told)
+
+
 def test_errors_have_the_text_of_the_command_line(kept: Path, cli: Cli) -> None:
     with pytest.raises(InputError) as caught:
         mltrainer.load_run(kept, "nope")
