@@ -48,7 +48,10 @@ class Task(Strict):
         {}, description="what the program is given, in place of {name} or else as --name value; a search varies these"
     )
     metrics: Annotated[str | None, Later("0.2")] = Field(
-        None, min_length=1, description="the file of JSON that the program writes its metrics to: once, or a line per evaluation"
+        None,
+        min_length=1,
+        description="the file of JSON that the program writes its metrics to: once, or a line per evaluation; null: a callback "
+        "tells them",
     )
     outputs: Annotated[list[str], Later("0.2")] = Field(
         [], description="files that the program leaves, which must repeat bit for bit and are delivered"
@@ -77,11 +80,9 @@ class Task(Strict):
             if given:
                 raise ValueError(f"{' and '.join(given)} belong{'s' if len(given) == 1 else ''} to a program (task.script)")
             return self
-        if self.metrics is None:
-            raise ValueError("a program needs metrics: the file that it writes them to, such as metrics.json")
         for command in filter(None, (self.script, self.resume)):
             require_command(command, {SEED, *self.arguments})
-        for path in (self.metrics, *self.outputs):
+        for path in self.writes:
             if leads_out(path):
                 raise ValueError(f"{path!r} must lie in the program's folder, which is copied for each run")
         if taken := [path for path in self.outputs if os.path.normpath(path) in DELIVERED]:
@@ -95,6 +96,11 @@ class Task(Strict):
     def resuming(self, seed: int) -> tuple[str, ...]:
         """Return the words of what goes on with the program after it was killed."""
         return words_of(self.resume or "", self.arguments, seed)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The files that the program writes: its metrics, unless a callback tells them, and what it leaves."""
+        return (*filter(None, (self.metrics,)), *self.outputs)
 
     @property
     def takes_a_seed(self) -> bool:

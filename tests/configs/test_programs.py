@@ -34,7 +34,6 @@ def test_arguments_stand_in_their_places_or_behind(text: str, arguments: dict[st
 @pytest.mark.parametrize(
     ("task", "told"),
     [
-        ({"script": "python train.py"}, "a program needs metrics"),
         ({**PROGRAM, "use": "a:B"}, "give one of kind"),
         ({**PROGRAM, "script": "python train.py {lr}"}, "{lr} stands for nothing: seed can be filled in"),
         ({**PROGRAM, "script": "python 'train.py"}, "is no command: No closing quotation"),

@@ -213,6 +213,13 @@ def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
     assert verdicts(gate(project, "baseline"))["losses_finite"] == "fail"
 
 
+def test_a_program_that_tells_no_metrics_and_names_no_file_of_them_is_told(tmp_path: Path, cli: Cli) -> None:
+    project = write_program(tmp_path, metrics=None)
+    assert cli("phase", "run", "planning", "--project", project.root).code == 0
+    said = cli("phase", "run", "baseline", "--project", project.root)
+    assert (said.code, "error: task.metrics: no file of metrics is named, and no callback told accuracy" in said.err) == (1, True)
+
+
 FAULTS = {
     "fails": ("torch.save(model", "raise ValueError('disk')\ntorch.save(model", "ValueError: disk"),
     "writes no metrics": ('"metrics.jsonl"', '"other.jsonl"', "the program left no metrics that can be read"),
@@ -293,14 +300,17 @@ def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Pat
     assert (item.verdict, item.evidence["rule"].startswith(OFFERED)) == ("not_applicable", True)
 
 
-def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(tmp_path: Path, cli: Cli) -> None:
+@pytest.mark.parametrize("metrics", ["metrics.json", None])
+def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
+    tmp_path: Path, cli: Cli, metrics: str | None
+) -> None:
     text = PROGRAM.replace("loss", "objective").replace("metrics.jsonl", "metrics.json").replace('"a" if epoch else "w"', '"w"')
     told = "        optimizer.step()\n        step += 1\n        tell_loss(step, objective)\n"
     told += "        tell_samples(step, str(rows.tolist()))\n"
     text = text.replace("        optimizer.step()\n", told).replace("first = 0\n", "first = step = 0\n")
     text = text.replace("    held = ", "    tell_metrics(step, epoch + 1, found)\n    held = ")
     text = f"from mltrainer.integrations.telling import tell_loss, tell_metrics, tell_samples\n{text}"
-    project = write_program(tmp_path, text, metrics="metrics.json")
+    project = write_program(tmp_path, text, metrics=metrics)
     assert cli("run", "--project", project.root, "--until", "diagnostics").code == 0
     run = evidence(project, "baseline")["run"]
     assert run["program"]["losses"] == 48

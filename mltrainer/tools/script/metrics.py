@@ -79,6 +79,26 @@ def ended_by(told: Sequence[Told], end: Told, steps: int) -> list[Told]:
     return [*before, Told(steps, last.epoch, {**last.validation, **end.validation}, {**last.train, **end.train})]
 
 
+def told_alone(told: list[Told], metric: str) -> list[Told]:
+    """Return the evaluations that a callback told of, where the task names no file of metrics.
+
+    Args:
+        told: The callback's.
+        metric: What the last one must hold.
+
+    Raises:
+        InputError: It told of none, or not of the metric.
+    """
+    if not told or metric not in told[-1].validation:
+        found = ", ".join(told[-1].validation) if told else ""
+        raise InputError(
+            f"no file of metrics is named, and no callback told {metric} at last; it told {found or 'nothing'}",
+            where="task.metrics",
+            mend="name the file that the program writes its metrics to, or tell them (mltrainer.integrations.telling)",
+        )
+    return told
+
+
 def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
     """Return the rows with the line that each begins on.
 

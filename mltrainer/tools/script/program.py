@@ -146,10 +146,7 @@ def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path,
 
 def _program(config: TrainingConfig, root: Path) -> Program:
     """Return what is run; what it is judged by, and what it delivers, it must write itself in every run."""
-    assert config.task.metrics is not None
-    return Program(
-        config.task.command(config.seed), root, leaves=(config.task.metrics, *config.task.outputs), where="task.script"
-    )
+    return Program(config.task.command(config.seed), root, leaves=config.task.writes, where="task.script")
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:

@@ -20,7 +20,7 @@ from mltrainer.errors import InputError
 from mltrainer.records.run import OUTPUTS
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tools.script.history import Steps, first_nonfinite, history, steps_of
-from mltrainer.tools.script.metrics import Told, ended_by, read_metrics
+from mltrainer.tools.script.metrics import Told, ended_by, read_metrics, told_alone
 from mltrainer.tools.script.observed import Observed, data_of, rows_of_paths
 from mltrainer.tools.unseen import identity
 from mltrainer.workspace import digest, plain
@@ -84,7 +84,8 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
 
 def _told(config: TrainingConfig, found: Observed) -> list[Told]:
     """Return the program's evaluations: those of its metrics file, and before one that only tells the end those of a callback."""
-    assert config.task.metrics is not None
+    if config.task.metrics is None:
+        return told_alone(found.evaluations, config.metric.name)
     rows = read_metrics(found.place / config.task.metrics, config.task.metrics, config.metric.name)
     return ended_by(found.evaluations, rows[0], found.steps) if len(rows) == 1 else rows
 
