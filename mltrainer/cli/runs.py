@@ -109,7 +109,7 @@ def _verdict(found: dict[str, Any], loss_bound: float) -> str:
         lines = [f"run {found['run']} is {found['grade']}"]
         lines += _numbers(found, loss_bound)
     if (step := found["first_divergence"]) is not None:
-        where = f", tensor {step['tensor']}" if step["tensor"] else ""
+        where = f", tensor {step['tensor']}" if step.get("tensor") else ""  # only our own trainer keeps tensors to tell
         expected, found_bits = (_bits(step["what"], step[key]) for key in ("expected", "found"))
         lines.append(f"  first different step: {step['step']} ({step['what']}{where}): expected {expected}, found {found_bits}")
     elif not found["identical"] and found["steps_compared"]:

@@ -366,3 +366,14 @@ def _until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < late
         time.sleep(0.05)
+
+
+def test_the_first_steps_of_a_program_are_reproduced_and_a_difference_is_told(tmp_path: Path, cli: Cli) -> None:
+    changed = f"lr=asked.lr + os.path.exists({str(tmp_path / 'changed')!r}),"
+    project = write_program(tmp_path / "program", PROGRAM.replace("lr=asked.lr,", changed))
+    succeed("run", "--project", project.root, "--until", "baseline")
+    said = cli("reproduce", "baseline", "--steps", "5", "--project", project.root)
+    assert (said.code, "bitwise identical in 5 steps" in said.out) == (0, True), said
+    (tmp_path / "changed").touch()
+    said = cli("reproduce", "baseline", "--steps", "5", "--project", project.root)
+    assert (said.code, "first different step: 1 (weights)" in said.out) == (5, True), said

@@ -165,6 +165,8 @@ def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tup
     fingerprint.append(path, lines)
     if job.get("compare") is None:
         return head, None
+    if job.get("max_steps"):
+        del lines[2 * len(found.entries) :]  # the end of a run that was ended early is like none of the whole run
     return head, fingerprint.first_divergence(fingerprint.read(root / job["compare"] / fingerprint.CHAIN_FILE), lines)
 
 
