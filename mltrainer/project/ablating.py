@@ -15,7 +15,7 @@ from typing import Any
 import mltrainer
 from mltrainer.configs.components import Swap, swaps_of
 from mltrainer.configs.loading import as_assignments, as_typed
-from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
+from mltrainer.configs.pages import ORCHESTRATOR, SCRIPT_RUNNER, phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.errors import InputError
 from mltrainer.figures.ablation import of_ablation
@@ -147,11 +147,12 @@ def require_one_trainer(project: Project, what: str) -> None:
     Raises:
         InputError: What is compared, `what`, is trained with the shipped trainer only.
     """
-    is_of_program = load_project(project.file).task.script is not None
-    trained = trained_by("baseline", project.root, is_of_program).tool
+    trained = trained_by("baseline", project.root, load_project(project.file).task.script is not None).tool
+    if trained == SCRIPT_RUNNER:
+        mend = "vary its arguments (mltrainer phase run optimization), or write it as a task of your own (task.use)"
+        raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", mend=mend)
     if trained != ORCHESTRATOR:
-        told = f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}"
-        raise InputError(told, mend="write it as a task of your own (task.use)" if is_of_program else None)
+        raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
 
 
 def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
@@ -201,7 +202,9 @@ def job_of(planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seed
         seeds: On how many fresh seeds; 0: on the config's own.
         phase: What its runs are told to be of.
     """
-    config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
+    program = {"data_files": planning.data["evidence"]["data"]["files"]} if config.task.script is not None else {}
+    if not program:
+        config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning.data, config).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
     run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": seeds})[:12]
@@ -218,6 +221,7 @@ def job_of(planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seed
         "gate": planning.sha256,
         "parent": None,
         "threads": config.threads,
+        **program,
     }
 
 

@@ -9,6 +9,7 @@ import math
 import statistics
 from typing import Any
 
+from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.figures.luck import of_seeds
 from mltrainer.gates.gate import check_gates, gates_before
@@ -49,14 +50,15 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         (planning,) = gates_before(project, "baseline", "training on several seeds")
         assert planning.record is not None
-        require_one_trainer(project, "training on several seeds")
         config, _, file, why = whole_config(project, planning)
+        _require_seeded(project, config)
         tools.note(f"{file}: {why}; {seeds} seeds")
         measured = tools.run(TOOL, job_of(planning.record, config, [], seeds, PHASE))
         level = level_of(project)
         table = contributions([], measured["sides"], measured["seeds"], config.metric.mode, level)
         folder = project.state_dir / FOLDER
-        head = {"config": {"file": file, "why": why}, "metric": config.metric.model_dump(), "confidence": 1 - 2 * level}
+        told = {"file": file, "why": why, "program": config.task.script is not None}
+        head = {"config": told, "metric": config.metric.model_dump(), "confidence": 1 - 2 * level}
         page = project.relative(folder / PAGE)
         known = {"seeds": measured["seeds"], "fewest_seeds": table["fewest_seeds"], **spread(table["whole"])}
         found = dict(plain({**head, **known, "baseline": _baseline(project), "page": page}))
@@ -65,6 +67,19 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
         write_atomic(folder / PAGE, markdown(found, figure).encode())
         write_atomic(folder / DATA, pretty_json(found))
         return found
+
+
+def _require_seeded(project: Project, config: TrainingConfig) -> None:
+    """Refuse what cannot be trained on another seed.
+
+    Raises:
+        InputError: The task is a program that is given no seed, or a tool of the project's own trains.
+    """
+    if config.task.script is None:
+        require_one_trainer(project, "training on several seeds")
+    elif not config.task.takes_a_seed:
+        told = "the program is given no seed, and would do the same each time"
+        raise InputError(told, where="task.script", mend='give it one, as in "python train.py --seed {seed}", then mltrainer run')
 
 
 def spread(whole: Found) -> Found:

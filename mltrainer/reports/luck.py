@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mltrainer.figures.figure import Figure
 
 Found = Mapping[str, Any]
+OURS = "Weights, order of samples and every other draw differ with the seed; the split stays.", "`mltrainer ablate`"
+A_PROGRAM_S = "What differs with the seed, only the program knows.", "a search (`mltrainer phase run optimization`)"
 
 
 def rows(found: Found) -> list[tuple[str, str]]:
@@ -43,12 +45,12 @@ def text(found: Found) -> str:
 def markdown(found: Found, figure: Figure) -> str:
     """Return the page; identical numbers give identical bytes."""
     count, config = counted(len(found["seeds"]), "fresh seed"), found["config"]
+    differs, compares = A_PROGRAM_S if config["program"] else OURS
     told = (
         f"{md.code(config['file'])} ({md.text(config['why'])}), trained on {count}; "
-        f"{md.code(found['metric']['name'])} on validation data. Weights, order of samples and every other draw differ with the "
-        "seed; the split stays. A change of the config that gains less than two runs differ by luck has shown nothing: train "
-        "both on the same seeds with `mltrainer ablate`. The interval of the mean is exact for few seeds (Hartigan, 1969); the "
-        "spread that other samples would bring is no part of it."
+        f"{md.code(found['metric']['name'])} on validation data. {differs} A change of the config that gains less than two runs "
+        f"differ by luck has shown nothing: train both on the same seeds with {compares}. The interval of the mean is exact for "
+        "few seeds (Hartigan, 1969); the spread that other samples would bring is no part of it."
     )
     values = md.table(["what", "measured"], [[md.text(name), md.text(value)] for name, value in rows(found)])
     each = md.table(

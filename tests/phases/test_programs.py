@@ -323,7 +323,8 @@ def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
 def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cli) -> None:
     told_of = {
         ("rows", "--hardest"): "the task is a program",
-        ("ablate",): "trained by script_runner",
+        ("ablate",): "this project's task is a program",
+        ("extrapolate",): "this project's task is a program",
         ("predict", "train.csv"): "it left no inference.py",
         ("checkpoints", "export"): "was trained by a program",
         ("landscape",): "was trained by a program",
@@ -331,6 +332,20 @@ def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cl
     for command, told in told_of.items():
         said = cli(*command, "--project", finished.root)
         assert (said.code, told in said.err) == (1, True), said.err
+
+
+def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed(finished: Project, cli: Cli) -> None:
+    said = cli("seeds", "--seeds", "3", "--json", "--project", finished.root)
+    assert said.code == 0, said.err
+    assert (len(set(said.json["values"])) > 1, said.json["deviation"] > 0) == (True, True)
+    assert "What differs with the seed, only the program knows." in (finished.root / said.json["page"]).read_text()
+    assert all(gate.holds for gate in check_gates(finished))
+    path = finished.phase_dir("planning") / "training_config.yaml"
+    for file in (finished.file, path):
+        file.write_text(file.read_text().replace(" --seed {seed}", ""))
+    assert cli("phase", "run", "planning", "--project", finished.root).code == 0
+    said = cli("seeds", "--project", finished.root)
+    assert (said.code, "task.script: the program is given no seed" in said.err) == (1, True), said.err
 
 
 def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Path) -> None:
