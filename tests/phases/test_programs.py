@@ -262,6 +262,16 @@ def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path: 
     assert "after --" not in said.err
 
 
+def test_of_a_program_that_prints_much_the_beginning_and_the_end_are_kept(tmp_path: Path, cli: Cli) -> None:
+    prints = 'print("begins")\nfor _ in range(30):\n    print("é" * 50_000)\nprint("ends", flush=True)\nx, y ='
+    project = write_program(tmp_path, PROGRAM.replace("x, y =", prints, 1))
+    assert cli("phase", "run", "planning", "--project", project.root).code == 0
+    printed = (project.state_dir / "probe" / "first" / "program.txt").read_text()
+    assert (printed.startswith("begins\né"), printed.endswith("é\nends\n")) == (True, True)
+    assert "\n[902,890 bytes are left out here]\n" in printed
+    assert len(printed.encode()) < (2 << 20) + 100
+
+
 def test_data_that_changed_since_planning_is_refused(tmp_path: Path, cli: Cli) -> None:
     project = write_program(tmp_path)
     cli("phase", "run", "planning", "--project", project.root)

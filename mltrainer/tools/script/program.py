@@ -28,6 +28,7 @@ RESULT_FILE = "result.json"
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
 AFRESH = "type the same command again: the program begins anew"
+KEPT_BYTES = 1 << 20  # at either end of what the program printed
 NOTE_S = 10.0  # between two notes of how far a program is
 
 
@@ -140,8 +141,18 @@ def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path,
         return observed(_program(config, root), scratch, job.get("max_steps") or 0, is_disturbed, config.signals, on_step)
     finally:
         with contextlib.suppress(OSError):
-            printed = (scratch / "run" / "log.txt").read_text("utf-8", errors="replace")
-            write_atomic(scratch.parent / PRINTED, redact(printed).encode())
+            write_atomic(scratch.parent / PRINTED, redact(_ends_of(scratch / "run" / "log.txt")).encode())
+
+
+def _ends_of(log: Path) -> str:
+    """Return what a program printed; of much, its beginning and its end, with how much lies between them."""
+    left_out = max(0, log.stat().st_size - 2 * KEPT_BYTES)
+    with log.open("rb") as file:
+        head = file.read(KEPT_BYTES)
+        file.seek(left_out, os.SEEK_CUR)
+        tail = file.read(KEPT_BYTES)
+    between = f"\n[{left_out:,} bytes are left out here]\n".encode() if left_out else b""
+    return (head + between + tail).decode("utf-8", "replace")
 
 
 def _program(config: TrainingConfig, root: Path) -> Program:
