@@ -121,6 +121,8 @@ def decoded(data: bytes) -> str:
     """Return a file's text: UTF-8, UTF-16 where a byte order mark says so, or Windows-1252 where none of it could be UTF-8."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16")
+    if b"\0" in data:
+        raise InvalidInputError("it is no text: it holds NUL bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -693,11 +695,20 @@ def answered(path: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"file": each.relative_to(path).as_posix() if path.is_dir() else each.name, **answer}
 
 
+def told(error: Exception) -> str:
+    """Return what is wrong with an input, in words where the library has none for it."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is no text: {error}"
+    if "allow_pickle" in str(error) or isinstance(error, EOFError):
+        return "it holds no arrays of numbers, as numpy.save writes them"
+    return str(getattr(error, "strerror", None) or error)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Read, run, print; return the exit code."""
     parser = argparse.ArgumentParser(description="Predict with the model in this folder; prints one JSON object per row.")
-    told = "rows or texts: .csv, .json, .jsonl, texts also .txt; a picture or a folder of them; other inputs: .npy, .npz"
-    parser.add_argument("input", type=Path, help=told)
+    reads = "rows or texts: .csv, .json, .jsonl, texts also .txt; a picture or a folder of them; other inputs: .npy, .npz"
+    parser.add_argument("input", type=Path, help=reads)
     parser.add_argument("--tokens", type=int, default=200, help="for a model that continues a text: how many tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the draws; the same gives the same text")
     parser.add_argument("--temperature", type=float, default=1.0, help="below 1 the likelier tokens are drawn more often")
@@ -711,8 +722,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         for answer in answered(asked.input, spec):
             sys.stdout.write(json.dumps(answer) + "\n")
-    except (InvalidInputError, OSError, ValueError, csv.Error) as error:
-        sys.stderr.write(f"error: {error}\n")
+    except (InvalidInputError, OSError, EOFError, ValueError, csv.Error) as error:
+        sys.stderr.write(f"error: {told(error)}\n")
         return 1
     return 0
 

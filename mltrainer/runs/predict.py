@@ -69,6 +69,8 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
     folder = delivered(project)
     if not path.exists():
         raise InputError("no such file or folder", where=str(path))
+    if not (path.is_file() or path.is_dir()):
+        raise InputError("it is neither a file nor a folder, but a pipe or a device", where=str(path))
     command = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8") as process:
         assert process.stdout is not None

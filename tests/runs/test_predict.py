@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import mltrainer
-from mltrainer.checkpointing.inference_script import read_rows
+from mltrainer.checkpointing.inference_script import InvalidInputError, decoded, read_rows, told
 from mltrainer.errors import InputError
 from mltrainer.runs.drift import drifted
 from mltrainer.runs.predict import as_file
@@ -55,6 +55,30 @@ def test_what_the_model_cannot_read_is_told_by_its_file(digits: Project, tmp_pat
     assert said.code == 1
     assert "this model reads an .npy file" in said.err
     assert cli("predict", tmp_path / "none.npy", "--project", digits.root).code == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"\x93\xf9\x00\x01 no array"])
+def test_a_file_that_holds_no_array_is_told_in_one_plain_line(digits: Project, tmp_path: Path, cli: Cli, data: bytes) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(data)
+    said = cli("predict", path, "--project", digits.root)
+    assert (said.code, said.err) == (1, f"error: {path}: it holds no arrays of numbers, as numpy.save writes them\n")
+
+
+def test_a_device_is_not_read(digits: Project, cli: Cli) -> None:
+    said = cli("predict", "/dev/null", "--project", digits.root)
+    assert (said.code, said.err) == (1, "error: /dev/null: it is neither a file nor a folder, but a pipe or a device\n")
+
+
+def test_bytes_that_are_no_text_are_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="it is no text: it holds NUL bytes"):
+        decoded(b"a,b\n1,\0\n")
+    with pytest.raises(UnicodeDecodeError) as raised:
+        decoded("é".encode() + b"\xf9")
+    assert told(raised.value).startswith("it is no text: 'utf-8' codec can't decode byte 0xf9")
+    with pytest.raises(IsADirectoryError) as folder:
+        tmp_path.read_bytes()
+    assert told(folder.value) == "Is a directory"
 
 
 def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictures: Path, cli: Cli) -> None:
