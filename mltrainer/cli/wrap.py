@@ -51,7 +51,7 @@ def wrap(
     again = _split(resume) if resume is not None else None
     program = Program(tuple(command), Path.cwd(), in_place, timeout)
     try:
-        verdict, resumed = _checked(program, steps, again, kill_at)
+        verdict, resumed = _checked(program, steps, again, kill_at, tells_first=not as_json)
     except KeyboardInterrupt as error:
         raise interrupted(error, "nothing was kept to go on from: the same command begins anew") from error
     if out is not None:
@@ -60,12 +60,24 @@ def wrap(
     return 0 if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
 
 
-def _checked(program: Program, steps: int, again: tuple[str, ...] | None, kill_at: int | None) -> tuple[Verdict, Resumed | None]:
-    """Return whether a program repeats, and whether resuming it with a command holds, where there is one."""
+def _checked(
+    program: Program, steps: int, again: tuple[str, ...] | None, kill_at: int | None, *, tells_first: bool
+) -> tuple[Verdict, Resumed | None]:
+    """Return whether a program repeats, and whether resuming it with a command holds, where there is one.
+
+    Where that cannot be judged, whether it repeats is told all the same.
+    """
     with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch, shown(None) as tell:
         check = Check(program, Path(scratch), tell)
         verdict = check.repeats(steps)
-        return verdict, check.resumes(again, kill_at) if again is not None else None
+        if again is None:
+            return verdict, None
+        try:
+            return verdict, check.resumes(again, kill_at)
+        except InputError:
+            if tells_first:
+                print(printable(report.text(verdict, None)))
+            raise
 
 
 def _split(command: str) -> tuple[str, ...]:

@@ -182,6 +182,7 @@ def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "3")
     assert done.returncode == 1
     assert "there was no checkpoint to go on from" in done.stderr
+    assert done.stdout.startswith("it repeats: 2 optimizer steps")
 
 
 @pytest.mark.parametrize(
