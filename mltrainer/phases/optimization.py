@@ -39,9 +39,12 @@ NOT_BITS = {
 def run(ctx: Context) -> Result:
     """Search, or record why not."""
     diagnosis = ctx.earlier["diagnostics"]
-    if diagnosis["evidence"]["recommendation"] == "deploy":
-        return _skip(ctx, diagnosis)
-    return _search(ctx, diagnosis)
+    return _skip(ctx, diagnosis) if is_skipped(diagnosis) else _search(ctx, diagnosis)
+
+
+def is_skipped(diagnosis: dict[str, Any]) -> bool:
+    """Return whether a search has nothing to reach, as the record of diagnostics says: the baseline may be deployed."""
+    return bool(diagnosis["evidence"]["recommendation"] == "deploy")
 
 
 def _skip(ctx: Context, diagnosis: dict[str, Any]) -> Result:

@@ -111,7 +111,7 @@ def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: M
     Raises:
         InputError: With what would bring a search.
     """
-    if phase == "optimization" and assignments and earlier["diagnostics"]["evidence"]["recommendation"] == "deploy":
+    if phase == "optimization" and assignments and optimization.is_skipped(earlier["diagnostics"]):
         raise InputError(
             "optimization is skipped, because the baseline meets every acceptance criterion: --set has no search to change",
             mend=f"mltrainer phase run {phase}, or ask for more in mltrainer.yaml (`acceptance`), then mltrainer run",

@@ -191,7 +191,25 @@ def test_weights_of_several_models_that_are_called_alike_are_told_apart(tmp_path
     code += "\nfor o in [torch.optim.SGD(group, lr=0.1) for group in (both, models[0].parameters())]: o.step()"
     ended = ran(tmp_path, code, signals=True)
     [rows] = rows_of(ended.lines, "signals").values()
-    assert [row[2] for row in rows if row[1] == "about"] == [["weight", "weight (2)"], ["weight (3)"]]
+    assert [row[2:] for row in rows if row[1] == "about"] == [[["weight", "weight (2)"], 12]]
+
+
+MADE_ANEW = """import gc, torch
+models = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]
+for model in (*models, models[0]):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    del optimizer
+    gc.collect()
+"""
+
+
+def test_an_optimizer_that_is_made_anew_where_another_one_lay_has_its_own_weights_names(tmp_path: Path) -> None:
+    ended = ran(tmp_path, MADE_ANEW, signals=True)
+    [rows] = rows_of(ended.lines, "signals").values()
+    assert [row[2:] for row in rows if row[1] == "about"] == [[["weight"], 6], [["weight (2)"], 6]]
+    assert [list(row[3]) for row in rows if row[1] == "layers"] == [["weight"], ["weight (2)"], ["weight"]]
 
 
 def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import atexit
 import gc
 import sys
 import time
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -47,7 +48,8 @@ class Signals:
     def _forget(self) -> None:
         self._step = 0
         self._held: list[list[Any]] = []
-        self._names: dict[int, dict[int, str]] = {}  # of each optimizer's weights, by identity
+        self._seen: dict[int, weakref.ref[Any]] = {}  # optimizers by identity, which a later one may have again
+        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}  # likewise the weights, with their names
         self._before: dict[int, Any] = {}  # weights before a step that is looked at closely
 
     def attach(self, torch: Any) -> None:
@@ -58,13 +60,13 @@ class Signals:
         optimizers.register_optimizer_step_post_hook(self._leave)
 
     def _enter(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        if id(optimizer) not in self._names:
-            self._names[id(optimizer)] = self._named(optimizer)
+        if not _is_held(self._seen.get(id(optimizer)), optimizer):
+            self._seen[id(optimizer)] = weakref.ref(optimizer)
+            self._name(optimizer)
         number = self._step + 1
         if number <= FIRST or _is_due(number, WEIGHTS):
-            names = self._names[id(optimizer)]
             with self._torch.no_grad():
-                self._before = {id(p): p.detach().clone() for p in _parameters(optimizer) if id(p) in names}
+                self._before = {id(p): p.detach().clone() for p in _parameters(optimizer) if _is_wide(p)}
 
     def _leave(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._step += 1
@@ -72,7 +74,7 @@ class Signals:
             total = self._total(_gradients(self._torch, optimizer)) if _is_due(self._step, GRADIENTS) else None
             loss = _loss_of(self._torch, sys._getframe(1))
             rate = optimizer.param_groups[0].get("lr")
-            number = [*self._names].index(id(optimizer))
+            number = [*self._seen].index(id(optimizer))
             self._held.append(["step", self._step, number, rate, loss, total, time.monotonic_ns()])
             if self._before:
                 self._held.append(["layers", self._step, *self._layers(optimizer)])
@@ -94,25 +96,33 @@ class Signals:
         return self._torch.linalg.vector_norm(tensor.detach(), dtype=self._torch.float32)
 
     def _layers(self, optimizer: Any) -> tuple[Any, Any]:
-        """Return gradient norm, and update as a share of the weight, of each weight that has a name."""
-        names = self._names[id(optimizer)]
-        named = [(names[id(p)], p, self._before[id(p)]) for p in _parameters(optimizer) if id(p) in self._before]
+        """Return gradient norm, and update as a share of the weight, of each weight that is told apart."""
+        looked = [(self._name_of(p), p, self._before[id(p)]) for p in _parameters(optimizer) if id(p) in self._before]
+        named = [row for row in looked if row[0] is not None]
         norms = {name: self._norm(p.grad) for name, p, _ in named if _is_plain(self._torch, p.grad)}
         return norms, {name: self._norm(p.detach() - before) / self._norm(before) for name, p, before in named}
 
-    def _named(self, optimizer: Any) -> dict[int, str]:
-        """Return the names of an optimizer's weights of two dimensions or more, and tell them, once."""
+    def _name(self, optimizer: Any) -> None:
+        """Name an optimizer's weights, and tell those that none had before: a new optimizer of the same weights tells nothing."""
         ours = {id(p): p for p in _parameters(optimizer)}
+        fresh = {key: p for key, p in ours.items() if self._name_of(p) is None}
         names: dict[int, str] = {}
         for module in [found for found in gc.get_objects() if issubclass(type(found), self._torch.nn.Module)]:
             for name, parameter in module.named_parameters():
-                if id(parameter) in ours and len(name) > len(names.get(id(parameter), "")):
+                if id(parameter) in fresh and len(name) > len(names.get(id(parameter), "")):
                     names[id(parameter)] = name
-        told = {key: names.get(key, f"weight {number}") for number, key in enumerate(ours)}
-        wide = {key: told[key] for key, parameter in ours.items() if parameter.dim() > 1 and parameter.requires_grad}
-        wide = _apart(wide, {name for others in self._names.values() for name in others.values()})
-        self._lines.write("about", list(wide.values()), sum(p.numel() for p in ours.values() if p.requires_grad))
-        return wide
+        numbered = {key: names.get(key, f"weight {number}") for number, key in enumerate(ours) if key in fresh}
+        told = _apart(numbered, {name for held, name in self._names.values() if held() is not None})
+        known = {name for _, name in self._names.values()}
+        new = {key: p for key, p in fresh.items() if told[key] not in known}
+        self._names.update({key: (weakref.ref(p), told[key]) for key, p in fresh.items()})
+        if new:
+            wide = [told[key] for key, p in new.items() if _is_wide(p)]
+            self._lines.write("about", wide, sum(p.numel() for p in new.values() if p.requires_grad))
+
+    def _name_of(self, parameter: Any) -> str | None:
+        held, name = self._names.get(id(parameter), (None, ""))
+        return name if _is_held(held, parameter) else None
 
     def _write(self) -> None:
         held, self._held = self._held, []
@@ -132,6 +142,15 @@ def _apart(names: dict[int, str], taken: set[str]) -> dict[int, str]:
         taken.add(told)
         found[key] = told
     return found
+
+
+def _is_held(held: Any, found: Any) -> bool:
+    """Return whether an object is the one that was held, and no later one at the same place in memory."""
+    return held is not None and held() is found
+
+
+def _is_wide(parameter: Any) -> bool:
+    return bool(parameter.dim() > 1 and parameter.requires_grad)
 
 
 def _parameters(optimizer: Any) -> list[Any]:
