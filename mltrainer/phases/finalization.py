@@ -27,7 +27,14 @@ from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, read_json, write_atomic, write_json
 
 OPENINGS_FILE = "test_openings.json"
-PLANNED = ("name", "id", "data", "split", "metric", "acceptance", "budget")
+PLANNED = {  # keys that are decided there, and why
+    **dict.fromkeys(
+        ("name", "id", "data", "split", "metric", "acceptance", "budget"),
+        "what a model is judged by is not chosen when it is known",
+    ),
+    "task": "its code and its first steps are proved there",
+    "tracking": "all phases are shown alike",
+}
 TEST_FILE = "test.json"  # in the folder of a run that was tested
 
 
@@ -133,12 +140,7 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
         InputError: A `--set` or a key of the template does not fit.
     """
     for key, _ in map(parse_assignment, ctx.assignments):
-        if (group := key.partition(".")[0]) in (*PLANNED, "tracking"):
-            reason = (
-                "all phases are shown alike"
-                if group == "tracking"
-                else "what a model is judged by is not chosen when it is known"
-            )
+        if (reason := PLANNED.get(key.partition(".")[0])) is not None and not key.startswith("task.arguments"):
             raise InputError(
                 f"--set {key} belongs to planning: {reason}",
                 mend=f"mltrainer phase run planning --set {key}=VALUE",

@@ -135,6 +135,15 @@ def test_an_edited_config_is_told_by_its_key_alone(finished: Project) -> None:
     assert "(task.arguments.lr: 0.1 -> 0.2)" in gate(finished, "planning").stale[0]
 
 
+def test_another_program_than_the_planned_one_is_no_final_model_but_other_arguments_are_told(finished: Project, cli: Cli) -> None:
+    command = ("phase", "run", "finalization", "--project", finished.root, "--set")
+    said = cli(*command, "task.script=python other.py")
+    assert (said.code, "--set task.script belongs to planning" in said.err) == (1, True), said.err
+    assert gate(finished, "finalization").holds
+    assert cli(*command, "task.arguments.lr=0.2").code == 0
+    assert "| `task.arguments.lr` | 0.1 | 0.2 |" in (finished.phase_dir("finalization") / "final_report.md").read_text()
+
+
 BROKEN = {
     "data that it read in the end": ("validation.csv", "baseline"),
     "data that it read in the beginning": ("train.csv", "planning"),
