@@ -29,8 +29,8 @@ if kind == "wide":
     x = torch.randn(160, 784)
 else:
     layers = [nn.Sequential(nn.Linear(96, 96), nn.LayerNorm(96), nn.ReLU()) for _ in range(16)]
-    model, x = nn.Sequential(*layers, nn.Linear(96, 10)), torch.randn(160, 96)
-y = torch.randint(0, 10, (160,))
+    model, x = nn.Sequential(*layers, nn.Linear(96, 10)), torch.randn(184, 96)
+y = torch.randint(0, 10, (len(x),))
 optimizer = torch.optim.AdamW(model.parameters())
 hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
 observing, took = dict(hooks), {True: [], False: []}

@@ -83,16 +83,16 @@ def test_a_step_is_told_by_any_gradient_and_by_an_update_of_any_group(changed: i
     weights = [weight for group in groups for weight in group]
     for weight in weights:
         weight.grad = torch.randn_like(weight)
-    watched = Watched(torch, optimizer)
-    before = watched.sums(weights)
+    watched = Watched(torch, optimizer, 0)
+    before = watched.sums(optimizer)
     for weight in groups[changed]:
         assert weight.grad is not None
         kept, weight.grad = weight.grad, flipped(weight.grad, 1)
-        assert (watched.sums(weights)[0] == before[0], watched.sums(weights)[1] == before[1]) == (False, True)
+        assert (watched.sums(optimizer)[0] == before[0], watched.sums(optimizer)[1] == before[1]) == (False, True)
         weight.grad = kept
     for weight in groups[changed]:
         weight.mul_(1.25)  # as another rate, or another state, changes them all
-    assert (watched.sums(weights)[0] == before[0], watched.sums(weights)[1] == before[1]) == (True, False)
+    assert (watched.sums(optimizer)[0] == before[0], watched.sums(optimizer)[1] == before[1]) == (True, False)
 
 
 ODD: dict[str, Callable[[Tensor], Tensor | None]] = {

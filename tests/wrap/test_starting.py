@@ -265,3 +265,28 @@ def test_a_program_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 def test_a_program_that_is_missing_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no program 'no-such-program'"):
         start(Program(("no-such-program",), tmp_path), tmp_path / "s", Surroundings(), {})
+
+
+FORKS = """
+import multiprocessing
+import torch
+
+def train():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        process = multiprocessing.get_context(method).Process(target=train)
+        process.start()
+        process.join()
+"""
+
+
+def test_the_last_steps_of_a_process_that_another_began_are_seen(tmp_path: Path) -> None:
+    ended = ran(tmp_path, FORKS)
+    assert ended.code == 0, said(ended)
+    assert [len(chain.entries) for chain in chains(ended.lines).values()] == [6, 6]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 WHOLE_EVERY = 50  # steps
-ONE_OF = 4  # weights is summed at each step: the smallest of so many
+ONE_OF = 8  # weights is summed at each step: the smallest of so many
 HELD = 32  # sums on a GPU before they are fetched
 SMALL = 1 << 14  # numbers; tensors of fewer are summed together
 MANY = 4  # small weights of one width: joining them is then cheaper than a look at each
@@ -53,10 +53,8 @@ class Chain:
         """Begin anew: in a fork nothing has been observed yet."""
         self._file: Any = None
         self._held: list[tuple[Any, ...]] = []
-        self._optimizers: list[Any] = []
-        self._models: dict[int, list[Any]] = {}  # of each optimizer the modules whose weights it trains
-        self._kept: dict[int, list[Any]] = {}
-        self._watched: dict[int, Watched] = {}
+        self._watched: list[Watched] = []
+        self._by_id: dict[int, Watched] = {}
         self._threads: dict[int, int] = {}  # by their first steps
         self._lock = threading.Lock()  # of one step at a time
         self._step = 0
@@ -75,14 +73,12 @@ class Chain:
     def _seen(self, optimizer: Any) -> int:
         """Note a step that an optimizer has made, end the process where it was the last one, and return its number."""
         self._step += 1
-        weights = _parameters(optimizer)
-        number = self._number(optimizer)
-        self._keep(number, optimizer, weights)
+        watched = self._watched_of(optimizer)
         thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
-        gradients, summed = self._watched_of(number, optimizer, weights).sums(weights)
+        gradients, summed = watched.sums(optimizer)
         last = self._step == self._most
-        whole = digest_of(self._torch, weights) if self._step % WHOLE_EVERY == 0 else None
-        self._held.append((f"{self._step} {number} {thread}", gradients, summed, whole))
+        whole = digest_of(self._torch, _parameters(optimizer)) if self._step % WHOLE_EVERY == 0 else None
+        self._held.append((f"{self._step} {watched.number} {thread}", gradients, summed, whole))
         waits = not (isinstance(gradients, int) and isinstance(summed, int))
         if not waits or last or self._step == self._kill or len(self._held) >= HELD:
             self._write()
@@ -93,41 +89,29 @@ class Chain:
             self._end()
         return self._step
 
-    def _number(self, optimizer: Any) -> int:
-        """Return an optimizer's number in the order of first steps."""
-        for number, reference in enumerate(self._optimizers):
-            if reference() is optimizer:
-                return number
-        self._optimizers.append(weakref.ref(optimizer))
-        return len(self._optimizers) - 1
-
-    def _keep(self, number: int, optimizer: Any, weights: list[Any]) -> None:
-        """Hold what is trained, which a program's `main` has let go of by the end; until another optimizer makes its first step.
+    def _watched_of(self, optimizer: Any) -> Watched:
+        """Return what is known of an optimizer; at its first step, what was trained before is let go of.
 
         So trainings one after the other do not add up in memory.
         """
-        if number not in self._models:
-            self._kept.clear()
-            self._models[number] = [weakref.ref(module) for module in _holders(self._torch, weights)]
-        if number not in self._kept:
-            self._kept[number] = [optimizer, *(reference() for reference in self._models[number])]
-
-    def _watched_of(self, number: int, optimizer: Any, weights: list[Any]) -> Watched:
-        """Return what sums an optimizer's tensors; anew where it has been given others."""
-        if number not in self._watched or self._watched[number].count != len(weights):
-            self._watched[number] = Watched(self._torch, optimizer)
-        return self._watched[number]
+        found = self._by_id.get(id(optimizer))
+        if found is None or found.reference() is not optimizer:  # the number may have been that of one that is gone
+            for other in self._watched:
+                other.held.clear()
+            found = self._by_id[id(optimizer)] = Watched(self._torch, optimizer, len(self._watched))
+            self._watched.append(found)
+        return found
 
     def _write(self) -> None:
         """Write the steps that are held back: each line at once and whole, so that it stays, however the process ends."""
+        held, self._held = self._held, []
+        self._put(*(_entry(*found) for found in held))
+
+    def _put(self, *entries: str) -> None:
         if self._file is None:
             self._file = self._process.open("chain")
-        held, self._held = self._held, []
-        for step, gradients, weights, whole in held:
-            self._put(f"{step} {_total(gradients):016x} {_total(weights):016x} {whole or '-'}")
-
-    def _put(self, entry: str) -> None:
-        os.write(self._file.fileno(), f"{time.monotonic_ns()} {entry}\n".encode())
+        now = time.monotonic_ns()
+        os.write(self._file.fileno(), "".join(f"{now} {entry}\n" for entry in entries).encode())
 
     def _at_exit(self) -> None:
         """Write what is left, where a program ends by itself."""
@@ -139,7 +123,8 @@ class Chain:
     def _write_end(self) -> None:
         """Write what is left at the end: the weights, and what the models hold beside them."""
         gc.collect()  # what is garbage by then would else be seen in one run and not in the other
-        weights = [p for reference in self._optimizers if (optimizer := reference()) is not None for p in _parameters(optimizer)]
+        optimizers = [optimizer for watched in self._watched if (optimizer := watched.reference()) is not None]
+        weights = [weight for optimizer in optimizers for weight in _parameters(optimizer)]
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
         self._put(f"end {digest_of(self._torch, weights)} {held}")
@@ -153,21 +138,38 @@ class Chain:
 
 
 class Watched:
-    """What is summed of one optimizer: all gradients, and the smallest of every few weights of a group.
+    """An optimizer that makes steps. Summed are all gradients, and the smallest of every few weights of a group.
+
+    Attributes:
+        number: Of the optimizer, in the order of first steps.
+        reference: To the optimizer.
+        held: The optimizer and the modules that it trains, which a program's `main` has let go of by the end.
 
     Args:
         torch: The module.
-        optimizer: What trains them.
+        optimizer: What makes the steps.
+        number: As above.
     """
 
-    def __init__(self, torch: Any, optimizer: Any) -> None:
-        weights = _parameters(optimizer)
-        self._torch, self.count = torch, len(weights)
-        self._of_gradients = Sums(torch, weights, range(self.count))
-        self._of_weights = Sums(torch, weights, _some_of(optimizer))
+    def __init__(self, torch: Any, optimizer: Any, number: int) -> None:
+        self._torch, self.number, self.reference = torch, number, weakref.ref(optimizer)
+        self._models = [weakref.ref(module) for module in _holders(torch, _parameters(optimizer))]
+        self.held: list[Any] = []
+        self._choose(optimizer)
 
-    def sums(self, weights: list[Any]) -> tuple[Any, Any]:
-        """Return the sums of the bits of the weights' gradients, and of the weights that are watched."""
+    def _choose(self, optimizer: Any) -> None:
+        weights = _parameters(optimizer)
+        self._count = len(weights)
+        self._of_gradients = Sums(self._torch, weights, range(self._count))
+        self._of_weights = Sums(self._torch, weights, _some_of(optimizer))
+
+    def sums(self, optimizer: Any) -> tuple[Any, Any]:
+        """Return the sums of the bits of the weights' gradients, and of some weights; and hold what is trained."""
+        weights = _parameters(optimizer)
+        if len(weights) != self._count:
+            self._choose(optimizer)  # it has been given others
+        if not self.held:
+            self.held = [optimizer, *(reference() for reference in self._models)]
         with self._torch.no_grad():
             gradients = self._of_gradients.of(lambda numbers: [g for n in numbers if (g := weights[n].grad) is not None])
             return gradients, self._of_weights.of(lambda numbers: [weights[n] for n in numbers])
@@ -260,6 +262,10 @@ def digest_of(torch: Any, tensors: list[Any]) -> str:
         for row in (row for tensor in tensors for row in _rows(torch, tensor)):
             sha.update(memoryview(row.cpu().view(torch.uint8).numpy()))
     return sha.hexdigest()
+
+
+def _entry(step: str, gradients: Any, weights: Any, whole: str | None) -> str:
+    return f"{step} {_total(gradients):016x} {_total(weights):016x} {whole or '-'}"
 
 
 def _total(sums: Any) -> int:
