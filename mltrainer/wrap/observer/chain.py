@@ -199,33 +199,53 @@ class Sums:
         kinds: dict[Any, list[int]] = {}
         for number in numbers:
             weight = weights[number]
-            can_join = _is_small(torch, weight) and weight.is_floating_point() and weight.dim() > 0
-            kinds.setdefault((weight.dtype, weight.device, weight.shape[1:]) if can_join else None, []).append(number)
+            is_usual = _is_plain(torch, weight) and weight.is_floating_point() and weight.dim() > 0 and weight.numel() > 0
+            shape = weight.shape[1:] if weight.numel() < SMALL else None
+            kinds.setdefault((weight.dtype, weight.device, shape) if is_usual else None, []).append(number)
         self._torch = torch
-        self._alike = [(kind[0], found) for kind, found in kinds.items() if kind is not None and len(found) >= MANY]
-        self._others = [n for kind, found in kinds.items() if kind is None or len(found) < MANY for n in found]
+        self._large = [n for kind, found in kinds.items() if kind is not None and kind[2] is None for n in found]
+        self._alike = [found for kind, found in kinds.items() if kind is not None and kind[2] is not None and len(found) >= MANY]
+        seen = {*self._large, *(n for found in self._alike for n in found)}
+        self._others = [n for found in kinds.values() for n in found if n not in seen]
 
     def of(self, tensors: Callable[[list[int]], list[Any]]) -> Any:
         """Return the sum of all bits of what a function finds in the places of some numbers."""
-        rows = in_rows(self._torch, tensors(self._others))
-        for dtype, numbers in self._alike:
-            rows += self._joined(tensors(numbers), dtype)
-        return _sum(self._torch, rows)
+        sums = [total for tensor in tensors(self._large) for total in self._whole(tensor, [tensor])]
+        for numbers in self._alike:
+            sums += self._joined(tensors(numbers))
+        if self._others:
+            sums += _sums(self._torch, tensors(self._others))
+        return _added(sums)
 
-    def _joined(self, tensors: list[Any], dtype: Any) -> list[Any]:
-        """Return the numbers of some tensors in one row; in several where they do not fit any more, such as a sparse gradient."""
+    def _joined(self, tensors: list[Any]) -> list[Any]:
+        """Return the sum of some tensors; several where they do not fit any more, such as a sparse gradient."""
         try:
             row = self._torch.cat(tensors)
         except (RuntimeError, TypeError, ValueError):
-            return in_rows(self._torch, tensors)
-        fits = _is_plain(self._torch, row) and row.dtype is dtype and row.device.type != "meta"
-        return [row.reshape(-1)] if fits else in_rows(self._torch, tensors)
+            return _sums(self._torch, tensors)
+        return self._whole(row, tensors)
+
+    def _whole(self, tensor: Any, parts: list[Any]) -> list[Any]:
+        """Return the sum of a tensor as it lies in memory, for the fewest calls; of its parts where it is an unusual one."""
+        torch = self._torch
+        if _is_plain(torch, tensor) and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj() or tensor.is_meta):
+            with contextlib.suppress(RuntimeError):  # no whole number of integers
+                return [tensor.view(torch.int64).sum()]
+        return _sums(torch, parts)
 
 
 def sum_of(torch: Any, tensors: list[Any]) -> Any:
     """Return the sum of all bits of some tensors read as integers, which wraps around; numbers on a GPU are left there."""
     with torch.no_grad():
-        return _sum(torch, in_rows(torch, tensors))
+        return _added(_sums(torch, tensors))
+
+
+def _sums(torch: Any, tensors: list[Any]) -> list[Any]:
+    return [_bits(torch, row) for row in in_rows(torch, tensors)]
+
+
+def _added(sums: list[Any]) -> Any:
+    return sum(int(total) for total in sums) if all(total.device.type == "cpu" for total in sums) else sums
 
 
 def in_rows(torch: Any, tensors: list[Any]) -> list[Any]:
@@ -239,11 +259,6 @@ def in_rows(torch: Any, tensors: list[Any]) -> list[Any]:
             rows += _rows(torch, tensor)
     joined = (torch.cat([tensor.reshape(-1) for tensor in group]) for group in small.values())
     return rows + [row.resolve_conj().resolve_neg() for row in joined if row.device.type != "meta"]
-
-
-def _sum(torch: Any, rows: list[Any]) -> Any:
-    sums = [_bits(torch, row) for row in rows]
-    return sum(int(total) for total in sums) if all(total.device.type == "cpu" for total in sums) else sums
 
 
 def _bits(torch: Any, tensor: Any) -> Any:
