@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TAIL_BYTES = 1024  # of a chain, in which its last line ends
+TAIL_BYTES = 1 << 17  # of a chain, in which its last line ends: zeros may follow it
 Key = tuple[str, int]  # a process's name, and its number among those of that name
 
 
@@ -79,7 +79,7 @@ def chains(folder: Path) -> dict[Key, Chain]:
 def _chain(path: Path) -> Chain:
     entries: list[Entry] = []
     end: tuple[str, ...] = ()
-    whole_lines, _, _ = path.read_text("utf-8").rpartition("\n")  # a killed process may have written half of one
+    whole_lines, _, _ = path.read_text("utf-8").rpartition("\n")  # what follows are zeros, or half of one
     for line in whole_lines.splitlines():
         _, *parts = line.split(" ")
         if parts[0] == "end":

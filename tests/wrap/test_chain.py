@@ -169,7 +169,7 @@ def test_trainings_one_after_the_other_do_not_add_up_in_memory(tmp_path: Path, m
     monkeypatch.setattr(atexit, "register", lambda _: None)
     models = []
     with (tmp_path / "chain").open("ab") as lines:
-        begin({}, SimpleNamespace(open=lambda _: lines, on_fork=lambda _: None)).attach(torch)
+        begin({}, SimpleNamespace(map=lambda _: lines, on_fork=lambda _: None)).attach(torch)
         for _ in range(2):
             model = torch.nn.Linear(2, 1)
             models.append(weakref.ref(model))

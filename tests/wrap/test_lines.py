@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 from pathlib import Path
 
 import pytest
 
-from mltrainer.wrap.lines import Chain, Entry, Unlike, chains, compared, first_unlike, steps_in
+from mltrainer.wrap.lines import Chain, Entry, Unlike, chains, compared, first_unlike, last_step, steps_in
+from mltrainer.wrap.observer.process import ROOM, Mapped, Process
 
 CLEAN = tuple(Entry(step, 0, f"{step:016x}", f"{step + 100:016x}", "-") for step in (1, 2, 3))
 
@@ -118,3 +121,37 @@ def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path: Path) -
     assert found["7c", 0].entries == (Entry(1, 1, "aa", "bb", "cc", 2),)
     assert len(found["7c", 1].entries) == 1
     assert steps_in(tmp_path) == 2
+
+
+def entry(step: int) -> bytes:
+    return f"5 {step} 0 0 aa bb -\n".encode()
+
+
+def read(folder: Path) -> tuple[list[int], int, int]:
+    [chain] = chains(folder).values()
+    return [found.step for found in chain.entries], steps_in(folder), last_step(folder)
+
+
+def test_what_is_written_through_memory_is_read_at_any_time_and_gone_on_with(tmp_path: Path) -> None:
+    path = str(tmp_path / "chain-0-30.jsonl")
+    file, many = Mapped(path), 2 * ROOM // len(entry(1000))
+    for step in range(1, many + 1):
+        file.write(entry(step))
+        if step in (1, many // 2, many):
+            assert read(tmp_path) == ([*range(1, step + 1)], step, step)
+    Mapped(path).write(entry(many + 1))
+    assert read(tmp_path) == ([*range(1, many + 2)], many + 1, many + 1)
+
+
+def test_lines_are_written_where_no_file_can_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "mmap", raised)
+    file = Process({"folder": str(tmp_path)}).map("chain")
+    assert not isinstance(file, Mapped)
+    with file:
+        for step in (1, 2):
+            file.write(entry(step))
+            assert read(tmp_path) == ([*range(1, step + 1)], step, step)
+
+
+def raised(*_: object) -> None:
+    raise OSError(errno.ENODEV, "no such device")

@@ -105,13 +105,13 @@ class Chain:
     def _write(self) -> None:
         """Write the steps that are held back: each line at once and whole, so that it stays, however the process ends."""
         held, self._held = self._held, []
-        self._put(*(_entry(*found) for found in held))
+        for found in held:
+            self._put(_entry(*found))
 
-    def _put(self, *entries: str) -> None:
+    def _put(self, entry: str) -> None:
         if self._file is None:
-            self._file = self._process.open("chain")
-        now = time.monotonic_ns()
-        os.write(self._file.fileno(), "".join(f"{now} {entry}\n" for entry in entries).encode())
+            self._file = self._process.map("chain")
+        self._file.write(f"{time.monotonic_ns()} {entry}\n".encode())
 
     def _at_exit(self) -> None:
         """Write what is left, where a program ends by itself."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
+
+ROOM = 1 << 16  # bytes; by so many a file in memory grows
 
 
 class Process:
@@ -45,7 +48,52 @@ class Process:
 
     def open(self, kind: str) -> TextIO:
         """Open this process's file of a kind."""
-        return open(os.path.join(self.folder, f"{kind}-{self.name}-{os.getpid()}.jsonl"), "a", encoding="utf-8")
+        return open(self._path(kind), "a", encoding="utf-8")
+
+    def map(self, kind: str) -> Mapped | BinaryIO:
+        """Open this process's file of a kind in memory; as any other where the file system does not map files."""
+        try:
+            return Mapped(self._path(kind))
+        except OSError:
+            return open(self._path(kind), "ab", buffering=0)
+
+    def _path(self, kind: str) -> str:
+        return os.path.join(self.folder, f"{kind}-{self.name}-{os.getpid()}.jsonl")
+
+
+class Mapped:
+    """A file of lines that is written through memory: a line is in it at once, however the process ends, for no system call.
+
+    Zeros follow the last line.
+
+    Args:
+        path: The file; what it holds stays.
+
+    Raises:
+        OSError: There is no room for it, or the file system does not map files.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with open(path, "a+b") as file:
+            file.seek(0)
+            self._end = len(file.read().rstrip(b"\0"))
+        self._grow()
+
+    def _grow(self) -> None:
+        with open(self._path, "a+b") as file:
+            file.write(bytes(ROOM))  # zeros in place of a hole: a full disk is an error here, and no signal later
+            file.flush()
+            self._memory = mmap.mmap(file.fileno(), 0)
+
+    def write(self, line: bytes) -> None:
+        """Append a line, which is shorter than the file grows by; its end comes last, so that half of one is none."""
+        end = self._end + len(line)
+        if end > len(self._memory):
+            self._grow()
+        self._memory[self._end : end - 1] = line[:-1]
+        self._memory[end - 1 : end] = line[-1:]
+        self._end = end
 
 
 def _own_folders(settings: dict[str, Any]) -> list[str]:
