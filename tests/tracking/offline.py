@@ -1,37 +1,20 @@
-"""The file that wandb writes offline, read with wandb's own messages.
-
-It is a LevelDB log (https://github.com/google/leveldb/blob/main/doc/log_format.md) behind a header of seven bytes.
-"""
+"""The files that wandb writes offline, read back by wandb's own command."""
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-BLOCK, HEAD = 32768, 7
-WHOLE, LAST = 1, 4
+INSPECT = (str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json")
 
 
-def records(path: Path) -> Iterator[Any]:
-    """Yield the records of a `.wandb` file."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, at, parts = path.read_bytes(), HEAD, b""
-    while at + HEAD <= len(data):
-        if BLOCK - at % BLOCK < HEAD:
-            at += BLOCK - at % BLOCK
-            continue
-        length, kind = struct.unpack("<HB", data[at + 4 : at + HEAD])
-        parts += data[at + HEAD : at + HEAD + length]
-        at += HEAD + length
-        if kind in (WHOLE, LAST):
-            record = Record()
-            record.ParseFromString(parts)
-            parts = b""
-            yield record
+def records(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a `.wandb` file."""
+    done = subprocess.run([*INSPECT, path], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=120)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 class Offline:
@@ -55,28 +38,22 @@ class Offline:
         self.files: set[str] = set()
         for path in sorted(folder.glob("offline-run-*/*.wandb")):
             for record in records(path):
-                self._take(record, record.WhichOneof("record_type"))
+                self._take(record["type"], record.get(record["type"], {}))
 
-    def _take(self, record: Any, kind: str) -> None:
+    def _take(self, kind: str, held: dict[str, Any]) -> None:
         if kind == "run":
-            self.ids.add(record.run.run_id)
-            self.tags = list(record.run.tags) or self.tags
-            self.config |= _items(record.run.config.update)
+            self.ids.add(held["run_id"])
+            self.tags = held.get("tags") or self.tags
+            self.config |= held.get("config", {}).get("update", {})
         elif kind == "config":
-            self.config |= _items(record.config.update)
+            self.config |= held["update"]
         elif kind == "history":
-            self.rows.append(_items(record.history.item))
+            self.rows.append(held["item"])
         elif kind == "summary":
-            self.summary |= _items(record.summary.update)
+            self.summary |= held.get("update", {})
         elif kind == "artifact":
-            self.files |= {entry.path for entry in record.artifact.manifest.contents}
-        elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":
-            self.files |= {entry.path for entry in record.request.log_artifact.artifact.manifest.contents}
+            self.files |= {entry["path"] for entry in held["manifest"]["contents"]}
 
     def of(self, name: str) -> list[tuple[int, float]]:
         """Return the numbers of a name, with their steps."""
         return [(row["step"], row[name]) for row in self.rows if name in row]
-
-
-def _items(items: Any) -> dict[str, Any]:
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
