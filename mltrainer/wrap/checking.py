@@ -11,7 +11,7 @@ import dataclasses
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ class Check:
             InputError: The program fails, trains nothing, or cannot be run.
         """
         one = self._run("the program as it is", NOTHING, steps, files=True)
-        mine = required(one, self._program.command)
+        mine = required(one, self._program)
         other = self._run("once more, with all changed that must not matter", ALL, steps)
         theirs = chains(other.lines)
         unlike = first_unlike(mine, theirs, steps)
@@ -163,7 +163,7 @@ class Check:
         )
         if unlike is None:
             return verdict
-        failed = tuple(_tail(other.log)) if other.code != 0 else ()
+        failed = tuple(_tail(other, self._program)) if other.code != 0 else ()
         few = min(unlike.step + 1, steps) if unlike.step and steps else steps
         return dataclasses.replace(verdict, cause=self._cause(mine, few), failed=failed)
 
@@ -198,7 +198,7 @@ class Check:
         """Return where two traced runs first differ; a race need not show at once."""
         one = self._run("the cause: traced", NOTHING, steps, trace=True)
         if one.code != 0:
-            self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one.log)[-3:])}"})
+            self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
         for _ in range(TRIES):
             other = self._run("the cause: traced beside it", change, steps, trace=True)
             shown = first_shown(traces(one.lines), traces(other.lines))
@@ -232,7 +232,7 @@ class Check:
             InputError: The program or the command fails, or the command goes on from no checkpoint.
         """
         whole = self._run("the program, undisturbed to its end", NOTHING, 0)
-        mine = required(whole, self._program.command)
+        mine = required(whole, self._program)
         key = max(mine, key=lambda each: len(mine[each].entries))
         steps = len(mine[key].entries)
         after = kill_after or max(1, steps * 3 // 5)
@@ -242,7 +242,7 @@ class Check:
         again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("gone on with", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
-            told = f"it ended with exit code {resumed.code}: {' / '.join(_tail(resumed.log)[-3:])}"
+            told = f"it ended with exit code {resumed.code}: {' / '.join(_tail(resumed, self._program)[-3:])}"
             raise InputError(told, where=where, mend="type what goes on with the program from its own checkpoint")
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
@@ -303,27 +303,27 @@ class Check:
         return poll
 
 
-def required(ended: Ended, command: Sequence[str]) -> dict[Key, Chain]:
+def required(ended: Ended, program: Program) -> dict[Key, Chain]:
     """Return the chain of each process that trained.
 
     Args:
         ended: The run.
-        command: What was run, for messages.
+        program: What was run, for messages.
 
     Raises:
         InputError: It failed, or trained nothing.
     """
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
     if ended.code != 0:
-        said = "".join(f"\n    {line}" for line in _tail(ended.log))
+        said = "".join(f"\n    {line}" for line in _tail(ended, program))
         printed = f"it printed last:{said}" if said else "it printed nothing"
         told = f"it ended with exit code {ended.code} in a copy of its folder; {printed}"
         mend = "try it by itself; where it needs files outside this folder, name them by absolute paths"
-        raise InputError(told, where=shlex.join(command), mend=mend)
+        raise InputError(told, where=shlex.join(program.command), mend=mend)
     if not found:
         told = "no step of a PyTorch optimizer was seen in any of its processes"
         mend = "name what trains; a Python that is started with -I, -S or -E cannot be observed"
-        raise InputError(told, where=shlex.join(command), mend=mend)
+        raise InputError(told, where=shlex.join(program.command), mend=mend)
     return found
 
 
@@ -368,10 +368,12 @@ def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[lis
     return {("", 0): longest}
 
 
-def _tail(log: Path) -> list[str]:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-        return file.read().decode("utf-8", "replace").rstrip().splitlines()[-TAIL:]
+def _tail(ended: Ended, program: Program) -> list[str]:
+    """Return the last lines that a program printed; files of the copy that it ran in by the names that its user knows."""
+    with ended.log.open("rb") as file:
+        file.seek(max(0, ended.log.stat().st_size - TAIL_BYTES))
+        said = file.read().decode("utf-8", "replace")
+    return said.replace(str(ended.place), str(program.folder)).rstrip().splitlines()[-TAIL:]
 
 
 def _source(file: str) -> str:

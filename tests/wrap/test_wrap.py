@@ -198,6 +198,12 @@ def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(tmp_path
     assert told in done.stderr
 
 
+def test_what_a_program_said_last_names_files_as_its_user_knows_them(tmp_path: Path) -> None:
+    done = wrap(tmp_path, command=(sys.executable, "missing.py"))
+    assert done.returncode == 1
+    assert f"can't open file '{tmp_path / 'missing.py'}'" in done.stderr
+
+
 def test_an_interrupted_check_ends_the_program_and_does_not_promise_to_go_on(tmp_path: Path) -> None:
     code = "import os, time; print(os.getpid(), file=open(os.environ['HERE'], 'w'), flush=True); time.sleep(60)"
     said, here = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "-c", code], tmp_path / "pid"

@@ -95,7 +95,7 @@ def observed(
     settings = {"steps": steps, "files": True, "signals": signals}
     change = ALL if is_disturbed else NOTHING
     ended = start(program, scratch / "run", change, settings, lambda lines: on_step(last_step(lines)))
-    chains = required(ended, program.command)
+    chains = required(ended, program)
     key = max(sorted(chains), key=lambda each: len(chains[each].entries))
     others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
     return Observed(
