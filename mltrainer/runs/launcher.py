@@ -184,7 +184,7 @@ def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Tell, sig
     try:
         for line in _lines(process, read_end):
             if not line and signals.asked and not told:
-                on_event({"event": "note", "text": "stopping as soon as this step is done; Ctrl-C again ends it at once"})
+                on_event({"event": "note", "text": "stopping, which may take as long as a step; Ctrl-C again ends it at once"})
                 told = True
             event = read(line)
             if event is not None and event["event"] in ("done", "error"):

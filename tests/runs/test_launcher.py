@@ -135,7 +135,7 @@ def test_who_waits_for_a_stop_is_told_once_how_to_end_it_at_once(run_tool: Launc
     events: list[Event] = []
     with pytest.raises(StoppedError):
         run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(2)", events)
-    assert [event["text"] for event in events] == ["stopping as soon as this step is done; Ctrl-C again ends it at once"]
+    assert [event["text"] for event in events] == ["stopping, which may take as long as a step; Ctrl-C again ends it at once"]
 
 
 @pytest.mark.parametrize("end", ["send('note', text='a'); send('done')", "os.kill(os.getpid(), signal.SIGKILL)"])
