@@ -221,6 +221,15 @@ def read_json(path: Path) -> Any:
         raise InputError(f"not readable as JSON: {error}", where=str(path)) from error
 
 
+def read_if_whole(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty where the file is missing, damaged or being replaced, which others tell."""
+    try:
+        found = read_json(path)
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 # --- the project --------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.project import load_project
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
@@ -20,7 +20,7 @@ from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
 from mltrainer.trainer.stopping import flat_metrics
-from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_json
+from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
 
 AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
 AT_ONCE = 4  # runs that are looked at unasked
@@ -158,7 +158,7 @@ def summary(project: Project, run: str, is_running: bool, log: Log) -> Row:
         log: Its log as far as it goes.
     """
     folder = project.runs_dir / run
-    job, result = _json(folder / JOB_FILE), {} if is_running else _result(project, run)
+    job, result = read_if_whole(folder / JOB_FILE), {} if is_running else _result(project, run)
     config = config_of(project, run)
     shown = _from_result(result) if result else _so_far(folder, config, log)
     ended = result.get("state") or ("failed" if (folder / ERROR_FILE).exists() else "interrupted")
@@ -176,7 +176,7 @@ def summary(project: Project, run: str, is_running: bool, log: Log) -> Row:
 
 def _result(project: Project, run: str) -> Row:
     """Return a run's result as it lies in its folder, whose seal is for gates to check, else the one of a record."""
-    return _json(project.runs_dir / run / RESULT_FILE) or result_of(project, run) or {}
+    return read_if_whole(project.runs_dir / run / RESULT_FILE) or result_of(project, run) or {}
 
 
 def _from_result(result: Mapping[str, Any]) -> Row:
@@ -226,11 +226,3 @@ def _begun(folder: Path) -> float | None:
     with contextlib.suppress(OSError):
         return (folder / JOB_FILE).stat().st_mtime
     return None
-
-
-def _json(path: Path) -> Row:
-    try:
-        found = read_json(path)
-    except InputError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -16,7 +16,7 @@ from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.trainer.stopping import best_row, flat_metrics
-from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_json
+from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
 _SHOWN = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
@@ -71,7 +71,7 @@ def _phase_run(project: Project, phase: str | None) -> str:
 
 def _begun(project: Project, phase: str) -> list[str]:
     """Return the runs here that a phase itself began, oldest first: forks of its runs are not its own."""
-    jobs = {run: _json(project.runs_dir / run / JOB_FILE) for run in _runs_here(project)}
+    jobs = {run: read_if_whole(project.runs_dir / run / JOB_FILE) for run in _runs_here(project)}
     return [run for run, job in jobs.items() if job.get("phase") == phase and "parent_sha256" not in (job.get("contract") or {})]
 
 
@@ -125,7 +125,7 @@ def describe_run(project: Project, run: str) -> dict[str, Any]:
 
 def _so_far(folder: Path) -> dict[str, Any]:
     """Return what the job of a run and its own log say; its metrics are those of the best evaluation so far."""
-    job, log = _json(folder / JOB_FILE), read_log(folder)
+    job, log = read_if_whole(folder / JOB_FILE), read_log(folder)
     known = job["contract"] if isinstance(job.get("contract"), dict) else {}
     history = [row for row in log.history if isinstance(row.get("validation"), dict)]
     measured = {
@@ -145,18 +145,9 @@ def _best(job: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any] 
         return None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Return a file of a run's; nothing where it is missing or damaged, which is for `reproduce` and the gates to say."""
-    try:
-        found = read_json(path)
-    except InputError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def result_of(project: Project, run: str) -> dict[str, Any] | None:
     """Return a run's result: its own while that is what the run wrote, else the one in a phase's record."""
-    own = _json(project.runs_dir / run / RESULT_FILE)
+    own = read_if_whole(project.runs_dir / run / RESULT_FILE)
     return own if is_sealed(own) else _recorded(project).get(run)
 
 
@@ -217,7 +208,7 @@ def references_of(project: Project, run: str) -> dict[str, Any] | None:
 
 def config_of(project: Project, run: str) -> dict[str, Any]:
     """Return a run's config; in a fresh clone from the records, where the final training's stands with its run."""
-    config = _json(project.runs_dir / run / JOB_FILE).get("config")
+    config = read_if_whole(project.runs_dir / run / JOB_FILE).get("config")
     if isinstance(config, dict):
         return config
     evidence = [record.evidence for phase in PHASES if (record := read_record(project, phase)) and not record.faults]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.loading import flatten
-from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.monitor.log import Log, Row
 from mltrainer.monitor.process import Usage
@@ -18,7 +17,7 @@ from mltrainer.monitor.steps import Steps
 from mltrainer.reproducibility.secrets import scan_text
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tracking.sink import Param, Point
-from mltrainer.workspace import PHASES, Project, read_json, sha256_file
+from mltrainer.workspace import PHASES, Project, read_if_whole, sha256_file
 
 MOST = 500  # steps at once, so that a tracker is never asked for long
 USAGE_EVERY_S = 2.0
@@ -55,7 +54,7 @@ class Feed:
 
     def __init__(self, project: Project, run: str, every_n_steps: int = 1) -> None:
         self.folder, self._every = project.runs_dir / run, every_n_steps
-        self._job: Row = _json(self.folder / JOB_FILE)
+        self._job: Row = read_if_whole(self.folder / JOB_FILE)
         self._steps, self._log = Steps(self.folder), Log(self.folder)
         self._usage = Usage(self.folder / "lock", str(self._config.get("device")))
         self._used_at = -USAGE_EVERY_S
@@ -80,7 +79,7 @@ class Feed:
 
     def tags(self) -> dict[str, str]:
         """Return what the run is, and once it has ended with what."""
-        result = _json(self.folder / RESULT_FILE)
+        result = read_if_whole(self.folder / RESULT_FILE)
         known = {**(self._job.get("contract") or {}), **result}
         named = {key: str(known[key]) for key in (*DIGESTS, "weights_sha256") if known.get(key)}
         parent = {"parent": str(self._job["parent"])} if self._job.get("parent") else {}
@@ -88,7 +87,7 @@ class Feed:
 
     def state(self) -> str:
         """Return how a run that no process trains any more stands."""
-        return str(_json(self.folder / RESULT_FILE).get("state") or _without_result(self.folder))
+        return str(read_if_whole(self.folder / RESULT_FILE).get("state") or _without_result(self.folder))
 
     def poll(self) -> None:
         """Take what is new in the files."""
@@ -160,12 +159,3 @@ def files_upto(project: Project, phase: str) -> Iterator[tuple[str, Path, str]]:
 
 def _without_result(folder: Path) -> str:
     return "failed" if (folder / ERROR_FILE).exists() else "interrupted"
-
-
-def _json(path: Path) -> Row:
-    """Return a file of a run's; nothing where it is missing, damaged, or being replaced."""
-    try:
-        found = read_json(path)
-    except InputError:
-        return {}
-    return found if isinstance(found, dict) else {}

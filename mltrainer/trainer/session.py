@@ -43,7 +43,7 @@ from mltrainer.trainer.signals.observing import at_start, of_data
 from mltrainer.trainer.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainer.tracing import Tracer
 from mltrainer.trainer.updates.gradients import clipped_above
-from mltrainer.workspace import Project, machine_faults, plain, read_json, write_json
+from mltrainer.workspace import Project, machine_faults, plain, read_if_whole, write_json
 
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
@@ -336,7 +336,7 @@ class Session:
         if what == "samples":
             return None
         folders = (self.root / self.job["compare"], self.folder)
-        expected, found = (_initial(folder) for folder in folders)
+        expected, found = (read_if_whole(folder / INITIAL_FILE) for folder in folders)
         if step == 0 or expected.get("trainable") != found.get("trainable"):
             return _first_difference(expected, found)
         names = found["trainable"]
@@ -420,15 +420,6 @@ def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             mend = f"change {key} in mltrainer.yaml"
             raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{hint}", where=key, mend=mend)
-
-
-def _initial(folder: Path) -> dict[str, Any]:
-    """Return what a run's model began as; nothing where that was not kept."""
-    try:
-        found = read_json(folder / INITIAL_FILE)
-    except InputError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _first_difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
