@@ -442,10 +442,13 @@ def test_the_model_card_has_the_digest_of_the_delivered_weights_and_not_of_the_l
     assert f"| digest of the delivered weights | `{found['evidence']['delivered_sha256'][:16]}` |" in report(found)
 
 
-def test_the_model_card_names_a_task_of_ones_own_as_it_is_written() -> None:
+def test_the_model_card_names_a_task_of_ones_own_as_it_is_written_and_what_it_was_given() -> None:
     found = records.finalization()
-    found["evidence"]["config"].update(task={"kind": None, "use": "my_project.tasks:TwoMoons"}, data=None, model=None)
-    assert "\n`my_project.tasks:TwoMoons` on the task's own data: the task's own model with" in model_card(found, [])
+    task = {"kind": None, "use": "my_project.tasks:TwoMoons", "options": {"data": "moons.csv", "model": {"hidden": 64}}}
+    found["evidence"]["config"].update(task=task, data=None, model=None)
+    card = model_card(found, [])
+    assert "\n`my_project.tasks:TwoMoons` on the task's own data: the task's own model with" in card
+    assert "\n| task's options | data moons.csv, model (hidden 64) |\n" in card
 
 
 def test_the_model_card_shows_the_whole_optimizer_its_name_first() -> None:
