@@ -50,9 +50,11 @@ def tell_samples(step: int, digest: object) -> None:
     Args:
         step: The optimizer's step, from 1.
         digest: Of their content, in their order, as hex digits or what gives them as text, such as
-            `mltrainer.integrations.batches.digest_of(batch)`, which is fetched later where the batch is on a GPU.
+            `mltrainer.integrations.batches.digest_of(batch)`, which is fetched later where the batch is on a GPU; None where
+            nothing is known of them, which tells nothing.
     """
-    _tell("samples", step, digest)
+    if digest is not None:
+        _tell("samples", step, digest)
 
 
 def flush() -> None:

@@ -239,6 +239,9 @@ class Check:
         if after >= steps:
             raise InputError(f"it makes {steps} steps, and cannot be killed after step {after}", where="--kill-at")
         killed = self._run(f"killed after step {after}", NOTHING, 0, kill=after)
+        if killed.code == 0:
+            told = f"killed after step {after} it ended well all the same: something starts it again"
+            raise InputError(told, where=where, mend="name the program itself in place of what starts it")
         again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("gone on with", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
@@ -373,7 +376,9 @@ def _tail(ended: Ended, program: Program) -> list[str]:
     with ended.log.open("rb") as file:
         file.seek(max(0, ended.log.stat().st_size - TAIL_BYTES))
         said = file.read().decode("utf-8", "replace")
-    return said.replace(str(ended.place), str(program.folder)).rstrip().splitlines()[-TAIL:]
+    for place in (os.path.realpath(ended.place), str(ended.place)):
+        said = said.replace(place, str(program.folder))
+    return said.rstrip().splitlines()[-TAIL:]
 
 
 def _source(file: str) -> str:

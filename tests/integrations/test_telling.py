@@ -67,6 +67,7 @@ def python(*arguments: str, told_in: Path | None = None, place: Path | None = No
 
 def test_what_is_told_stands_in_a_file_of_the_process(folder: Path) -> None:
     tell_samples(1, "ab12")
+    tell_samples(2, None)
     tell_loss(1, 0.5)
     tell_loss(2, torch.tensor(math.nan))
     tell_metrics(2, None, {"accuracy": np.float32(0.5), "loss": math.inf})

@@ -24,13 +24,16 @@ def ran(
     *arguments: str,
     steps: int = 0,
     signals: bool = False,
+    trace: bool = False,
+    files: bool = False,
     **more: object,
 ) -> Ended:
     folder = tmp_path / "mine"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(code)
     program = Program((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
-    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, {"steps": steps, "signals": signals})
+    settings = {"steps": steps, "signals": signals, "trace": trace, "files": files}
+    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, settings)
 
 
 def said(ended: Ended) -> str:
@@ -169,6 +172,32 @@ def test_a_site_customization_that_was_there_still_runs(tmp_path: Path, monkeypa
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.customized = 'yes'")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     assert said(ran(tmp_path, "print(customized)")) == "yes"
+
+
+def test_a_program_that_looks_for_torch_before_it_imports_it_is_observed(tmp_path: Path) -> None:
+    code = (
+        "import importlib.util; assert importlib.util.find_spec('torch'); import torch; p = torch.ones(2, requires_grad=True); "
+    )
+    ended = ran(tmp_path, code + "o = torch.optim.SGD([p]); p.grad = torch.ones(2); o.step()")
+    assert [len(chain.entries) for chain in chains(ended.lines).values()] == [1]
+
+
+def test_folders_are_removed_by_descriptors_where_listings_are_reversed(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "d" / "inner").mkdir(parents=True)
+    code = "import os, shutil; print(shutil.rmtree.avoids_symlink_attacks); "
+    code += "shutil.rmtree('inner', dir_fd=os.open('d', os.O_RDONLY)); print(os.listdir('d'))"
+    assert said(ran(tmp_path, code, Surroundings(listing=True))).split() == ["True", "[]"]
+
+
+def test_a_fork_does_not_write_again_what_is_held_back(tmp_path: Path) -> None:
+    code = "import os, torch\nx = torch.ones(3)\nfor n in range(2):\n    x = x + n\n    if n and not os.fork(): os._exit(0)\n"
+    rows = [str(row) for found in rows_of(ran(tmp_path, code, trace=True).lines, "trace").values() for row in found]
+    assert len(rows) == len(set(rows)) > 1
+
+
+def test_a_program_that_closed_all_files_opens_its_own(tmp_path: Path) -> None:
+    code = "import os, torch; os.closerange(3, 1000); open('a', 'w').write('b'); print(open('a').read())"
+    assert said(ran(tmp_path, code, files=True)) == "b"
 
 
 def test_a_program_that_is_killed_leaves_the_steps_that_it_made(tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ for step in range(first, 10):
 print("took", time.time() - began)
 """
 
+WATCH = """
+import subprocess
+import sys
+
+if subprocess.call([sys.executable, "train.py", "none"]):
+    sys.exit(subprocess.call([sys.executable, "train.py", "none", "--resume"]))
+"""
+
 FUNCTION = """
 import time
 import torch
@@ -183,6 +191,15 @@ def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "there was no checkpoint to go on from" in done.stderr
     assert done.stdout.startswith("it repeats: 2 optimizer steps")
+
+
+@pytest.mark.slow
+def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "watch.py").write_text(WATCH)
+    watched, again = (sys.executable, "watch.py"), f"{sys.executable} train.py none --resume"
+    done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", command=watched)
+    assert done.returncode == 1
+    assert "killed after step 7 it ended well all the same: something starts it again" in done.stderr
 
 
 @pytest.mark.parametrize(

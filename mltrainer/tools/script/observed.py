@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from mltrainer.wrap.lines import Chain, Entry, Key, last_step, rows_of
 from mltrainer.wrap.starting import Program, start
 
 OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
-SYSTEM = ("/etc/", "/usr/", "/lib", "/bin/", "/sbin/", "/var/", "/run/", "/opt/")  # of the machine, not of the training
+SYSTEM = tuple(f"/{name}/" for name in ("etc", "usr", "lib", "lib32", "lib64", "bin", "sbin", "run", "var/cache", "var/lib"))
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
     """Return the rows of the data that a program read: what it was seen to open, and what its task declares.
 
     Args:
-        found: What it was seen to open; sources outside of its folder count as data, files of the machine do not count.
+        found: What it was seen to open; sources outside of its folder count as data, files of the machine and of Python do not
+            count.
         declared: Files and folders, relative to the project.
         root: The project's folder.
 
@@ -133,7 +135,8 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
         InputError: What is declared is not there.
     """
     opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
-    named = [row._replace(path=_from(row.path, root)) for row in opened if not row.path.startswith((*SYSTEM, OURS))]
+    left_out = (*SYSTEM, OURS, os.path.join(found.prefix or OURS, ""))
+    named = [row._replace(path=_from(row.path, root)) for row in opened if not row.path.startswith(left_out)]
     rows = {row.path: _row(row, root) for row in named}
     for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
         rows.setdefault(row["path"], row)

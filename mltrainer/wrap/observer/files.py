@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import site
 import sys
@@ -52,7 +53,8 @@ class Files:
     def _note(self, *values: Any) -> None:
         self._busy = True  # what is opened to write this down is not noted
         try:
-            self._lines.write(*values)
+            with contextlib.suppress(OSError):  # the program may have closed all files, and opens one of its own here
+                self._lines.write(*values)
         finally:
             self._busy = False
 

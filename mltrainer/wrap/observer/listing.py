@@ -36,3 +36,4 @@ def reverse() -> None:
     listdir, scandir = os.listdir, os.scandir
     os.listdir = lambda path=".": listdir(path)[::-1]  # type: ignore[assignment]  # one of its overloads
     os.scandir = lambda path=".": _Entries(scandir(path))  # type: ignore[assignment]  # it has what an iterator of entries has
+    os.supports_fd.update((os.listdir, os.scandir))  # shutil asks whether they take descriptors, as these do

@@ -78,6 +78,7 @@ class Mapped:
         with open(path, "a+b") as file:
             file.seek(0)
             self._end = len(file.read().rstrip(b"\0"))
+            file.truncate(self._end)
         self._grow()
 
     def _grow(self) -> None:
@@ -116,6 +117,7 @@ class Lines:
     def __init__(self, process: Process, kind: str) -> None:
         self._process, self._kind = process, kind
         self._file: TextIO | None = None
+        os.register_at_fork(before=self.flush)  # else a fork would write once more what is held back
         process.on_fork(self._forget)
 
     def _forget(self) -> None:

@@ -39,7 +39,7 @@ def _run_shadowed() -> None:
 
 
 class _AfterImport:
-    """Finds modules as the interpreter does, and calls back once torch has been imported whole."""
+    """Finds torch as the other finders do, and calls back once it has been imported whole: many look for it before that."""
 
     def __init__(self, then: Any) -> None:
         self._then = then
@@ -47,11 +47,15 @@ class _AfterImport:
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((each for each in found if each is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)  # type: ignore[assignment]  # it has what the import system calls
+            spec.loader = _Loader(spec.loader, self._imported)  # type: ignore[assignment]  # it has what the import system calls
         return spec
+
+    def _imported(self, torch: ModuleType) -> None:
+        sys.meta_path.remove(self)
+        self._then(torch)
 
 
 class _Loader:
