@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,12 +99,27 @@ class Feed:
         """Return what comes after what was sent, of `MOST` steps, and how much is sent then; equal when there is nothing."""
         now = time.time()
         steps = self._steps.exact(sent.step + 1, max(sent.step + 1, self._steps.first) + MOST - 1)
-        rows = [row for row in self._log.rows if row["step"] > sent.row]
+        rows = [row for row in self._rows() if row["step"] > sent.row]
         chosen = [(nr, loss, norm) for nr, loss, norm in steps if nr % self._every == 0 or nr == self._steps.first]
-        points = [Point(nr, now, {"step/loss": loss, "step/grad_norm": norm}) for nr, loss, norm in chosen]
+        points = [Point(nr, now, self._of_step(loss, norm)) for nr, loss, norm in chosen]
         points += [Point(row["step"], now, numbers(row)) for row in rows]
         last, row = steps[-1][0] if steps else sent.step, rows[-1]["step"] if rows else sent.row
         return points, replace(sent, step=last, row=row)
+
+    @property
+    def _is_program(self) -> bool:
+        return (self._config.get("task") or {}).get("script") is not None
+
+    def _of_step(self, loss: float, norm: float) -> dict[str, float]:
+        """Return the numbers of a step; the norm of a program's is not among them."""
+        return {"step/loss": loss} if self._is_program else {"step/loss": loss, "step/grad_norm": norm}
+
+    def _rows(self) -> list[Row]:
+        """Return the evaluations: of a program, which has no event log, those of its result, without what is not known."""
+        if not self._is_program:
+            return self._log.rows
+        history = read_if_whole(self.folder / RESULT_FILE).get("history", [])
+        return [{key: value for key, value in row.items() if value is not None and not _is_nan(value)} for row in history]
 
     @property
     def last(self) -> int:
@@ -123,9 +139,14 @@ class Feed:
 
 def numbers(row: Row) -> dict[str, float]:
     """Return the numbers of an evaluation by the names that trackers show."""
-    own = {key: row[key] for key in OF_A_ROW}
+    own = {key: row.get(key) for key in OF_A_ROW}
     splits = {f"{split}/{key}": value for split in ("train", "validation") for key, value in row[split].items()}
     return {key: float(value) for key, value in {**own, **splits}.items() if value is not None}
+
+
+def _is_nan(value: Any) -> bool:
+    """Return whether a value of a record is no number, which JSON has as text."""
+    return isinstance(value, float | str) and math.isnan(float(value))
 
 
 def param(key: str, value: Any) -> Param:

@@ -15,6 +15,7 @@ import pytest
 from mltrainer.tracking.sink import ADAPTERS
 from mltrainer.workspace import Project
 from tests.conftest import Cli, shared, succeed
+from tests.programs import write_program
 from tests.projects import results, write_rings
 from tests.tracking.offline import Offline
 from tests.tracking.sinks import break_tracker
@@ -86,6 +87,22 @@ def test_tensorboard_has_one_run_whole(tracked: Project, result: dict[str, Any])
     assert f"| weights_sha256 | {result['weights_sha256']} |" in tags
     assert "| gate.diagnostics | holds |" in tags
     assert (folder / "figures/phases/02_baseline/learning_curves.svg").is_file()
+
+
+def test_a_program_is_shown_with_its_evaluations_and_without_what_nobody_knows(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    project = write_program(tmp_path)
+    with open(tmp_path / "mltrainer.yaml", "a") as file:
+        file.write("tracking: {tensorboard: {folder: board}}\n")
+    for phase in ("planning", "baseline"):
+        succeed("phase", "run", phase, "--project", tmp_path)
+    (result,) = (found for found in results(project).values() if found["history"])
+    found = EventAccumulator(str(next((tmp_path / "board").iterdir())), size_guidance={"scalars": 0})
+    found.Reload()
+    assert [row.step for row in found.Scalars("step/loss")] == steps(result)
+    assert [(row.step, row.value) for row in found.Scalars("validation/accuracy")] == accuracies(result)
+    assert not {"step/grad_norm", "samples_per_s"} & set(found.Tags()["scalars"])
 
 
 @pytest.mark.filterwarnings("ignore")  # of MLflow's own making
