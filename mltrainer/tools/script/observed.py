@@ -19,6 +19,7 @@ from mltrainer.wrap.lines import Chain, Entry, Key, last_step, rows_of
 from mltrainer.wrap.starting import Program, start
 
 OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
+# Of the machine, not of the training
 SYSTEM = tuple(f"/{name}/" for name in ("etc", "usr", "lib", "lib32", "lib64", "bin", "sbin", "run", "var/cache", "var/lib"))
 
 
@@ -135,9 +136,9 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
         InputError: What is declared is not there.
     """
     opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
+    named = [row._replace(path=_from(row.path, root)) for row in opened]
     left_out = (*SYSTEM, OURS, os.path.join(found.prefix or OURS, ""))
-    named = [row._replace(path=_from(row.path, root)) for row in opened if not row.path.startswith(left_out)]
-    rows = {row.path: _row(row, root) for row in named}
+    rows = {row.path: _row(row, root) for row in named if not row.path.startswith(left_out)}
     for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
         rows.setdefault(row["path"], row)
     return [rows[path] for path in sorted(rows)]
