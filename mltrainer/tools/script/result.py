@@ -46,27 +46,14 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
     opened = data_of(found.judged, config.task.reads, root)
     outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
     chain, divergence = _chain(job, found, seen, root)
-    bad = first_nonfinite(seen)
     rows = history(told, seen, found.steps)
     epochs = max(1, math.ceil(rows[-1]["epoch"]))
     result = {
         **_identity(job, config, found, root),
         "data_sha256": digest(_contracted(job, opened, root)),
         "data": _facts(config, opened) if job["purpose"] == PROBE else None,
-        "state": "failed" if bad else "finished",
-        "stop_reason": "nonfinite" if bad else "epochs" if is_whole else "max_steps",
-        "steps": found.steps,
-        "epochs": epochs,
-        "planned_steps": found.steps,
-        "planned_epochs": epochs,
-        "batch_size": 0,
-        "accumulate": 1,
-        "train_samples": 0,
-        "measured_samples": {},
-        "chain": {"entries": chain.entries, "head": chain.value},
-        "interruptions": [],
+        **_course(found, chain, seen, epochs, is_whole),
         "first_divergence": divergence,
-        "nonfinite": {"step": bad[0], "epoch": epochs, "what": bad[1], "samples": []} if bad else None,
         **_quality(config, rows, told, seen),
         **_costs(found, seen),
         "program": {
@@ -80,6 +67,26 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
         },
     }
     return dict(plain(result))
+
+
+def _course(found: Observed, chain: fingerprint.Head, seen: Steps, epochs: int, is_whole: bool) -> dict[str, Any]:
+    """How far it came, and how it ended; batches and samples only the program knows."""
+    bad = first_nonfinite(seen)
+    return {
+        "state": "failed" if bad else "finished",
+        "stop_reason": "nonfinite" if bad else "epochs" if is_whole else "max_steps",
+        "steps": found.steps,
+        "epochs": epochs,
+        "planned_steps": found.steps,
+        "planned_epochs": epochs,
+        "batch_size": 0,
+        "accumulate": 1,
+        "train_samples": 0,
+        "measured_samples": {},
+        "chain": {"entries": chain.entries, "head": chain.value},
+        "interruptions": [],
+        "nonfinite": {"step": bad[0], "epoch": epochs, "what": bad[1], "samples": []} if bad else None,
+    }
 
 
 def _told(config: TrainingConfig, found: Observed) -> list[Told]:
