@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mltrainer.tasks.task import Task as Task
     from mltrainer.trainer.fitting import fit as fit
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Project", "Task", "__version__", "fit", "load_model", "load_run", "records"]
 
 _HOMES = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -10,26 +12,44 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mutations.planted import FAULTS, Fault
+from tests.mutations import planted
+from tests.mutations.fault import Fault
 
 TOP = Path(__file__).resolve().parents[2]
-COPIED = ("mltrainer", "tests", "phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
-FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt")
+COPIED = ("mltrainer", "tests", "phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools", "docs")
+FILES = (
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "constraints.txt",
+    "action.yml",
+    "mkdocs.yml",
+)
+AIM = 0.95  # of the faults are caught, and each survivor is explained
+
+
+def faults() -> list[tuple[str, Fault]]:
+    """Return all planted faults with the room that each stands in."""
+    rooms = sorted(module.name for module in pkgutil.iter_modules(planted.__path__))
+    return [(room, fault) for room in rooms for fault in importlib.import_module(f"tests.mutations.planted.{room}").FAULTS]
 
 
 def main() -> int:
-    """Print a line for each fault; exit 1 when one was not noticed."""
+    """Print a line for each fault; exit 1 when an unexplained one survives, or too many do."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    chosen = [fault for fault in FAULTS if wanted in f"{fault.room} {fault.what}"]
-    missed = 0
-    for number, fault in enumerate(chosen, 1):
+    chosen = [(room, fault) for room, fault in faults() if wanted in f"{room} {fault.what}"]
+    caught, unexplained = 0, 0
+    for number, (room, fault) in enumerate(chosen, 1):
         started = time.monotonic()
         noticed_by = noticed(fault)
-        missed += noticed_by is None
-        told = f"caught by {noticed_by}" if noticed_by else "NOT CAUGHT"
-        print(f"{number:2d}/{len(chosen)} {fault.room:16s} {fault.what}: {told} ({time.monotonic() - started:.0f} s)", flush=True)
-    print(f"{len(chosen) - missed} of {len(chosen)} caught")
-    return 1 if missed else 0
+        caught += noticed_by is not None
+        unexplained += noticed_by is None and not fault.survives
+        told = f"caught by {noticed_by}" if noticed_by else f"NOT CAUGHT {fault.survives}".rstrip()
+        print(f"{number:3d}/{len(chosen)} {room:16s} {fault.what}: {told} ({time.monotonic() - started:.0f} s)", flush=True)
+    print(f"{caught} of {len(chosen)} caught, {unexplained} of the survivors unexplained")
+    return 1 if unexplained or caught < AIM * len(chosen) else 0
 
 
 def noticed(fault: Fault) -> str | None:
@@ -37,21 +57,14 @@ def noticed(fault: Fault) -> str | None:
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
         plant(copy, fault)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-n",
-            "2",
-            "--no-header",
-            "-p",
-            "no:cacheprovider",
-            *fault.tests.split(),
-        ]
+        options = ["-q", "-x", "-n", "2", "--no-header", "-p", "no:cacheprovider"]
         done = subprocess.run(
-            command, cwd=copy, env={**os.environ, "PYTHONPATH": name}, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "pytest", *options, *fault.tests.split()],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": name},
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if done.returncode == 0:
         return None
@@ -72,10 +85,18 @@ def plant(copy: Path, fault: Fault) -> None:
     for file in FILES:
         shutil.copy(TOP / file, copy)
     path = copy / fault.file
-    text = path.read_text("utf-8")
+    path.write_text(planted_text(path.read_text("utf-8"), fault), "utf-8")
+
+
+def planted_text(text: str, fault: Fault) -> str:
+    """Return a module's text with the fault in it.
+
+    Raises:
+        SystemExit: The place is not there, or not only once: the list is older than the code.
+    """
     if text.count(fault.right) != 1:
         raise SystemExit(f"{fault.file}: expected once, found {text.count(fault.right)} times: {fault.right!r}")
-    path.write_text(text.replace(fault.right, fault.wrong), "utf-8")
+    return text.replace(fault.right, fault.wrong)
 
 
 if __name__ == "__main__":
