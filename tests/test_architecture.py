@@ -22,6 +22,7 @@ FLOORS = [
     {"gates"},
     {"records", "reports", "figures", "follow", "tools", "trainer"},
     {"diagnostics", "checkpointing", "reproducibility", "integrations", "tasks", "wrap"},
+    {"observe"},
     {"configs"},
     {"handbook"},
     {"workspace"},
@@ -44,6 +45,7 @@ TORCH_FREE = [
     "handbook",
     "workspace",
     "wrap",
+    "observe",
     "errors",
     "callbacks",
 ]

@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mltrainer.wrap.lines import Key, aligned
+from mltrainer.observe.lines import Key
+from mltrainer.wrap.lines import aligned
 from mltrainer.wrap.suspects import Suspect, imports, suspects
 
 Trace = list[list[Any]]

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
+from mltrainer.observe.lines import Key
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.judged import Judged, judged
-from mltrainer.wrap.lines import Chain, Key, Unlike, chains, compared, first_unlike, last_step, steps_in, traces, unlike_ends
+from mltrainer.wrap.lines import Chain, Unlike, chains, compared, first_unlike, last_step, steps_in, traces, unlike_ends
 from mltrainer.wrap.silence import silence
 from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
 

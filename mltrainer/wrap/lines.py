@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mltrainer.observe.lines import Key, files_of, rows_of
+
 TAIL_BYTES = 1 << 17  # of a chain, in which its last line ends: zeros may follow it
-Key = tuple[str, int]  # a process's name, and its number among those of that name
 
 
 class Entry(NamedTuple):
@@ -60,20 +60,9 @@ class Unlike(NamedTuple):
     process: str
 
 
-def _files(folder: Path, kind: str) -> dict[Key, Path]:
-    """Return the files of a kind by process; those of one name in the order in which they were begun."""
-    found: dict[Key, Path] = {}
-    names: dict[str, int] = {}
-    for path in sorted(folder.glob(f"{kind}-*.jsonl"), key=lambda p: int(p.stem.rpartition("-")[2])):
-        name = path.stem.removeprefix(f"{kind}-").rpartition("-")[0]
-        found[name, names.setdefault(name, 0)] = path
-        names[name] += 1
-    return found
-
-
 def chains(folder: Path) -> dict[Key, Chain]:
     """Return the chain of each process that made a step."""
-    return {key: _chain(path) for key, path in _files(folder, "chain").items()}
+    return {key: _chain(path) for key, path in files_of(folder, "chain").items()}
 
 
 def _chain(path: Path) -> Chain:
@@ -92,12 +81,12 @@ def _chain(path: Path) -> Chain:
 
 def steps_in(folder: Path) -> int:
     """Return how many steps the process that is furthest has made so far."""
-    return max((path.read_bytes().count(b"\n") for path in _files(folder, "chain").values()), default=0)
+    return max((path.read_bytes().count(b"\n") for path in files_of(folder, "chain").values()), default=0)
 
 
 def last_step(folder: Path) -> int:
     """Return the step of the process that is furthest, by the ends of what the processes wrote."""
-    return max((_last_step(path) for path in _files(folder, "chain").values()), default=0)
+    return max((_last_step(path) for path in files_of(folder, "chain").values()), default=0)
 
 
 def _last_step(path: Path) -> int:
@@ -223,20 +212,6 @@ def unlike_ends(one: Chain, other: Chain) -> str:
     return "the weights at the end" if one.end[0] != other.end[0] else "the model's buffers or other parameters at the end"
 
 
-def rows_of(folder: Path, kind: str) -> dict[Key, list[list[Any]]]:
-    """Return what each process wrote of a kind, in order: each row begins with the time and what it is."""
-    return {key: list(_rows(path)) for key, path in _files(folder, kind).items()}
-
-
 def traces(folder: Path) -> dict[Key, list[list[Any]]]:
     """Return what each traced process wrote."""
     return rows_of(folder, "trace")
-
-
-def _rows(path: Path) -> Iterator[list[Any]]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield json.loads(line)
-            except ValueError:  # half a line of a process that was ended
-                return

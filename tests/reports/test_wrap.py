@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mltrainer.observe.reads import Read
 from mltrainer.reports.wrap import MOST_FILES, page
 from mltrainer.wrap.checking import Resumed, Verdict
-from mltrainer.wrap.judged import Judged, Read
+from mltrainer.wrap.judged import Judged
 from mltrainer.wrap.lines import Unlike
 
 

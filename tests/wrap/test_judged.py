@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from mltrainer.wrap import judged as module
-from mltrainer.wrap.judged import Judged, Read, judged
-from mltrainer.wrap.lines import rows_of
+from mltrainer.observe import reads as module
+from mltrainer.observe.lines import rows_of
+from mltrainer.observe.reads import Read
+from mltrainer.wrap.judged import Judged, judged
 from mltrainer.wrap.starting import Program, Surroundings, start
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.observe.process import ROOM, Mapped, Process
 from mltrainer.wrap.lines import Chain, Entry, Unlike, chains, compared, first_unlike, last_step, steps_in
-from mltrainer.wrap.observer.process import ROOM, Mapped, Process
 
 CLEAN = tuple(Entry(step, 0, f"{step:016x}", f"{step + 100:016x}", "-") for step in (1, 2, 3))
 

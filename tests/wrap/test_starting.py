@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from mltrainer.errors import InputError
+from mltrainer.observe.lines import rows_of
 from mltrainer.wrap import processes, starting
-from mltrainer.wrap.lines import chains, rows_of
+from mltrainer.wrap.lines import chains
 from mltrainer.wrap.starting import SCRATCH, Ended, Program, Surroundings, start
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.wrap.observer.process import Process
+from mltrainer.observe.process import Process
 from mltrainer.wrap.observer.trace import Trace
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mltrainer
 from mltrainer.errors import InputError
+from mltrainer.observe.lines import Key, rows_of
+from mltrainer.observe.rows import rows_of_paths, rows_of_reads
 from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.tools.script.metrics import Told, told_of
-from mltrainer.workspace import digest, sha256_file
+from mltrainer.workspace import digest
 from mltrainer.wrap.checking import ALL, NOTHING, required
-from mltrainer.wrap.judged import Judged, Read, judged
-from mltrainer.wrap.lines import Chain, Entry, Key, last_step, rows_of
+from mltrainer.wrap.judged import Judged, judged
+from mltrainer.wrap.lines import Chain, Entry, last_step
 from mltrainer.wrap.starting import Program, start
-
-OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
-# Of the machine, not of the training
-SYSTEM = tuple(f"/{name}/" for name in ("etc", "usr", "lib", "lib32", "lib64", "bin", "sbin", "run", "var/cache", "var/lib"))
 
 
 @dataclass(frozen=True)
@@ -136,24 +132,10 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
         InputError: What is declared is not there.
     """
     opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
-    named = [row._replace(path=_from(row.path, root)) for row in opened]
-    left_out = (*SYSTEM, OURS, os.path.join(found.prefix or OURS, ""))
-    rows = {row.path: _row(row, root) for row in named if not row.path.startswith(left_out)}
+    rows = rows_of_reads(opened, root, found.prefix)
     for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
         rows.setdefault(row["path"], row)
     return [rows[path] for path in sorted(rows)]
-
-
-def _from(path: str, root: Path) -> str:
-    """Return a path as records hold it: of a file of the project, however the program named it, relative to the project."""
-    return Path(path).relative_to(root).as_posix() if Path(path).is_relative_to(root) else path
-
-
-def _row(read: Read, root: Path) -> dict[str, Any]:
-    """Return a file's row as the program found it; of one too large to be digested there, as it is now."""
-    if read.sha256 is not None:
-        return {"path": read.path, "sha256": read.sha256, "size": read.bytes}
-    return rows_of_paths([read.path], root)[0]
 
 
 def _declared(name: str, root: Path) -> list[str]:
@@ -162,13 +144,3 @@ def _declared(name: str, root: Path) -> list[str]:
         raise InputError(f"{name} is not there", where="task.reads", mend="bring it, or take the name away")
     files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
     return [str(file.relative_to(root) if file.is_relative_to(root) else file) for file in files]
-
-
-def rows_of_paths(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
-    """Return the rows of files as they are now; of one that is gone without a digest."""
-    return [
-        {"path": path, "sha256": sha256_file(root / path), "size": (root / path).stat().st_size}
-        if (root / path).is_file()
-        else {"path": path, "sha256": "", "size": 0}
-        for path in paths
-    ]

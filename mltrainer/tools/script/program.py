@@ -14,10 +14,11 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError, interrupted
+from mltrainer.observe.rows import rows_of_paths
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, run_lock
-from mltrainer.tools.script.observed import Observed, observed, rows_of_paths
+from mltrainer.tools.script.observed import Observed, observed
 from mltrainer.tools.script.result import result_of
 from mltrainer.workspace import write_atomic, write_json
 from mltrainer.wrap.checking import Check

@@ -17,11 +17,12 @@ from typing import Any
 import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.observe.rows import rows_of_paths
 from mltrainer.records.run import OUTPUTS
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tools.script.history import Steps, first_nonfinite, history, steps_of
 from mltrainer.tools.script.metrics import Told, ended_by, read_metrics, told_alone
-from mltrainer.tools.script.observed import Observed, data_of, rows_of_paths
+from mltrainer.tools.script.observed import Observed, data_of
 from mltrainer.tools.unseen import identity
 from mltrainer.workspace import digest, plain
 

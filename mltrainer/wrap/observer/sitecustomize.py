@@ -15,12 +15,14 @@ from types import ModuleType
 from typing import Any
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+OBSERVE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "observe")
 VARIABLE = "MLTRAINER_WRAP"
 
 
 def _module(name: str) -> Any:
-    """Return a module of this folder, loaded by its path, so that no name of the program's own is taken."""
-    spec = importlib.util.spec_from_file_location(f"_mltrainer_{name}", os.path.join(HERE, f"{name}.py"))
+    """Return a module of this folder or of `observe`, loaded by its path, so that no name of the program's own is taken."""
+    folder = OBSERVE if name in ("files", "process") else HERE
+    spec = importlib.util.spec_from_file_location(f"_mltrainer_{name}", os.path.join(folder, f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

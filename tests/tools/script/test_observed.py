@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.observe.reads import Read
 from mltrainer.tools.script.observed import data_of
-from mltrainer.wrap.judged import Judged, Read
+from mltrainer.wrap.judged import Judged
 
 
 def test_a_file_of_the_project_that_is_named_by_its_absolute_path_is_found_in_another_clone(tmp_path: Path) -> None:

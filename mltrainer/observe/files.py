@@ -10,6 +10,7 @@ import sysconfig
 from typing import Any
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded, in a program
 NO_FILES = ("/proc/", "/sys/", "/dev/")
 WRITES = os.O_WRONLY | os.O_RDWR
 ANEW = os.O_WRONLY | os.O_TRUNC | os.O_CREAT  # opened with one of these, a file is not asked what it holds
@@ -30,7 +31,7 @@ class Files:
 
     def __init__(self, settings: dict[str, Any], process: Any) -> None:
         libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        own = (str(settings["folder"]), HERE, *site.getsitepackages(), *(path for path in libraries if path))
+        own = (str(settings["folder"]), HERE, BEGINS, *site.getsitepackages(), *(path for path in libraries if path))
         self._left_out = (*NO_FILES, *(os.path.join(os.path.realpath(path), "") for path in own))
         self._lines = process.lines("files")
         self._seen: set[tuple[str, str]] = set()

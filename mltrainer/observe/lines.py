@@ -1,0 +1,35 @@
+"""What observed processes wrote, read by kind and by process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Key = tuple[str, int]  # a process's name, and its number among those of that name
+
+
+def files_of(folder: Path, kind: str) -> dict[Key, Path]:
+    """Return the files of a kind by process; those of one name in the order in which they were begun."""
+    found: dict[Key, Path] = {}
+    names: dict[str, int] = {}
+    for path in sorted(folder.glob(f"{kind}-*.jsonl"), key=lambda p: int(p.stem.rpartition("-")[2])):
+        name = path.stem.removeprefix(f"{kind}-").rpartition("-")[0]
+        found[name, names.setdefault(name, 0)] = path
+        names[name] += 1
+    return found
+
+
+def rows_of(folder: Path, kind: str) -> dict[Key, list[list[Any]]]:
+    """Return what each process wrote of a kind, in order: each row begins with the time and what it is."""
+    return {key: list(_rows(path)) for key, path in files_of(folder, kind).items()}
+
+
+def _rows(path: Path) -> Iterator[list[Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:  # half a line of a process that was ended
+                return
