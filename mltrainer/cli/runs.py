@@ -76,7 +76,7 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
 def reproduce(
     run: AnyRun = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Compare only the first steps, for a quick proof.")
+        int | None, typer.Option(min=1, metavar="N", help="Compare only the first steps (of a fork: after its parent's), for a quick proof.")
     ] = None,
     environment: Annotated[
         bool, typer.Option("--environment", help="Rebuild the recorded environment first, and reproduce in it.")
@@ -104,7 +104,7 @@ def reproduce(
 
 def _verdict(found: dict[str, Any], loss_bound: float) -> str:
     if found["identical"]:
-        lines = [f"run {found['run']}: bitwise identical in {found['steps_compared']} steps"]
+        lines = [f"run {found['run']}: bitwise identical in {_compared(found)}"]
     else:
         lines = [f"run {found['run']} is {found['grade']}"]
         lines += _numbers(found, loss_bound)
@@ -117,6 +117,14 @@ def _verdict(found: dict[str, Any], loss_bound: float) -> str:
     lines += [f"  {d['kind']} differs: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
     lines += [f"  cause: {found['cause']}"] if found["cause"] else []
     return "\n".join([*lines, *([f"  it could not be trained: {found['error']}"] if found["error"] else [])])
+
+
+def _compared(found: dict[str, Any]) -> str:
+    """What was compared: the steps that were trained again, of a fork those after its parent's."""
+    first, steps = found["after_step"], found["steps_compared"]
+    if not steps:
+        return "weights, metrics and outputs; no step was seen"
+    return f"{steps} steps" + (f", {first + 1} to {first + steps}" if first else "")
 
 
 def _numbers(found: dict[str, Any], loss_bound: float) -> list[str]:

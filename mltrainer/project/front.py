@@ -260,7 +260,7 @@ class Project:
 
         Args:
             run: As in `load_run`.
-            steps: Compare only the first so many steps.
+            steps: Compare only the first so many steps; of a fork those after its parent's.
             tell: Takes the events.
         """
         with self._tools(tell) as tools:

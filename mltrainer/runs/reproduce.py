@@ -16,7 +16,7 @@ from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
-from mltrainer.runs.retrain import original_run, reproduce
+from mltrainer.runs.retrain import original_run, reproduce, step_before
 from mltrainer.runs.tool import tool_of
 from mltrainer.workspace import PHASES, Project, folder_sha256, sha256_file
 
@@ -47,7 +47,8 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
         return _answer(run, None, known, error)
     differences = [*known, *_measured(result, again.result, known)]
     cause = None if differences else replayed(tools, job, again.row["first_divergence"])
-    return {**_answer(run, again.row, differences, None), "cause": cause}
+    begun = step_before(project.runs_dir / run)
+    return {**_answer(run, again.row, differences, None), "after_step": begun, "cause": cause}
 
 
 def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
@@ -62,7 +63,8 @@ def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
         return None
     if "trace" not in tool_of(tools, job).capabilities:
         return UNDETERMINED
-    again = {**job, "start_of": job["folder"], "max_steps": max(1, divergence["step"])}
+    begun = step_before(tools.project.root / job["folder"])
+    again = {**job, "start_of": job["folder"], "max_steps": max(begun + 1, divergence["step"])}
     found = find_cause(tools, again, [NOTHING], divergence["step"])
     return sentence(found) if found else UNDETERMINED
 
@@ -120,6 +122,7 @@ def _answer(run: str, row: Row | None, differences: list[Row], error: MltrainerE
     return {
         "run": run,
         **{key: (row or _UNTRAINED)[key] for key in _UNTRAINED},
+        "after_step": 0,
         "differences": differences,
         "error": str(error) if error else None,
         "cause": None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer.checkpointing.manifest import START_FOLDER, folders, read_manifest
 from mltrainer.configs.items import GradeSettings
 from mltrainer.configs.pages import verification_page
 from mltrainer.configs.project import TrainingConfig, is_named_by
@@ -138,17 +139,20 @@ def reproduce(
     Args:
         tools: The project's tools.
         run: The run's id.
-        max_steps: Compare only so many steps.
+        max_steps: Compare only so many steps, counted from where the run began to train: of a fork after its parent's step.
         to_the_end: Go on after a difference, because the environment is known to be another; so it is, unasked, where the
             numerics class is another. The numbers are compared then.
         seeds: The metric of the same config under other seeds, for the grade.
 
     Raises:
-        InputError: There is no such finished run.
+        InputError: There is no such finished run, or none of its steps would be compared.
         GateError: The run's own files are damaged.
     """
+    if max_steps is not None and max_steps < 1:
+        raise InputError(f"at least one step must be compared, not {max_steps}", where="steps")
     project = tools.project
     result, job = original_run(project, run)
+    begun = step_before(project.runs_dir / run)
     limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / run
     with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
@@ -159,7 +163,7 @@ def reproduce(
             "folder": project.relative(folder),
             "compare": project.relative(project.runs_dir / run),
             "start_of": project.relative(project.runs_dir / run),
-            "max_steps": max_steps,
+            "max_steps": None if max_steps is None else begun + max_steps,
             "expected_numerics": result["numerics_class"],
             "to_the_end": to_the_end,
         }
@@ -167,7 +171,23 @@ def reproduce(
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or found["numerics_class"] != result["numerics_class"] else grades.BITWISE
-    return Reproduction({**reproduction_row(result, found, numbers, limits), "reachable": reachable}, found)
+    row = reproduction_row(result, found, numbers, limits, begun)
+    if max_steps is not None and not row["steps_compared"] and row["first_divergence"] is None:
+        raise InputError(
+            f"no step of run {run} was seen again, so that none could be compared",
+            mend=f"mltrainer reproduce {run}, which trains to the end and compares what it leaves",
+        )
+    return Reproduction({**row, "reachable": reachable}, found)
+
+
+def step_before(folder: Path) -> int:
+    """Return the step after which the run of a folder began to train: 0, or of a fork that of its parent's checkpoint.
+
+    Raises:
+        GateError: The checkpoint that it began with is damaged.
+    """
+    begun = folders(folder / START_FOLDER)
+    return int(read_manifest(begun[0])["step"]) if begun else 0
 
 
 def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: Sequence[float]) -> grades.Numbers:
@@ -177,7 +197,7 @@ def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: 
 
 
 def reproduction_row(
-    result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers, limits: GradeSettings
+    result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers, limits: GradeSettings, begun: int = 0
 ) -> dict[str, Any]:
     """Return what a reproduction showed: the same bits in every step that was compared and the same metrics, or not.
 
@@ -186,6 +206,7 @@ def reproduction_row(
         again: The reproduction's, which may have ended early: on purpose, or at the first difference.
         numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
         limits: By what they are graded.
+        begun: The step after which both began to train.
     """
     in_part = again["stop_reason"] == "max_steps"
     divergence = again["first_divergence"] or (None if in_part else _unlike_metric(result, again))
@@ -200,7 +221,7 @@ def reproduction_row(
         "grade": grades.BITWISE if identical else grades.grade(numbers, limits) if went_on else grades.NOT,
         "loss_difference": numbers.loss_difference if went_on else None,
         "metric_difference": numbers.metric_difference if went_on else None,
-        "steps_compared": again["steps"] if divergence is None else min(again["steps"], divergence["step"]),
+        "steps_compared": max(0, min(again["steps"], result["steps"], *([divergence["step"]] if divergence else [])) - begun),
         "first_divergence": divergence,
         "weights_sha256": again["weights_sha256"],
         "chain_head": again["chain"]["head"],

@@ -8,10 +8,24 @@ from typing import Any
 
 import pytest
 
+from mltrainer.errors import InputError
+from mltrainer.project.front import Project as Front
+from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.find import find_run
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, shared, succeed
 from tests.projects import results, write_rings
+
+
+CHANGED_FROM_TEN = """
+
+class Rings(Rings):
+    def enter(self, step, length):
+        self.scale = 2.0 if step >= 10 else 1.0
+
+    def loss(self, outputs, targets):
+        return super().loss(outputs, targets) * getattr(self, "scale", 1.0)
+"""
 
 
 def _train(folder: Path) -> None:
@@ -57,6 +71,42 @@ def test_a_fork_is_reproduced_after_its_parent_is_gone(rings: Project, fork: Any
     run = fork("--step", "12", "--set", "seed=7", "--set", "split.seed=42", "--json").json["run"]
     shutil.rmtree(rings.runs_dir / find_run(rings, "baseline"))
     assert cli("reproduce", run, "--json", "--project", rings.root).json["identical"]
+
+
+def test_a_forks_reproduction_compares_the_steps_after_its_parents(rings: Project, fork: Any, cli: Cli) -> None:
+    run = fork("--step", "8", "--json").json["run"]
+    part = cli("reproduce", run, "--steps", "3", "--project", rings.root)
+    assert (part.code, part.out) == (0, f"run {run}: bitwise identical in 3 steps, 9 to 11\n")
+    assert _trained_again(rings, run) == [9, 10, 11]
+    whole = cli("reproduce", run, "--steps", "100", "--json", "--project", rings.root).json
+    assert (whole["steps_compared"], _trained_again(rings, run)) == (8, list(range(9, 17)))
+
+
+def _trained_again(project: Project, run: str) -> list[int]:
+    """The steps that a reproduction took, as its own chain tells."""
+    chain = (project.state_dir / "reproductions" / run / CHAIN_FILE).read_text().splitlines()
+    return [int(line.split()[0]) for line in chain if not line.startswith("w ")]
+
+
+def test_a_fork_of_a_fork_is_compared_from_its_own_beginning(rings: Project, fork: Any, cli: Cli) -> None:
+    first = fork("--step", "8", "--set", "optimizer.lr=3e-4", "--json").json["run"]
+    second = cli("fork", first, "--step", "12", "--set", "optimizer.lr=1e-4", "--json", "--project", rings.root).json["run"]
+    found = cli("reproduce", second, "--steps", "2", "--json", "--project", rings.root).json
+    assert (found["identical"], found["after_step"], found["steps_compared"]) == (True, 12, 2)
+    assert _trained_again(rings, second) == [13, 14]
+
+
+def test_a_forks_first_difference_counts_the_steps_up_to_it(rings: Project, fork: Any, cli: Cli) -> None:
+    run = fork("--step", "8", "--json").json["run"]
+    task = rings.root / "my_task.py"
+    task.write_text(task.read_text() + CHANGED_FROM_TEN)
+    found = cli("reproduce", run, "--steps", "5", "--json", "--project", rings.root).json
+    assert (found["first_divergence"]["step"], found["steps_compared"]) == (10, 2)
+
+
+def test_no_steps_are_no_reproduction(rings: Project, tools_here: None) -> None:
+    with pytest.raises(InputError, match="at least one step"):
+        Front(rings.root).reproduce("baseline", steps=0)
 
 
 def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) -> None:
