@@ -76,7 +76,8 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
 def reproduce(
     run: AnyRun = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Compare only the first steps (of a fork: after its parent's), for a quick proof.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Compare only the first steps (of a fork: after its parent's), for a quick proof."),
     ] = None,
     environment: Annotated[
         bool, typer.Option("--environment", help="Rebuild the recorded environment first, and reproduce in it.")

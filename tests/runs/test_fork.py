@@ -16,7 +16,6 @@ from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, shared, succeed
 from tests.projects import results, write_rings
 
-
 CHANGED_FROM_TEN = """
 
 class Rings(Rings):
