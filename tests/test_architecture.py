@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -51,10 +52,12 @@ TORCH_FREE = [
 ]
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     return {".".join(("mltrainer", *p.relative_to(PACKAGE).with_suffix("").parts)): p for p in sorted(PACKAGE.rglob("*.py"))}
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Return the modules of the package that a file imports when it is loaded."""
     found: set[str] = set()
