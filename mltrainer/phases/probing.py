@@ -24,13 +24,13 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
 
     The second time everything is changed that must not matter: it stops half-way and goes on in another process, strings
     hash differently, another number of processes loads the samples, and new memory holds NaN. The first one also measures how
-    many of these processes are needed, where the config leaves that open.
+    many of these processes are needed, where the config leaves that open, and rehearses what an evaluation adds to the steps.
     """
     settings = _settings(ctx)
     steps, tool = settings.probe_steps, ctx.tool
     halfway = "; the second time stopped half-way and gone on with" if "resume" in tool.capabilities else ""
     ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
-    whole = _job(ctx, config, "first", steps)
+    whole = {**_job(ctx, config, "first", steps), "rehearse": True}
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
         whole["measure_loader"] = limits

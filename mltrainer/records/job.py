@@ -65,6 +65,7 @@ class Training(Contracted):
         measure_loader: How long, and how few loader processes are enough.
         resumable: Whether its state is saved though it is no run.
         fill_memory: Whether new memory holds NaN, which nothing must depend on.
+        rehearse: Whether all is done once that an evaluation of the whole run adds to its steps.
         trace_from: The step from which each module's output is noted.
         compare: The folder of the run whose chain it is compared with.
         start_of: The folder of the run that it begins like.
@@ -79,6 +80,7 @@ class Training(Contracted):
     measure_loader: dict[str, Number] | None = None
     resumable: bool = False
     fill_memory: bool = False
+    rehearse: bool = False
     trace_from: int | None = None
     compare: str | None = None
     start_of: str | None = None

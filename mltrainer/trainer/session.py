@@ -175,7 +175,7 @@ class Session:
         begun = time.perf_counter()
         task = self.task.task
         found = evaluate(task, self.model, self.config, validation, "validation", positions, hold=writes(task, "evaluation"))
-        measured = found.metrics
+        measured = self._measured = found.metrics
         seconds = time.perf_counter() - begun
         self.rehearsal = {"samples": len(positions), "seconds": seconds, "held_bytes": found.held_bytes}
         _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
@@ -185,6 +185,9 @@ class Session:
         """Return what model and data show before the first step; of one of many runs on the same data, the model alone."""
         if not self.config.signals or self.job["purpose"] not in ("train", "explore"):
             return None
+        return self._observed_start()
+
+    def _observed_start(self) -> dict[str, Any]:
         data = None if self.job.get("phase") in OF_MANY else of_data(self.task)
         return {"model": at_start(self.task, self.model, self.config, self.trainer.watch), "data": data}
 
@@ -364,6 +367,7 @@ class Session:
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
+            self._rehearse_row(outcome)
         if outcome.nonfinite is not None and self.job["purpose"] in ("train", "explore") and self.job.get("phase") not in OF_MANY:
             outcome.nonfinite["located"] = self._located(outcome.nonfinite["step"])
         self.trainer.margins.write(self.folder)
@@ -372,6 +376,20 @@ class Session:
         self._log_time()
         self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
         return outcome
+
+    def _rehearse_row(self, outcome: Outcome) -> None:
+        """Do once, of a few samples, all that an evaluation of the whole run adds to its steps, where a job asks for it.
+
+        Nothing of it is kept but for errors: after the steps, so that these are what they are without it.
+        """
+        if not self.job.get("rehearse") or outcome.reason == "signal" or outcome.nonfinite is not None:
+            return
+        begun = time.perf_counter()
+        if self.config.signals:
+            self._observed_start()
+        if not self.trainer.history:
+            self.callbacks.evaluation(self.trainer.rehearsed_row(self._measured))
+        outcome.evaluate_s += time.perf_counter() - begun
 
     def _located(self, step: int) -> dict[str, Any] | None:
         """Return where a number arose that was not finite; what fails about it costs no result, because the run has ended."""

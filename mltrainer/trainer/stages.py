@@ -253,7 +253,7 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = found
-            self.outcome.seen = at_evaluation(self.task, self.model, self.config, self.watch) if self.config.signals else None
+            self.outcome.seen = self._at_evaluation() if self.config.signals else None
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
 
@@ -391,7 +391,8 @@ class Trainer:
         ratios = self._update_ratios()
         self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.optimizer)
         with holding(self.model, self._delivered):
-            row = self._row(started, ratios)
+            spread = self.task.split("train").spread(len(self.task.split("validation")))
+            row = self._row(started, ratios, self._measure("train", spread), self._measure("validation"))
             row |= self._observed()
         if self._delivered is not None:
             row["trained"] = self._measure("validation")
@@ -403,9 +404,19 @@ class Trainer:
         self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0
         return Stage.STOP if diverged else Stage.CHECKPOINT
 
-    def _row(self, now: float, ratios: list[float]) -> dict[str, Any]:
+    def rehearsed_row(self, measured: dict[str, float]) -> dict[str, Any]:
+        """Return a row such as an evaluation after the present step gives, with metrics that were measured before.
+
+        Args:
+            measured: The metrics, of few samples.
+        """
+        row = self._row(time.perf_counter(), [0.0] * len(self.layer_places), measured, measured)
+        return row | ({"signals": self._at_evaluation()} if self.config.signals else {})
+
+    def _row(
+        self, now: float, ratios: list[float], of_train: dict[str, float], of_validation: dict[str, float]
+    ) -> dict[str, Any]:
         seconds = now - self._row_started
-        train, validation = self.task.split("train"), self.task.split("validation")
         return {
             "epoch": self.plan.place(self.step)[0] + 1,
             "step": self.step,
@@ -413,8 +424,8 @@ class Trainer:
             **self.recorder.interval.row(self.layer_places),
             **({} if counts_clipped(self.config) else {"clipped": None}),
             "update_ratios": ratios,
-            "train": self._measure("train", train.spread(len(validation))),
-            "validation": self._measure("validation"),
+            "train": of_train,
+            "validation": of_validation,
             "seconds": seconds,
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
@@ -425,7 +436,10 @@ class Trainer:
         """Return what the model shows at some of the evaluations, which ones the plan alone decides."""
         planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
         watched = self.config.signals and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
-        return {"signals": at_evaluation(self.task, self.model, self.config, self.watch)} if watched else {}
+        return {"signals": self._at_evaluation()} if watched else {}
+
+    def _at_evaluation(self) -> dict[str, Any]:
+        return at_evaluation(self.task, self.model, self.config, self.watch)
 
     def measured_samples(self) -> dict[str, int]:
         """Return on how many samples of each split an evaluation measures."""

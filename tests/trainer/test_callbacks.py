@@ -271,3 +271,40 @@ def test_draws_are_put_back_after_an_exception_too() -> None:
         torch.manual_seed(9)
         raise KeyError
     assert torch.equal(torch.get_rng_state(), before)
+
+
+# --- planning's rehearsal -------------------------------------------------------------------------
+
+
+FRAIL = """
+
+class Frail:
+    def on_evaluation(self, row):
+        raise KeyError(sorted(row))
+"""
+
+
+def probed(root: Path, callback: str, **changes: Any) -> dict[str, Any]:
+    make_with(root, FRAIL)
+    work = {**job({"callbacks": [{"use": callback, "watch": True}]}), "purpose": "probe", "max_steps": 2, **changes}
+    return part_of(root, work, lambda step: False)
+
+
+def make_with(root: Path, source: str) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "digits_task.py").write_text(TASK + CALLBACKS + source)
+
+
+def test_a_probe_rehearses_an_evaluation_with_the_callbacks_and_keeps_its_bits(tmp_path: Path) -> None:
+    plain = probed(tmp_path / "plain", "digits_task:Diary")
+    rehearsed = probed(tmp_path / "rehearsed", "digits_task:Diary", rehearse=True)
+    assert same(plain, rehearsed)
+    assert "evaluation" not in (tmp_path / "plain/diary.txt").read_text()
+    told = (tmp_path / "rehearsed/diary.txt").read_text().splitlines()
+    assert told.index("evaluation 2 True") < told.index("end 2 epochs")
+
+
+def test_a_callback_that_fails_at_the_first_evaluation_is_told_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="digits_task:Frail, on_evaluation: KeyError") as error:
+        probed(tmp_path, "digits_task:Frail", rehearse=True)
+    assert all(f"'{key}'" in str(error.value) for key in ("epoch", "grad_norm", "signals", "train", "validation"))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import mltrainer
+from mltrainer.errors import InputError
 from mltrainer.tasks.task import Task
 from mltrainer.trainer.data.addresses import Plan
 from mltrainer.trainer.signals.distributions import BINS, LAYERS, VALUES, chosen_layers, histogram, histograms, some_of
@@ -238,3 +239,85 @@ def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
     found.took(np.array([0, 1]), passes=1)
     found.fetch()
     assert bool(found.means().isnan().all())
+
+
+# --- outputs of several parts ---------------------------------------------------------------------
+
+
+class Named(Lively):
+    """The same model, whose outputs have a name beside another part that counts nothing."""
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        outputs, targets = super().forward(model, batch)
+        return {"offset": outputs[:, 0] * 0, "logits": outputs}, targets
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        return super().loss(outputs["logits"], targets) + outputs["offset"].sum()
+
+    def metrics(self, outputs: Any, targets: Tensor) -> dict[str, float]:
+        return super().metrics(outputs["logits"], targets)
+
+
+class Paired(Lively):
+    """The same model, with outputs in a tuple and targets in a dict."""
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        outputs, targets = super().forward(model, batch)
+        return (outputs, outputs * 0), {"kind": targets}
+
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        return super().loss(outputs[0], targets["kind"]) + outputs[1].sum()
+
+    def metrics(self, outputs: Any, targets: Any) -> dict[str, float]:
+        return super().metrics(outputs[0], targets["kind"])
+
+
+def of(task: Task) -> dict[str, Any]:
+    settings = {"epochs": 2, "batch_size": 16, "early_stopping": None, "metric": {"name": "accuracy", "mode": "max"}}
+    return dict(mltrainer.fit(task, tell=lambda _event: None, **settings).result)
+
+
+@pytest.mark.parametrize("task", [Named, Paired])
+def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task: type[Task]) -> None:
+    plain, found = of(Lively()), of(task())
+    assert found["weights_sha256"] == plain["weights_sha256"]
+    one, other = (each["signals"]["start"]["model"] for each in (plain, found))
+    assert (other["loss"], other["output"]) == (one["loss"], one["output"])
+    assert other["shuffled_loss"] == (one["shuffled_loss"] if task is Named else None)
+    assert [row["signals"]["training"]["loss"] for row in found["history"]] == [
+        row["signals"]["training"]["loss"] for row in plain["history"]
+    ]
+
+
+def test_a_loss_that_takes_no_other_samples_targets_is_observed_without_them() -> None:
+    class Strict(Lively):
+        def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            assert targets is self.first
+            return super().loss(outputs, targets)
+
+        def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+            self.first = batch[1]
+            return super().forward(model, batch)
+
+    start = of(Strict())["signals"]["start"]["model"]
+    assert start["shuffled_loss"] is None
+    assert start["loss"] > 0
+
+
+class Penalized(Lively):
+    """A penalty on gradients, which there are in training alone."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.made.training:
+            torch.autograd.grad(outputs.sum(), next(self.made.parameters()), retain_graph=True)
+        return super().loss(outputs, targets)
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        self.made = model
+        return super().forward(model, batch)
+
+
+def test_where_observing_fails_the_code_is_not_blamed() -> None:
+    with pytest.raises(InputError, match=r"observing the model for the diagnostics failed: RuntimeError.*") as error:
+        of(Penalized())
+    assert "--set signals=false" in str(error.value.mend)

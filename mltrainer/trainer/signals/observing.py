@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import resource
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.user_code import user_frame
 from mltrainer.trainer.data.addresses import Plan, evaluation_batches
 from mltrainer.trainer.evaluation import evaluating
 from mltrainer.trainer.signals.distributions import histograms, weights_of
 from mltrainer.trainer.signals.modules import Modules, spread, symmetric
 from mltrainer.trainer.updates.precision import autocast, full
+from mltrainer.workspace import MACHINE_ERRNOS
 
 SHARE = 0.025  # of a run's training may be spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
@@ -50,18 +55,44 @@ def watch_for(plan: Plan) -> Watch:
 
 def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return what the untrained model shows: on training samples in evaluation mode, and in its weights."""
-    found, output, target = _observed(task.task, model, config, task.split("train"), "train", watch)
-    return {**found, **_tried(task.task, output, target), "symmetric": symmetric(model), "weights": spread(model)}
+    with _as_added(task.root):
+        found, outputs, target = _observed(task.task, model, config, task.split("train"), "train", watch)
+    return {**found, **_tried(task.task, outputs, target), "symmetric": symmetric(model), "weights": spread(model)}
 
 
 def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return what a model shows between two steps: on validation samples, and on training samples in both modes."""
-    found = {}
-    for name, training in (("evaluating", False), ("training", True)):
-        output, target, loss = _passed(task.task, model, config, task.split("train"), "train", watch, training)
-        found[name] = {"loss": loss, "accuracy": accuracy(output, target)}
-    validation, _, _ = _observed(task.task, model, config, task.split("validation"), "validation", watch)
+    with _as_added(task.root):
+        found = {name: _in_mode(task, model, config, watch, mode) for name, mode in (("evaluating", False), ("training", True))}
+        validation, _, _ = _observed(task.task, model, config, task.split("validation"), "validation", watch)
     return {"validation": validation, **found, "memory_mb": memory_mb()}
+
+
+def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch, training: bool) -> dict[str, Any]:
+    outputs, target, loss = _passed(task.task, model, config, task.split("train"), "train", watch, training)
+    return {"loss": loss, "accuracy": accuracy(main_output(outputs), target)}
+
+
+@contextlib.contextmanager
+def _as_added(root: Path) -> Iterator[None]:
+    """Say of an error that observing met it, which training itself may never do, and how to train without.
+
+    Raises:
+        InputError: With the user's line, where one is on the stack.
+    """
+    try:
+        yield
+    except MltrainerError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in MACHINE_ERRNOS):
+            raise
+        raise InputError(
+            f"observing the model for the diagnostics failed: {type(error).__name__}: {error}",
+            where=user_frame(error, root),
+            mend="it calls forward and loss in evaluation and in training mode, without gradients; to train without it: "
+            "mltrainer phase run planning --set signals=false",
+        ) from error
 
 
 def is_watched(number: int, planned: int, wanted: int) -> bool:
@@ -96,7 +127,8 @@ def _observed(
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
-        output, target, loss = _passed(task, model, config, samples, split, watch)
+        outputs, target, loss = _passed(task, model, config, samples, split, watch)
+    output = main_output(outputs)
     found = {
         "loss": loss,
         "accuracy": accuracy(output, target),
@@ -107,30 +139,31 @@ def _observed(
         "first": modules.first,
         "last": modules.last,
     }
-    return found, output, target
+    return found, outputs, target
 
 
 @torch.no_grad()
 def _passed(
     task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch, training: bool = False
 ) -> tuple[Any, Any, float]:
-    """Return outputs, targets and loss of one batch; in training mode, too, the model's buffers stay as they are."""
+    """Return outputs as the loss gets them, targets and loss of one batch; in training mode, too, buffers stay as they are."""
     with evaluating(model):
         model.train(training)
         (batch,) = list(evaluation_batches(samples, samples.spread(watch.samples), config, split))[:1]
         seeds.seed_everything(seeds.key(config.seed, "observe"))
         with autocast(config):
-            output, target = task.forward(model, batch)
-            loss = task.loss(full(output), target)
-    return main_output(full(output)), target, float(loss)
+            outputs, target = task.forward(model, batch)
+            loss = task.loss(full(outputs), target)
+    return full(outputs), target, float(loss)
 
 
 @torch.no_grad()
-def _tried(task: Task, output: Any, target: Any) -> dict[str, float | None]:
+def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
     """Return the loss with the targets in another order, and the cross-entropy of outputs taken for probabilities and logits."""
+    output = main_output(outputs)
     if not isinstance(target, Tensor) or not isinstance(output, Tensor) or len(target) < 2:
         return {"shuffled_loss": None, "as_probabilities": None, "as_logits": None}
-    found = {"shuffled_loss": float(task.loss(output, target.roll(len(target) // 2, 0)))}
+    found: dict[str, float | None] = {"shuffled_loss": _shuffled_loss(task, outputs, target)}
     if output.dim() != 2 or not is_classes(target) or int(target.max()) >= output.shape[1]:
         return {**found, "as_probabilities": None, "as_logits": None}
     chosen = output.gather(1, target[:, None]).double().clamp_min(1e-12)
@@ -139,6 +172,16 @@ def _tried(task: Task, output: Any, target: Any) -> dict[str, float | None]:
         "as_probabilities": float(-chosen.log().mean()),
         "as_logits": float(nn.functional.cross_entropy(output.double(), target)),
     }
+
+
+def _shuffled_loss(task: Task, outputs: Any, target: Tensor) -> float | None:
+    """Return the loss of outputs beside other samples' targets; None where the task's loss refuses these, as it may."""
+    try:
+        return float(task.loss(outputs, target.roll(len(target) // 2, 0)))
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return None
 
 
 # --- outputs and targets --------------------------------------------------------------------------
