@@ -276,8 +276,8 @@ FALSE = {"false", "f", "no", "n", "off", "0", "nein", "falsch", "non", "faux"}
 NAMES_OF_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 MONTHS = {name: number for number, name in enumerate(NAMES_OF_MONTHS, 1)}
 SIGNS = r"[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}"  # currencies
-POINT = r"(?:[1-9]\d{0,2}(?:[,'\s]\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?"
-COMMA = r"(?:[1-9]\d{0,2}(?:[.'\s]\d{3})+|\d+)?(?:,\d*)?(?:[eE][-+]?\d+)?"
+POINT = r"(?:(?:[1-9]\d{0,2}(?:[,'\s]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"  # a digit before the exponent: E10 is a code
+COMMA = r"(?:(?:[1-9]\d{0,2}(?:[.'\s]\d{3})+|\d+)(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?"
 WRITTEN = {
     comma: re.compile(rf"(\()?([-+])?(?:{SIGNS})?\s*([-+])?({number})\s*(?:{SIGNS})?(%)?(\))?")
     for comma, number in ((False, POINT), (True, COMMA))
@@ -293,7 +293,7 @@ NAMED = re.compile(rf"(?:(\d{{1,2}})[\s.-]+)?([A-Za-z]{{3,9}})\.?(?:\s+(\d{{1,2}
 def as_formatted(cell: str, comma: bool = False) -> float | None:
     """Return a number with thousands separators, a currency or a percent sign, or None; `comma`: the decimal mark is a comma."""
     match = WRITTEN[comma].fullmatch(cell)
-    if match is None or not any(mark.isdigit() for mark in match[4]) or (match[1] is None) != (match[6] is None):
+    if match is None or (match[1] is None) != (match[6] is None):
         return None
     digits = re.sub(r"[.'\s]" if comma else r"[,'\s]", "", match[4]).replace(",", ".")
     value = float(digits) * (-1 if (match[2] == "-") != (match[3] == "-") else 1) * (-1 if match[1] else 1)
@@ -354,14 +354,14 @@ def date_parts(seconds: np.ndarray, parts: Sequence[str]) -> np.ndarray:
 
 def bucket_of(cell: str) -> int:
     """Return the bucket of a category: its CRC-32 modulo 256."""
-    return zlib.crc32(cell.encode()) % BUCKETS
+    return zlib.crc32(cell.encode("utf-8", "surrogatepass")) % BUCKETS
 
 
 def word_counts(cell: str) -> list[int]:
     """Return how many of a text's words, in lower case, fall into each of 64 buckets by their CRC-32."""
     counts = [0] * WORDS
     for word in re.findall(r"\w+", cell.lower()):
-        counts[zlib.crc32(word.encode()) % WORDS] += 1
+        counts[zlib.crc32(word.encode("utf-8", "surrogatepass")) % WORDS] += 1
     return counts
 
 

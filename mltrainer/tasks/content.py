@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     Cells = np.ndarray | polars.Series
 
 WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # what to do next, in messages
+WHOLE_NUMBER = re.compile(r"-?\d{1,600}")  # Python's limit of digits can be set as low as 640
 TWO_CLASSES = "bring samples of at least two classes, or predict another column"
 
 
@@ -174,6 +176,14 @@ class Source:
         """The digest of all samples with their labels, in their order, and of the tokenizer that was brought along."""
         samples = content_sha256(self.content)
         return samples if self.tokenizer is None else hashlib.sha256(samples.encode() + self.tokenizer).hexdigest()
+
+
+def class_order(name: str) -> tuple[int, int, str]:
+    """Return the sort key of a class's name: whole numbers in numeric order, then other texts.
+
+    A number longer than Python reads is a text, as is one with two signs.
+    """
+    return (0, int(name), name) if WHOLE_NUMBER.fullmatch(name) else (1, 0, name)
 
 
 def content_sha256(content: Table | Arrays | Corpus) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays, Corpus, Source, Table
+from mltrainer.tasks.content import Arrays, Corpus, Source, Table, class_order
 from mltrainer.tasks.splits import SPLITS, WORDS
 from mltrainer.workspace import digest
 
@@ -134,7 +134,7 @@ def _arrays(parts: Sequence[Arrays]) -> Arrays:
     x = np.concatenate([part.x for part in parts])
     if any(part.classes is None for part in parts):
         return Arrays(x, np.concatenate([part.y for part in parts]), None, first.place)
-    names = sorted({name for part in parts for name in part.classes or []}, key=_order)
+    names = sorted({name for part in parts for name in part.classes or []}, key=class_order)
     y = [np.array([names.index(name) for name in part.classes or []], dtype=np.int64)[part.y] for part in parts]
     return Arrays(x, np.concatenate(y), names, first.place, names=_files(parts))
 
@@ -143,10 +143,6 @@ def _files(parts: Sequence[Arrays]) -> list[str] | None:
     """Return the file of each sample; None where they have none of their own."""
     named = [name for part in parts for name in part.names or []]
     return named if len(named) == sum(map(len, parts)) else None
-
-
-def _order(name: str) -> tuple[int, int, str]:
-    return (0, int(name), name) if name.lstrip("-").isdecimal() else (1, 0, name)
 
 
 def _corpora(parts: Mapping[str, Corpus]) -> Corpus:

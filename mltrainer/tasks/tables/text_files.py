@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 BOM = b"\xef\xbb\xbf"
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SHOWN = 5  # faulty rows named in a message
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 FAST_FROM = 1 << 20  # bytes; below, importing the fast reader takes longer than reading
 
 
@@ -204,7 +206,7 @@ def read_json(data: bytes, place: str) -> Table:
         raise InputError(f"not readable as JSON: {error}", where=place) from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InputError("a JSON list of objects was expected, one for each row", where=place, mend=WHOLE_FILE)
-    objects = [{name: _cell(item) for name, item in flattened(row).items()} for row in rows]
+    objects = [_cells(row, f"{place}:{number}") for number, row in enumerate(rows, 1)]
     names = list(dict.fromkeys(name for item in objects for name in item))
     cells = [[item.get(name, "") for name in names] for item in objects]
     return _table(names, cells, list(range(1, len(rows) + 1)), place)
@@ -221,7 +223,7 @@ def _json_object(line: str, where: str) -> dict[str, str]:
         raise InputError(f"not readable as JSON: {error}", where=where) from error
     if not isinstance(value, dict):
         raise InputError(f"a JSON object was expected, found {type(value).__name__}", where=where)
-    return {name: _cell(item) for name, item in flattened(value).items()}
+    return _cells(value, where)
 
 
 def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
@@ -230,6 +232,19 @@ def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
         twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
         raise InputError(f"duplicate keys {', '.join(map(repr, twice))}", where=where)
     return result
+
+
+def _cells(value: dict[str, Any], where: str) -> dict[str, str]:
+    """Return the cells of a JSON object.
+
+    Raises:
+        InputError: A text holds half a character, which only an escape in JSON can write and no file of text can hold.
+    """
+    found = {name: _cell(item) for name, item in flattened(value).items()}
+    half = next((name for name, cell in found.items() if HALF_CHARACTER.search(name + cell)), None)
+    if half is not None:
+        raise InputError(f"{half!r} holds half a character (a lone surrogate)", where=where, mend="fix this text, or remove it")
+    return found
 
 
 def _cell(value: Any) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import MISSING
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays, Corpus, Table
+from mltrainer.tasks.content import Arrays, Corpus, Table, class_order
 from mltrainer.tasks.tables.text_files import decode, text_array
 from mltrainer.workspace import machine_faults
 
@@ -67,7 +67,7 @@ def text_cells(table: Table, name: str) -> list[str]:
     cells = table.columns[name]
     if not isinstance(cells, np.ndarray) or cells.dtype == object:
         return ["" if cell in MISSING else str(cell) for cell in cells]
-    return ["" if np.isnan(cell) else str(int(cell) if cell == np.floor(cell) else cell) for cell in cells.tolist()]
+    return ["" if np.isnan(cell) else str(int(cell) if cell.is_integer() else cell) for cell in cells.tolist()]
 
 
 def text_column(table: Table, named: str | None, target: str, ignore: Sequence[str]) -> str:
@@ -90,6 +90,6 @@ def text_column(table: Table, named: str | None, target: str, ignore: Sequence[s
 
 def classes_of(cells: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """Return each text's class number, and the classes' names: whole numbers in numeric order, else sorted text."""
-    names = sorted(set(cells), key=lambda name: (0, int(name), name) if name.lstrip("-").isdecimal() else (1, 0, name))
+    names = sorted(set(cells), key=class_order)
     numbers = {name: number for number, name in enumerate(names)}
     return np.array([numbers[cell] for cell in cells], dtype=np.int64), names
