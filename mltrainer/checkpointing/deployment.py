@@ -13,7 +13,7 @@ from typing import Any
 
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
-from mltrainer.workspace import machine_faults, sha256_file, write_atomic, write_json
+from mltrainer.workspace import MODEL_CARD, machine_faults, sha256_file, write_atomic, write_json
 
 CHECKSUMS_FILE = "SHA256SUMS"
 MANIFEST_FILE = "manifest.json"
@@ -57,7 +57,7 @@ def write_deployment(
     write_atomic(folder / "requirements.txt", requirements(exports, inference, preprocess).encode())
     write_atomic(folder / "config.yaml", yaml.dump(config).encode())
     write_json(folder / MANIFEST_FILE, {**manifest, **told, "schema": 1, "exports": list(exports)})
-    write_checksums(folder)
+    write_checksums(folder, leave_out=(MODEL_CARD,))  # the card of an earlier export is written anew after these sums
 
 
 def preprocess_of(inference: dict[str, Any], root: Path) -> Path | None:

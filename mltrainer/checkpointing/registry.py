@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.checkpointing.manifest import START_FOLDER, faults, file_fault, folders, read_manifest, step_of
+from mltrainer.checkpointing.tensors import WEIGHTS_FILE, file_weights_sha256
 from mltrainer.errors import GateError, InputError
-from mltrainer.workspace import PHASES, Project
+from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, sha256_file
 
 Row = dict[str, Any]
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
@@ -45,6 +46,8 @@ def checkpoints(project: Project, run: str | None = None) -> list[Row]:
 def verify(project: Project, run: str | None = None) -> list[Row]:
     """Hash every file of every checkpoint again, and compare with the manifests and with what the runs' results recorded.
 
+    The delivered model is compared with finalization's record, its weights with those that were measured.
+
     Returns:
         For each checkpoint path, ok and reason: None, or each file that differs, with the expected and the found
         digest. A checkpoint that a result names and that is gone is a row too.
@@ -59,7 +62,37 @@ def verify(project: Project, run: str | None = None) -> list[Row]:
         for path in sorted(set(listed) | set(present)):
             reasons = _reasons(project, folder.name, present.get(path), listed.get(path))
             rows.append({"path": path, "ok": not reasons, "reason": "; ".join(reasons) or None})
-    return rows
+    return [*rows, *_delivered(project, run)]
+
+
+def _delivered(project: Project, run: str | None) -> list[Row]:
+    """Return the row of the delivered model, where its weights are here: its files and weights are those that were measured."""
+    record = _json(project.phase_dir("finalization") / "record.json")
+    evidence = record.get("evidence") if isinstance(record, dict) else None
+    folder = project.phase_dir("finalization") / MODEL_FOLDER
+    if not isinstance(evidence, dict) or not (folder / WEIGHTS_FILE).is_file():
+        return []
+    try:
+        if run not in (None, evidence["run"]["id"]):
+            return []
+        reasons = [f for row in evidence["model_files"] if (f := _file_fault(project.root / row["path"], row["sha256"]))]
+        reasons += _weights_fault(folder / WEIGHTS_FILE, evidence["delivered_sha256"])
+    except (KeyError, TypeError):
+        return []  # a damaged record is the gate's to report
+    return [{"path": project.relative(folder), "ok": not reasons, "reason": "; ".join(reasons) or None}]
+
+
+def _file_fault(path: Path, expected: str) -> str | None:
+    found = sha256_file(path) if path.is_file() else "none"
+    return None if found == expected else f"{path.name}: expected sha256 {expected[:12]}, found {found[:12]}"
+
+
+def _weights_fault(path: Path, expected: str) -> list[str]:
+    try:
+        found = file_weights_sha256(path)
+    except InputError as error:
+        return [f"{path.name}: {error.message}"]
+    return [] if found == expected else [f"{path.name}: expected weights of sha256 {expected[:12]}, found {found[:12]}"]
 
 
 def _reasons(project: Project, run: str, folder: Path | None, listed: Row | None) -> list[str]:

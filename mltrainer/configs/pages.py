@@ -292,11 +292,16 @@ def tool_pages(phase: str) -> list[str]:
     return [f"tools/{tool}/README.md" for tool in tools if phase in tool_page(tool, None).phases]
 
 
-def policy_changes(page: PhasePage) -> list[str]:
-    """Return which numbers of a phase's page are not the shipped ones, so that its report shows what was weakened."""
-    own, shipped = numbers(page), numbers(phase_page(page.phase, None))
-    keys = sorted(own.keys() | shipped.keys())
-    return [f"{key}: {shipped.get(key)} -> {own.get(key)}" for key in keys if own.get(key) != shipped.get(key)]
+def policy_changes(page: PhasePage, shipped: PhasePage | None = None) -> list[str]:
+    """Return which numbers of a phase's page are not the shipped ones, so that its report shows what was weakened.
+
+    Args:
+        page: The page.
+        shipped: What a released version shipped; None for this version.
+    """
+    own, usual = numbers(page), numbers(shipped or phase_page(page.phase, None))
+    keys = sorted(own.keys() | usual.keys())
+    return [f"{key}: {usual.get(key)} -> {own.get(key)}" for key in keys if own.get(key) != usual.get(key)]
 
 
 def numbers(page: PhasePage) -> dict[str, Any]:

@@ -55,24 +55,42 @@ class FileDigests:
         marks = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
         return self._remembered(folder, digest(marks), folder_sha256) if marks else "not a file"
 
-    def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str]) -> str:
-        known = self._cache.get(str(path))
+    def computed(self, path: Path, what: str, compute: Callable[[Path], str]) -> str | None:
+        """Return what else follows from a file's content, remembered as digests are; None where the file is not here.
+
+        Args:
+            path: The file; of a folder's files the one that changes with what is computed.
+            what: Names it, apart from the file's digest.
+            compute: Called where the file is small, changed, or was never looked at.
+        """
+        if not path.is_file():
+            return None
+        stat = path.stat()
+        return compute(path) if stat.st_size < CACHE_FROM_BYTES else self._remembered(path, _mark(stat), compute, f" {what}")
+
+    def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str], what: str = "") -> str:
+        name = f"{path}{what}"
+        known = self._cache.get(name)
         if self._trust_times and known and known[0] == mark:
             return str(known[1])
-        sha256 = compute(path)
-        self._cache[str(path)] = [mark, sha256]
+        found = compute(path)
+        self._cache[name] = [mark, found]
         self._changed = True
-        return sha256
+        return found
 
-    def rendered(self, phase: str, key: str) -> dict[str, str] | None:
-        """Return the digests of a phase's reports, where they were rendered from the same before; None where they were not."""
+    def rendered(self, phase: str, record: Path, key: str) -> dict[str, str] | None:
+        """Return the digests of a phase's reports, where they were rendered from the same before; None where they were not.
+
+        What is remembered counts for the very file of the record, by times that nobody can set: a stranger's clone may
+        bring a cache along that tells of reports of its own.
+        """
         found = self._cache.get(f"rendered {phase}") if self._trust_times else None
-        return dict(found[1]) if isinstance(found, list) and found[0] == key else None
+        return dict(found[1]) if isinstance(found, list) and found[0] == [key, *_mark(record.stat())] else None
 
-    def keep_rendered(self, phase: str, key: str, digests: dict[str, str]) -> None:
+    def keep_rendered(self, phase: str, record: Path, key: str, digests: dict[str, str]) -> None:
         """Keep the digests of rendered reports for the next check; a clone without a state folder gets none by being checked."""
         if self._path.parent.parent.is_dir():
-            self._cache[f"rendered {phase}"] = [key, digests]
+            self._cache[f"rendered {phase}"] = [[key, *_mark(record.stat())], digests]
             self._changed = True
 
     def save(self) -> None:

@@ -16,6 +16,7 @@ from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.checks import run_check
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.policy import Policy, policy_of
+from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
 from mltrainer.records.envelope import Envelope, is_of_program
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
@@ -385,7 +386,16 @@ def _wrote(path: Path) -> dict[str, Any]:
         return {}
 
 
-_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (_origin, _inputs, _delivered, _policy, _run, _folds)
+def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """What the files here can answer again is what the record says."""
+    claim = Claim(look.project, look.record.data, look.page, look.digests, look.notes)
+    for fault in contradictions(claim):
+        yield f"{fault}; next: {look.rerun}"
+
+
+_STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
+    *(_origin, _inputs, _delivered, _policy, _run, _folds, _recomputed),
+)
 
 
 # --- artifacts ------------------------------------------------------------------------------------
@@ -407,12 +417,14 @@ def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]
     """Every report is what the record renders to, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
     if look.record.data.get("mltrainer") != mltrainer.__version__:
-        look.notes.append(f"reports were rendered by mltrainer {look.record.data.get('mltrainer')}, compared by digest only")
+        version = look.record.data.get("mltrainer")
+        look.notes.append(f"reports were rendered by mltrainer {version}: compared by digest only, not recomputed")
         yield from _attested(look)
         return
     yield from _figures(look)
     key = digest([look.record.sha256, waivers, [item.view() for item in items], made_by(look.page.phase, look.project.root)])
-    known = look.digests.rendered(look.page.phase, key)
+    path = folder / RECORD_FILE
+    known = look.digests.rendered(look.page.phase, path, key)
     if known is not None and _is_as_rendered(look, known):
         return  # Jinja is not even imported
     try:
@@ -423,7 +435,7 @@ def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]
     for name, content in sorted(expected.items()):
         yield from _compare(folder / name, content, look)
     expected_gate = statement(look.project, look.record, digests_of(expected))
-    look.digests.keep_rendered(look.page.phase, key, digests_of({**expected, GATE_FILE: expected_gate}))
+    look.digests.keep_rendered(look.page.phase, path, key, digests_of({**expected, GATE_FILE: expected_gate}))
     gate_file = folder / GATE_FILE
     if gate_file.exists():
         yield from _compare(gate_file, expected_gate, look)

@@ -16,6 +16,7 @@ from mltrainer import handbook
 from mltrainer.configs.pages import policy_digest
 from mltrainer.errors import InputError
 from mltrainer.figures.drawn import draw, rows
+from mltrainer.gates import released
 from mltrainer.gates.digests import CACHE_FROM_BYTES, FileDigests
 from mltrainer.gates.gate import check_gates
 from mltrainer.gates.machine import derive
@@ -394,7 +395,12 @@ def test_a_waiver_does_not_outlive_its_record(digits: Project, cli: Cli) -> None
     assert cli("phase", "run", "planning", "--project", digits.root).code == 4
 
 
-def test_a_gate_record_of_another_version_must_bind_record_and_reports(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_record_of_another_version_must_bind_record_and_reports(
+    digits: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(released, "FOLDER", tmp_path / "released")
+    released.release.cache_clear()
+    released.keep()
     monkeypatch.setattr("mltrainer.__version__", "99.0")
     assert holding(digits) == list(PHASES)
     (digits.phase_dir("finalization") / "gate.json").write_bytes(pretty_json({"subject": []}))

@@ -11,7 +11,10 @@ from mltrainer.errors import InputError
 from mltrainer.gates import released
 from mltrainer.workspace import PHASES, sha256_file
 
-NEVER_CHANGES = {"0.1.0": "b68d1918c80245aeb351dcf85e3f067c9c5f313ecdcd360c09acb0aa3c48f3f4"}
+NEVER_CHANGES = {
+    "0.1.0": "b68d1918c80245aeb351dcf85e3f067c9c5f313ecdcd360c09acb0aa3c48f3f4",
+    "0.2.0": "2cff205981dbaa48ec2d0b4985352c9b09537635ea324c98dcee895b44a5c6b2",
+}
 
 
 def test_what_a_version_released_never_changes() -> None:

@@ -1,0 +1,94 @@
+"""The digest of a model's weights as a safetensors file holds them, without torch: what a clone can recompute."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from mltrainer.errors import InputError
+from mltrainer.workspace import read_json
+
+TYPES = {  # safetensors' names of element types: torch's name, as `weights.weights_sha256` hashes it, and bytes per element
+    "F64": ("float64", 8), "F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2), "C64": ("complex64", 8),
+    "I64": ("int64", 8), "I32": ("int32", 4), "I16": ("int16", 2), "I8": ("int8", 1), "BOOL": ("bool", 1),
+    "U64": ("uint64", 8), "U32": ("uint32", 4), "U16": ("uint16", 2), "U8": ("uint8", 1),
+    "F8_E4M3": ("float8_e4m3fn", 1), "F8_E5M2": ("float8_e5m2", 1),
+}  # fmt: skip
+WEIGHTS_FILE = "model.safetensors"  # of a delivered model
+LENGTH_BYTES = 8  # of the header's length, at the file's begin
+MAX_HEADER_BYTES = 64 * 2**20  # as for reading checkpoints: some hundred thousand tensors
+READ_BYTES = 1 << 20
+Header = Mapping[str, Any]
+
+
+def file_weights_sha256(path: Path, names: Mapping[str, str] | None = None) -> str:
+    """Return the digest of a safetensors file's tensors, as `weights.weights_sha256` gives it of the same ones in memory.
+
+    Args:
+        path: The file; of a large one only a piece at a time is in memory.
+        names: The name that each tensor is hashed under, with its name in the file; None for all, under their own names.
+
+    Raises:
+        InputError: The file cannot be read, or is no whole safetensors file.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _digest(file, names)
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def checkpoint_weights_sha256(folder: Path) -> str:
+    """Return the digest of the weights that a checkpoint's folder would deliver: averaged ones where it has some.
+
+    Raises:
+        InputError: A file of it cannot be read.
+    """
+    path = folder / "state.json"
+    tree = read_json(path)
+    try:
+        part = tree.get("delivered") or tree["model"]
+        names = {name: str(entry["$tensor"]) for name, entry in part.items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path, f"no weights are in it ({type(error).__name__}: {error})") from error
+    return file_weights_sha256(folder / "state.safetensors", names)
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(f"not readable as tensors: {why}", where=str(path))
+
+
+def _digest(file: IO[bytes], names: Mapping[str, str] | None) -> str:
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+    if length > min(MAX_HEADER_BYTES, size - LENGTH_BYTES):
+        raise ValueError(f"a header of {length} bytes, in a file of {size}")
+    header: Header = json.loads(file.read(length))
+    wanted = {name: name for name in header if name != "__metadata__"} if names is None else names
+    total = hashlib.sha256()
+    for name in sorted(wanted):
+        _add(total, name, header[wanted[name]], file, LENGTH_BYTES + length, size)
+    return total.hexdigest()
+
+
+def _add(total: Any, name: str, row: Header, file: IO[bytes], base: int, size: int) -> None:
+    """Add one tensor to a digest: its name, type, shape and number of bytes, then its bytes."""
+    dtype, width = TYPES[row["dtype"]]
+    begin, end = row["data_offsets"]
+    if not 0 <= begin <= end <= size - base or end - begin != width * math.prod(row["shape"]):
+        raise ValueError(f"tensor {name!r} lies from {begin} to {end}")
+    encoded = name.encode("utf-8", "surrogatepass")
+    shape = ",".join(map(str, row["shape"]))
+    total.update(b"%d:%s %s %s %d\n" % (len(encoded), encoded, dtype.encode(), shape.encode(), end - begin))
+    file.seek(base + begin)
+    left = end - begin
+    while left and (piece := file.read(min(left, READ_BYTES))):
+        total.update(piece)
+        left -= len(piece)

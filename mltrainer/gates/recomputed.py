@@ -1,0 +1,221 @@
+"""What a record claims beside its verdicts, computed again from the files that are here; torch-free.
+
+A record's seal shows that nobody edited it by hand. Somebody who writes records seals anew, so that every claim that
+something else than the record can answer is asked there: weights, checksums, the run's own files, pages, versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mltrainer
+from mltrainer import handbook
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE
+from mltrainer.checkpointing.tensors import WEIGHTS_FILE, checkpoint_weights_sha256, file_weights_sha256
+from mltrainer.configs.pages import PhasePage, page_path, policy_changes, tool_pages
+from mltrainer.errors import GateError, InputError
+from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.released import release
+from mltrainer.reports.render import template_paths
+from mltrainer.reproducibility import fingerprint
+from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, read_if_whole
+
+CHAIN_FILE = fingerprint.CHAIN_FILE
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A record and where its claims are checked.
+
+    Attributes:
+        project: The project.
+        record: The record's content.
+        page: What it is judged by.
+        digests: Digests of files, which are remembered.
+        notes: Takes what could not be checked here.
+    """
+
+    project: Project
+    record: Mapping[str, Any]
+    page: PhasePage
+    digests: FileDigests
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def evidence(self) -> Mapping[str, Any]:
+        """What was measured."""
+        found: Mapping[str, Any] = self.record["evidence"]
+        return found
+
+    @property
+    def version(self) -> str:
+        """The version that made the record, as it says."""
+        return str(self.record.get("mltrainer"))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this version made it, so that it is rendered again."""
+        return self.version == mltrainer.__version__
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the delivered model lies."""
+        return self.project.phase_dir("finalization") / MODEL_FOLDER
+
+
+def contradictions(claim: Claim) -> Iterator[str]:
+    """Yield what a record says and the files here do not, each with what was expected and found."""
+    model = _OF_THE_MODEL if claim.page.phase == "finalization" else ()
+    run = (_chain,) if claim.page.phase in TRAINING else ()
+    for source in (_version, _overrides, _changes, *run, *model):
+        yield from source(claim)
+
+
+# --- by what it was made --------------------------------------------------------------------------
+
+
+def _version(claim: Claim) -> Iterator[str]:
+    """The version is this one or a released one: reports of any other are neither rendered again nor known."""
+    if not claim.is_current and release(claim.version) is None:
+        known = f"this is {mltrainer.__version__}, which knows no release of that name"
+        yield f"the record says that mltrainer {claim.version} made it; {known}: its reports cannot be recomputed"
+
+
+def _overrides(claim: Claim) -> Iterator[str]:
+    """Pages and templates of the project's own that made the record are named in it."""
+    if not claim.is_current:
+        return
+    phase, named = claim.page.phase, set(claim.record["policy_overrides"])
+    pages = {page_path(phase), *tool_pages(phase), *template_paths(phase).values(), *claim.record["handbook"]}
+    for path in sorted(pages - named):
+        if handbook.exists(path, claim.project.root) and handbook.locate(path, claim.project.root)[1]:
+            yield f"{path} is this project's own, and the record does not name it among its policy_overrides"
+
+
+def _changes(claim: Claim) -> Iterator[str]:
+    """The numbers that are not the shipped ones are those that the record lists."""
+    made = release(claim.version)
+    if not claim.is_current and made is None:
+        return
+    shipped = PhasePage.model_validate(made.policies[claim.page.phase]) if made and not claim.is_current else None
+    expected = policy_changes(claim.page, shipped)
+    if expected != claim.record["policy_changes"]:
+        listed = "; ".join(claim.record["policy_changes"]) or "none"
+        yield f"policy_changes lists {listed}; the page that it was judged by has {'; '.join(expected) or 'none'}"
+
+
+# --- the delivered model --------------------------------------------------------------------------
+
+
+def _delivered_weights(claim: Claim) -> Iterator[str]:
+    """The delivered file holds the weights that were measured; so does the checkpoint that they were exported from."""
+    expected = claim.evidence["delivered_sha256"]
+    places = [(claim.model_folder / WEIGHTS_FILE, file_weights_sha256)] if _has_weights(claim) else []
+    for path, compute in [*places, *_best_checkpoint(claim)]:
+        name = claim.project.relative(path)
+        try:
+            found = claim.digests.computed(path, "weights", compute)
+        except InputError as error:
+            yield f"{name} cannot be read as the weights that were delivered: {error.message}"
+            continue
+        if found is not None and found != expected:
+            yield f"{name} holds other weights than those that were measured: sha256 {expected[:12]} -> {found[:12]}"
+
+
+def _has_weights(claim: Claim) -> bool:
+    """Return whether finalization exported weights; a program leaves files of its own."""
+    written = {row["file"] for row in claim.evidence["exports"] if row["state"] == "written"}
+    return WEIGHTS_FILE in written
+
+
+def _best_checkpoint(claim: Claim) -> list[tuple[Path, Callable[[Path], str]]]:
+    """Return the tensors of the checkpoint that was exported, with how their digest is computed."""
+    best = next((row for row in claim.evidence["run"]["checkpoints"] if "best" in row["roles"]), None)
+    if best is None or not _has_weights(claim):
+        return []
+    return [(claim.project.root / best["path"] / "state.safetensors", lambda path: checkpoint_weights_sha256(path.parent))]
+
+
+def _checksums(claim: Claim) -> Iterator[str]:
+    """SHA256SUMS lists the delivered files, each by the digest that the record has, and nothing else."""
+    path = claim.model_folder / CHECKSUMS_FILE
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return  # missing or unreadable: bound by digest among the inputs, which tells it
+    folder = claim.project.relative(claim.model_folder)
+    listed = {name: sha256 for sha256, _, name in (line.partition("  ") for line in lines)}
+    bound = {row["path"].removeprefix(f"{folder}/"): row["sha256"] for row in claim.evidence["model_files"]}
+    bound.pop(CHECKSUMS_FILE, None)
+    if not claim.is_current and listed.pop(MODEL_CARD, ""):  # versions before 0.3 listed the card of the finalization before
+        claim.notes.append(f"{folder}/{CHECKSUMS_FILE} lists {MODEL_CARD}, which was written after it: that line may not hold")
+    for name in sorted(name for name in listed.keys() | bound.keys() if listed.get(name) != bound.get(name)):
+        told = f"sha256 {str(bound.get(name))[:12]} in the record, {str(listed.get(name))[:12]} there"
+        yield f"{folder}/{CHECKSUMS_FILE} is not the list of what was delivered: {name} has {told}"
+
+
+# --- the run's own files --------------------------------------------------------------------------
+
+
+def _measured_test(claim: Claim) -> Iterator[str]:
+    """The test split's metrics are those that the run's folder holds, of the weights that were delivered."""
+    test = claim.evidence["test"]
+    path = claim.project.runs_dir / claim.evidence["run"]["id"] / "test.json"
+    wrote = read_if_whole(path)
+    if not test["samples"] or wrote.get("weights_sha256") != claim.evidence["delivered_sha256"]:
+        return
+    yield from _unlike(claim, path, wrote, {key: test[key] for key in ("samples", "metrics")})
+
+
+def _exported(claim: Claim) -> Iterator[str]:
+    """What was exported, and how well it agreed, is what the export wrote down."""
+    path = claim.project.state_dir / "exports" / claim.evidence["run"]["id"] / "result.json"
+    wrote = read_if_whole(path)
+    if wrote.get("weights_sha256") == claim.evidence["delivered_sha256"]:
+        yield from _unlike(claim, path, wrote, {key: claim.evidence[key] for key in ("exports", "inference")})
+
+
+def _reproduced(claim: Claim) -> Iterator[str]:
+    """The reproduction is the one whose result lies in the state folder, where no later one took its place."""
+    told = claim.evidence["reproduction"]
+    path = claim.project.state_dir / "reproductions" / claim.evidence["run"]["id"] / "result.json"
+    wrote = read_if_whole(path)
+    if wrote.get("wall_s") != told["wall_s"]:  # another reproduction than the one that is told of
+        return
+    heads = {"weights_sha256": told["weights_sha256"], "chain": told["chain_head"]}
+    yield from _unlike(claim, path, {**wrote, "chain": (wrote.get("chain") or {}).get("head")}, heads)
+
+
+def _chain(claim: Claim) -> Iterator[str]:
+    """The chain of fingerprints leads to the head that the record has, and passes through the delivered weights."""
+    run = claim.evidence["run"]
+    path = claim.project.runs_dir / run["id"] / CHAIN_FILE
+    if not path.is_file() or run.get("program"):
+        return
+    name, told = claim.project.relative(path), f"{run['chain']['head']} after {run['chain']['entries']} entries"
+    try:
+        found = claim.digests.computed(path, "chain", lambda path: _head(path, name))
+    except GateError as error:
+        yield f"{error.where}: {error.message}"
+        return
+    if found != told:
+        yield f"{name} ends in {found}, the record in {told}"
+
+
+def _head(path: Path, name: str) -> str:
+    head = fingerprint.verify(fingerprint.read(path), name)
+    return f"{head.value} after {head.entries} entries"
+
+
+_OF_THE_MODEL: tuple[Callable[[Claim], Iterator[str]], ...] = (
+    *(_delivered_weights, _checksums, _measured_test, _exported, _reproduced),
+)
+
+
+def _unlike(claim: Claim, path: Path, wrote: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in told.items():
+        if wrote.get(key) != value:
+            yield f"the record tells of {key} what {claim.project.relative(path)} does not"
