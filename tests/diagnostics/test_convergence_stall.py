@@ -43,6 +43,11 @@ def test_slow_but_steady_progress_of_the_loss_is_no_stall():
     assert find(Run(run), LIMITS).state == "clear"
 
 
+def test_a_gain_is_judged_by_the_size_of_the_loss():
+    run = result([row(n, 0.5, 0.5, 100 - 0.05 * n) for n in range(1, 16)])  # 0.7 % in all, and far more than 0.01
+    assert find(Run(run), LIMITS).state == "fired"
+
+
 def test_progress_of_the_metric_alone_is_no_stall():
     run = result([row(n, 0.5, 0.5 + 0.002 * n, 0.7) for n in range(1, 31)])
     assert find(Run(run), LIMITS).state == "clear"

@@ -59,8 +59,13 @@ NEARLY = {
     "a loss that stands out and is small": ("loss_spike", spiking(FLAT, {**SPIKE, "loss": 0.6, "largest_before": 0.1})),
     "memory that settles": (
         "memory_growth",
-        answering(FLAT, {}, CLASSES, [100, 150, 180, 181, 182, 183, 184, 185, 186, 187, 188, 189]),
+        answering(FLAT, {}, CLASSES, [100, 1000, 1100, 1180, 1181, 1182, 1183, 1184, 1185, 1186, 1187, 1188]),
     ),
+    "memory that grew most before the first step was taken": (
+        "memory_growth",
+        answering(curve([0.7] * 6, UNLEARNED[:6]), {}, CLASSES, [500, 530, 545, 560, 575, 590]),
+    ),
+    "a loss hardly above the largest before it": ("loss_spike", spiking(FLAT, {**SPIKE, "largest_before": 39.0})),
     "memory that grows by little": ("memory_growth", answering(FLAT, {}, CLASSES, [100.0 + n for n in range(12)])),
     "a curve with its bend": ("undertrained", curve([0.7 / n for n in range(1, 13)], UNLEARNED)),
     "a loss that recovers late": ("undertrained", curve([0.5, 0.6, 0.9, 1.2] * 2 + [1.2, 0.9, 0.6, 0.4], UNLEARNED)),
@@ -72,6 +77,18 @@ NEARLY = {
 def test_what_only_looks_like_a_fault_is_not_told(name):
     rule, run = NEARLY[name]
     assert judge(rule, run).state != "fired"
+
+
+def test_only_the_falls_of_a_swinging_curve_are_counted():
+    evidence = judge("loss_oscillation", curve([0.4] * 12, [0.8, 0.7] * 6)).evidence
+    assert (evidence["swings"], evidence["share"]) == (4, 4 / 12)
+
+
+def test_the_trend_of_a_steady_fall_is_the_same_in_its_last_third():
+    evidence = judge("undertrained", curve([0.7 - 0.01 * n for n in range(1, 13)], UNLEARNED)).evidence
+    assert evidence["late"] == pytest.approx(1 / 3)
+    assert evidence["late_share"] == pytest.approx(1 / 3)
+    assert (evidence["fall"], evidence["steady"]) == (pytest.approx(0.12 / 0.7), 1.0)
 
 
 def test_a_run_behind_no_plain_model_does_not_underfit():

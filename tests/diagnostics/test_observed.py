@@ -183,3 +183,9 @@ def test_classes_that_were_not_counted_are_not_judged() -> None:
     run = observed(**{f"{DATA_AT}counts": None, f"{DATA_AT}neighbours": None})
     assert DATA["counts"] is not None
     assert say("class_imbalance", run).state == say("label_noise", run).state == "not_applicable"
+
+
+def test_a_class_is_found_by_the_share_of_its_own_samples() -> None:
+    confusion = [[400, 100], [0, 10]]  # nine of ten that are taken for the rare class are none of it
+    run = observed(**{f"{DATA_AT}counts": [500, 10], "evaluation__confusion": confusion})
+    assert say("class_imbalance", run).evidence["worst_recall"] == 0.8

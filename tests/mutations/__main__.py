@@ -1,7 +1,8 @@
-"""`python -m tests.mutations [WORD]`: plants each fault in a copy of the checkout and tells whether its tests notice."""
+"""`python -m tests.mutations [WORD] [--jobs N]`: plants each fault in a copy and tells whether its tests notice."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import pkgutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutations import planted
@@ -38,18 +40,27 @@ def faults() -> list[tuple[str, Fault]]:
 
 def main() -> int:
     """Print a line for each fault; exit 1 when an unexplained one survives, or too many do."""
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    chosen = [(room, fault) for room, fault in faults() if wanted in f"{room} {fault.what}"]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("word", nargs="?", default="", help="plant only the faults whose room and words hold it")
+    parser.add_argument("--jobs", type=int, default=2, help="faults that are tried at the same time")
+    asked = parser.parse_args()
+    chosen = [(room, fault) for room, fault in faults() if asked.word in f"{room} {fault.what}"]
     caught, unexplained = 0, 0
-    for number, (room, fault) in enumerate(chosen, 1):
-        started = time.monotonic()
-        noticed_by = noticed(fault)
-        caught += noticed_by is not None
-        unexplained += noticed_by is None and not fault.survives
-        told = f"caught by {noticed_by}" if noticed_by else f"NOT CAUGHT {fault.survives}".rstrip()
-        print(f"{number:3d}/{len(chosen)} {room:16s} {fault.what}: {told} ({time.monotonic() - started:.0f} s)", flush=True)
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        found = pool.map(lambda one: timed(one[1]), chosen)
+        for number, ((room, fault), (noticed_by, seconds)) in enumerate(zip(chosen, found, strict=True), 1):
+            caught += noticed_by is not None
+            unexplained += noticed_by is None and not fault.survives
+            told = f"caught by {noticed_by}" if noticed_by else f"NOT CAUGHT {fault.survives}".rstrip()
+            print(f"{number:3d}/{len(chosen)} {room:16s} {fault.what}: {told} ({seconds:.0f} s)", flush=True)
     print(f"{caught} of {len(chosen)} caught, {unexplained} of the survivors unexplained")
     return 1 if unexplained or caught < AIM * len(chosen) else 0
+
+
+def timed(fault: Fault) -> tuple[str | None, float]:
+    """Return the first test that notices a fault, or None, and the seconds that it took."""
+    started = time.monotonic()
+    return noticed(fault), time.monotonic() - started
 
 
 def noticed(fault: Fault) -> str | None:
@@ -57,7 +68,7 @@ def noticed(fault: Fault) -> str | None:
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
         plant(copy, fault)
-        options = ["-q", "-x", "-n", "2", "--no-header", "-p", "no:cacheprovider"]
+        options = ["-q", "-x", "-n", "0", "--no-header", "-p", "no:cacheprovider"]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *fault.tests.split()],
             cwd=copy,
