@@ -26,6 +26,7 @@ FLOORS = [
     {"observe"},
     {"configs"},
     {"handbook"},
+    {"executors"},
     {"workspace"},
     {"errors", "callbacks", "__init__"},
 ]
@@ -44,6 +45,7 @@ TORCH_FREE = [
     "diagnostics",
     "configs",
     "handbook",
+    "executors",
     "workspace",
     "wrap",
     "observe",

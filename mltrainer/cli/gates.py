@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +13,8 @@ import typer
 from mltrainer.cli import completion
 from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_project
 from mltrainer.cli.output import emit
-from mltrainer.errors import InputError
-from mltrainer.gates.gate import Gate
+from mltrainer.errors import InputError, MachineError
+from mltrainer.gates.gate import Gate, GateItem
 from mltrainer.gates.machine import Advice, PhaseState, advice, asked, derive
 from mltrainer.records.reading import run_of
 from mltrainer.reports.terminal import table
@@ -100,24 +102,82 @@ def _is_hidden(path: Path) -> bool:
 def check(
     phase: AnyPhase = None,
     files: Annotated[bool, typer.Option("--files", help="Demand data and checkpoints, and hash them whole.")] = False,
+    custom_checks: Annotated[
+        bool, typer.Option("--custom-checks", help="Run the project's own checks again, closed off, and compare.")
+    ] = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
     """Recompute gates from the committed records.
 
     Without PHASE every phase that has run must hold, and planning must have run. Exit 4 when one does not hold.
+
+    Nothing of the project is run or imported. The verdicts of checks of the project's own (`check:` on its page) are those that
+    they gave when the phase ran: shown as not recomputed, counted in the last line, and only as good as whoever made the record.
+
+    With --custom-checks they run again, in a process that sees no environment, no other process, no network, and no files but the
+    project's and the interpreter's, read-only. Where the system has no such processes you are asked; without a terminal: exit 7.
     """
     project = open_project(folder)
     states = derive(project, demand_files=files)
-    shown = asked(states, phase)
-    holds = bool(shown) and all(s.gate.holds for s in shown)
+    gates = [state.gate for state in asked(states, phase)]
+    if custom_checks:
+        gates = _rerun(project, gates)
+    holds = bool(gates) and all(gate.holds for gate in gates)
     if as_json:
-        emit({"holds": holds, "phases": [gate_json(s.gate) for s in shown]})
-    else:
-        for state in shown:
-            print(describe(state.gate))
-        print("all gates hold" if holds else f"next: {_words(advice(states))}")
+        emit({"holds": holds, "phases": [gate_json(gate) for gate in gates]})
+        return 0 if holds else 4
+    for gate in gates:
+        print(describe(gate))
+    print("all gates hold" if holds else f"next: {_next(gates, states)}")
+    if told := not_recomputed(gates):
+        print(told)
     return 0 if holds else 4
+
+
+def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:
+    """Return what comes next; where only a check that ran again disagrees, what its item says."""
+    if any(not state.done for state in states if state.gate.is_there):
+        return _words(advice(states))
+    hints = [item.mend for gate in gates for item in gate.failing if item.mend]
+    return hints[0] if hints else _words(advice(states))
+
+
+def not_recomputed(gates: Sequence[Gate]) -> str:
+    """Return how many verdicts are the word of the project's own checks; an empty text for none."""
+    count = sum(not item.recomputed for gate in gates for item in gate.items)
+    if not count:
+        return ""
+    verdicts = "1 verdict is" if count == 1 else f"{count} verdicts are"
+    return f"{verdicts} by the project's own checks, not recomputed here: mltrainer gate check --custom-checks"
+
+
+def _rerun(project: Project, gates: Sequence[Gate]) -> list[Gate]:
+    """Return the gates with the project's own checks run again, as a person may have to allow.
+
+    Raises:
+        MachineError: No process can be closed off here, and nobody said to run them all the same.
+    """
+    from mltrainer.gates.rerun import custom_items, with_custom_checks  # here, because only this option runs anything
+
+    names = [f"{gate.phase}: {item.id}" for gate in gates for item in custom_items([gate])]
+    return with_custom_checks(project, gates, _isolated(names)) if names else list(gates)
+
+
+def _isolated(names: Sequence[str]) -> bool:
+    """Return whether checks run closed off; False where a person at the terminal lets them run without."""
+    from mltrainer.executors.sandbox import unavailable
+
+    reason = unavailable()
+    if reason is None:
+        return True
+    fault = f"{', '.join(names)}: checks of the project's own cannot be closed off here ({reason})"
+    if sys.stdin.isatty():
+        print(f"{fault}.\nRun as you, they can read your files and use the network. Look at their code first.", file=sys.stderr)
+        if typer.confirm("Run them?", err=True):
+            return False
+    mend = "use Linux with user namespaces, or a container that allows them; or trust the recorded verdicts: mltrainer gate check"
+    raise MachineError(fault, mend=mend)
 
 
 def gate_json(found: Gate) -> dict[str, Any]:
@@ -136,7 +196,7 @@ def describe(found: Gate) -> str:
     word = "holds" if found.holds else "stale" if found.stale else "does not hold" if found.record else "not run"
     lines = [f"{found.phase}: {word}"]
     if found.items:
-        rows = [[i.verdict, i.id, ", ".join(f"{k}={_value(v)}" for k, v in i.evidence.items())[:110]] for i in found.items]
+        rows = [[i.verdict, i.id, _evidence(i)] for i in found.items]
         lines.append(table(rows, ["verdict", "item", "evidence"]).rstrip("\n"))
     lines += [f"  stale: {reason}" for reason in found.stale]
     lines += [f"  {i.id} fails: {i.statement}; next: {i.mend}" for i in found.failing]
@@ -146,6 +206,13 @@ def describe(found: Gate) -> str:
         else []
     )
     return "\n".join(lines) + "\n"
+
+
+def _evidence(item: GateItem) -> str:
+    """Return what a verdict came from, cut to a line; that of a check of the project's own says whose it is."""
+    told = ", ".join(f"{key}={_value(value)}" for key, value in item.evidence.items())
+    whose = "" if item.recomputed else "by the project's own check, not recomputed here: "
+    return f"{whose}{told}"[:110]
 
 
 def _value(value: Any) -> str:

@@ -1,4 +1,8 @@
-"""Gates, recomputed: verdicts follow from the records and the files on disk, and are never remembered."""
+"""Gates, recomputed: verdicts follow from the records and the files on disk, and are never remembered.
+
+Nothing of the project is run: a clone may be a stranger's. So the one verdict that is read from the record is that of a check of
+the project's own, and it is shown as such.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +55,8 @@ class GateItem:
         verdict: pass, fail, waived or not_applicable.
         evidence: The measured values that decided it.
         mend: What to do where it fails.
+        recomputed: Whether the verdict follows from the record's evidence here and now; False where it is what a check of the
+            project's own said when the phase ran.
     """
 
     id: str
@@ -58,10 +64,18 @@ class GateItem:
     verdict: str
     evidence: dict[str, Any]
     mend: str | None
+    recomputed: bool = True
 
     def view(self) -> dict[str, Any]:
         """Return the item as reports and `--json` show it."""
-        return {"id": self.id, "statement": self.statement, "verdict": self.verdict, "evidence": self.evidence, "mend": self.mend}
+        return {
+            "id": self.id,
+            "statement": self.statement,
+            "verdict": self.verdict,
+            "evidence": self.evidence,
+            "mend": self.mend,
+            "recomputed": self.recomputed,
+        }
 
 
 @dataclass(frozen=True)
@@ -227,7 +241,7 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
         record: The phase's record.
         page: The checklist.
         waivers: What a person waived.
-        root: The project's folder, from which a team's own checks are run; without it they do not hold.
+        root: The project's folder, whose own pages say which tool trained.
     """
     waived = {waiver["item"] for waiver in waivers}
     trained = trained_by(record.phase, root, is_of_program(record.evidence))
@@ -237,15 +251,15 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
         verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
         waive = f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."' if item.waivable else ""
         mend = f"{outcome.mend}{waive}" if verdict == "fail" else None
-        items.append(GateItem(item.id, _marked(item), verdict, outcome.evidence, mend))
+        items.append(GateItem(item.id, _marked(item), verdict, outcome.evidence, mend, recomputed=item.check is None))
     return items
 
 
 def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: ToolPage) -> Outcome:
     if item.check:
-        from mltrainer.gates.own import run_own  # only a team with checks of its own waits for what runs them
+        from mltrainer.gates.custom import recorded_outcome  # only a project with checks of its own waits for it
 
-        return run_own(item, record, root)
+        return recorded_outcome(item, record, root)
     if item.needs and item.needs not in trained.capabilities:
         offered = "the program does not offer it: " if trained.tool == SCRIPT_RUNNER else ""
         return Outcome("not_applicable", {"rule": f"{offered}{trained.tool}, which trained this, cannot show {item.needs}"})
@@ -256,8 +270,8 @@ def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: Tool
 
 
 def _marked(item: Item) -> str:
-    """Return an item's statement, which says of a team's own item that it is one."""
-    return f"{item.statement} (this project's own check: {item.check})" if item.check else item.statement
+    """Return an item's statement, which says of a custom item whose verdict it is."""
+    return f"{item.statement} (by the project's own check, {item.check}, not recomputed here)" if item.check else item.statement
 
 
 def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dict[str, Any]], list[str]]:
@@ -346,6 +360,16 @@ def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
     yield from look.policy.stale
 
 
+def _custom(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """What the project's own checks judged, and by what, is still what it was."""
+    if not any(item.check for item in look.page.items):
+        return
+    from mltrainer.gates.custom import changes
+
+    assert look.record.typed is not None  # as above
+    yield from changes(look.page, look.record.typed, look.record.evidence, look.project.root, look.digests.of)
+
+
 def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """The run in the evidence is bound by digest, and is what the run itself wrote, where that is here."""
     told = look.record.evidence.get("run")
@@ -394,7 +418,7 @@ def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
-    *(_origin, _inputs, _delivered, _policy, _run, _folds, _recomputed),
+    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _recomputed),
 )
 
 

@@ -17,12 +17,13 @@ from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, t
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.executors.sandbox import unavailable
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawn import draw, drawn_again
 from mltrainer.figures.drawn import rows as figure_rows
+from mltrainer.gates.custom import judge
 from mltrainer.gates.gate import Gate, artifacts, check_gates, digests_of, evaluate, gates_before, read_waivers, statement
 from mltrainer.gates.machine import RUNNING_FILE, advice, derive
-from mltrainer.gates.own import own_files
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
@@ -173,7 +174,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: l
             "project": {"id": config.id, "name": config.name},
             "previous": ctx.previous,
             "waived_before": waived,
-            "inputs": [*result.inputs, *own_files(ctx.page, ctx.project)],
+            "inputs": result.inputs,
             "policy": ctx.page.model_dump(),
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
             "policy_overrides": sorted(overridden),
@@ -181,9 +182,17 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: l
             "source": result.source,
             "figures": figure_rows(ctx.page.phase, evidence, drawn, baseline),
             "since": since(now, *_earlier_version(ctx)),
+            **_custom_verdicts(ctx, evidence),
             "evidence": evidence,
         }
     )
+
+
+def _custom_verdicts(ctx: Context, evidence: dict[str, Any]) -> dict[str, Any]:
+    """Return what the project's own checks say of the evidence, closed off where the system can; nothing where it has none."""
+    if not any(item.check for item in ctx.page.items):
+        return {}
+    return {"custom_checks": judge(ctx.page, evidence, ctx.project.root, isolated=unavailable() is None)}
 
 
 def _checked(content: dict[str, Any]) -> dict[str, Any]:

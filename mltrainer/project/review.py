@@ -83,6 +83,7 @@ def _row(state: PhaseState) -> Found:
         "holds": gate.holds,
         "run": run_of(gate.record) if gate.record else None,
         "verdicts": dict(Counter(item.verdict for item in gate.items)),
+        "not_recomputed": [item.id for item in gate.items if not item.recomputed],
         "failing": [{"id": item.id, "statement": item.statement, "mend": item.mend} for item in gate.failing],
         "stale": list(gate.stale),
     }

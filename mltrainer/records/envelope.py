@@ -7,7 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from mltrainer.records.baseline import Baseline
-from mltrainer.records.common import InputRow, KeyChange, Part, Source
+from mltrainer.records.common import FileRow, InputRow, KeyChange, Part, Source
 from mltrainer.records.diagnostics import Diagnostics
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.finalization import Finalization
@@ -71,6 +71,30 @@ class FigureRow(Part):
     data_sha256: str
 
 
+class CustomVerdict(Part):
+    """What a check of the project's own said when its phase ran: the one verdict that no gate recomputes.
+
+    Attributes:
+        item: The item's id.
+        check: The function, as `module:function`.
+        verdict: What it said.
+        evidence: What it said that it came from.
+        mend: What to do where it failed.
+        code: The project's files that it imported or opened.
+        evidence_sha256: Digest of the phase's evidence, which it was given.
+        settings_sha256: Digest of the item's settings, which it was given.
+    """
+
+    item: str
+    check: str
+    verdict: Literal["pass", "fail", "not_applicable"]
+    evidence: dict[str, Any]
+    mend: str | None
+    code: list[FileRow]
+    evidence_sha256: str
+    settings_sha256: str
+
+
 class Since(Part):
     """What changed since an earlier version of the phase's report: `of` says which; metrics, and settings of any kind."""
 
@@ -97,6 +121,7 @@ class Envelope(Part, Generic[E]):
         source: The code that ran.
         figures: What was drawn of the evidence; None in records that bound none.
         since: What changed since the committed version of the phase's report, or None where there was none.
+        custom_checks: What the project's own checks said; None where its page had none, and in records up to version 0.2.
         evidence: What was measured.
         seal: Digest of everything else.
     """
@@ -115,6 +140,7 @@ class Envelope(Part, Generic[E]):
     source: Source
     figures: list[FigureRow] | None = None
     since: Since | None = None
+    custom_checks: list[CustomVerdict] | None = None
     evidence: E
     seal: str
 

@@ -230,7 +230,9 @@ def mark(place: str) -> str:
 
 def _verdict(found: Found) -> str:
     open_ = [row["name"] for row in found["phases"] if not row["holds"]]
-    return f"❌ not every gate holds: {', '.join(open_)}" if open_ else "✅ every gate that there is holds"
+    count = sum(len(row.get("not_recomputed", ())) for row in found["phases"])
+    beside = f" ({count} by the project's own checks, not recomputed)" if count else ""
+    return f"❌ not every gate holds: {', '.join(open_)}" if open_ else f"✅ every gate that there is holds{beside}"
 
 
 def _where(found: Found) -> str:
@@ -260,7 +262,9 @@ def _why(row: Found) -> str:
     if reasons:
         more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
         return "<br>".join([*reasons[:MOST_REASONS], *more])
-    return ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in row["verdicts"].items())
+    counts = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in row["verdicts"].items()]
+    own = ", ".join(map(md.code, row.get("not_recomputed", ())))
+    return ", ".join([*counts, *([f"by the project's own check, not recomputed: {own}"] if own else [])])
 
 
 def _metric_table(found: Found) -> Iterator[str]:

@@ -43,8 +43,11 @@ def edit_final_record(project: Project, change: Callable[[dict[str, Any]], None]
 
 
 def of_then(now: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
-    """Return an item without the evidence that this version shows beside what the earlier one did."""
-    return {**now, "evidence": {key: value for key, value in now["evidence"].items() if key in then["evidence"]}}
+    """Return an item without what this version shows beside what the earlier one did; of a custom check the verdict alone."""
+    if not now["recomputed"]:
+        return {**then, "verdict": now["verdict"]}
+    evidence = {key: value for key, value in now["evidence"].items() if key in then["evidence"]}
+    return {key: value for key, value in {**now, "evidence": evidence}.items() if key in then}
 
 
 def final_reasons(project: Project) -> str:

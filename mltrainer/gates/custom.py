@@ -1,0 +1,222 @@
+"""Custom gate items: a function in the project's own module, named on the project's own page.
+
+    def enough_classes(evidence, settings):
+        found = len(evidence["data"]["classes"])
+        holds = found >= settings["at_least"]
+        return {"verdict": "pass" if holds else "fail", "evidence": {"classes": found}, "mend": "bring more data"}
+
+It is called when its phase runs, and never by whoever looks at a gate: a clone may be a stranger's. What it said is part of the
+phase's record, with digests of its code, of the evidence and of its settings; a gate shows that verdict as one that was not
+recomputed, and is stale where one of the three is another now. `gate check --custom-checks` calls it again and compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.pages import Item, PhasePage
+from mltrainer.executors.limited import Ended, Limits, run
+from mltrainer.executors.sandbox import closed_off
+from mltrainer.gates.check import Outcome
+from mltrainer.records.envelope import CustomVerdict, Envelope
+from mltrainer.reports.filters import VERDICTS as SHOWN
+from mltrainer.reports.render import REPORTS
+from mltrainer.reproducibility.secrets import redact
+from mltrainer.workspace import digest, phase_folder, sha256_file
+
+SECONDS = 10.0  # chosen by us: importing a large library and reading a record; the item's setting `seconds` raises it
+MEMORY = 16 << 30  # bytes of address space, of which torch with CUDA takes several GiB by being imported
+LARGEST = 20_000  # characters of an answer; what is longer belongs in a report of the project's own
+OUTPUT = 1 << 22
+VERDICTS = ("pass", "fail", "not_applicable")
+NOT_RECORDED = "the record holds no verdict of it"
+RECORDED_NONE = ("0.1.0", "0.2.0")  # versions whose records do not hold it; their reports, bound by the gate record, show it
+_Row = dict[str, Any]
+
+
+# --- when the phase runs --------------------------------------------------------------------------
+
+
+def judge(page: PhasePage, evidence: Mapping[str, Any], root: Path, isolated: bool) -> list[_Row]:
+    """Return what a page's custom checks say of a phase's evidence, as its record holds it.
+
+    Args:
+        page: The phase's page.
+        evidence: What the phase measured, as its record holds it.
+        root: The project's folder.
+        isolated: Whether the functions are closed off; else they run as the user, with limits and without the shell's variables.
+    """
+    return [_judged(item, page.phase, evidence, root, isolated) for item in page.items if item.check]
+
+
+def _judged(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolated: bool) -> _Row:
+    outcome, files = call(item, phase, evidence, root, isolated)
+    return {
+        "item": item.id,
+        "check": item.check,
+        "verdict": outcome.verdict,
+        "evidence": outcome.evidence,
+        "mend": outcome.mend,
+        "code": [_file_row(root / name, name) for name in files],
+        "evidence_sha256": digest(evidence),
+        "settings_sha256": digest(item.settings),
+    }
+
+
+def _file_row(path: Path, name: str) -> _Row:
+    return {"path": name, "sha256": sha256_file(path), "size": path.stat().st_size}
+
+
+# --- whenever a gate is looked at -----------------------------------------------------------------
+
+
+def recorded_outcome(item: Item, record: Envelope[Any], root: Path | None) -> Outcome:
+    """Return the verdict that a custom check gave when its phase ran; where none is recorded, the item fails.
+
+    Args:
+        item: The item.
+        record: The phase's record.
+        root: The project's folder, where the report of a version lies whose records do not hold it.
+    """
+    row = next((row for row in record.custom_checks or [] if row.item == item.id), None)
+    if row is not None:
+        return Outcome(row.verdict, row.evidence, row.mend)
+    name = f"{phase_folder(record.phase)}/{REPORTS[record.phase]}"
+    if record.custom_checks is None and record.mltrainer in RECORDED_NONE and root is not None:
+        verdict = verdict_shown(root / name, item.id)
+        if verdict is not None:
+            return Outcome(verdict, {"as_reported": name}, _hint(item, record.phase) if verdict == "fail" else None)
+    return Outcome("fail", {"own_check": NOT_RECORDED}, f"mltrainer phase run {record.phase}")
+
+
+def verdict_shown(report: Path, item: str) -> str | None:
+    """Return the verdict of an item in the gate's table of a report, before any waiver; None where it shows none."""
+    try:
+        text = report.read_text("utf-8")
+    except (OSError, ValueError):
+        return None
+    table = text.partition("\n## Gate\n")[2].partition("\n## ")[0]
+    row = re.search(rf"^\| `{re.escape(item)}` \|.*$", table, flags=re.MULTILINE)
+    cells = row[0].split(" | ") if row else []
+    shown = {**{words: verdict for verdict, words in SHOWN.items()}, SHOWN["waived"]: "fail"}
+    return next((shown[cell] for cell in cells[2:3] if cell in shown), None)
+
+
+def changes(
+    page: PhasePage, record: Envelope[Any], evidence: Mapping[str, Any], root: Path, sha256_of: Callable[[Path], str | None]
+) -> Iterator[str]:
+    """Yield what is not as it was when custom checks judged a phase, each with what to do.
+
+    Args:
+        page: The phase's page as it stands now.
+        record: The phase's record.
+        evidence: Its evidence, as the file holds it.
+        root: The project's folder.
+        sha256_of: Gives a file's digest, None where there is none.
+    """
+    rows = {row.item: row for row in record.custom_checks or []}
+    for item in page.items:
+        if item.check and item.id in rows:
+            for change in _changes(item, rows[item.id], evidence, root, sha256_of):
+                yield f"{change}; next: mltrainer phase run {record.phase}"
+
+
+def _changes(
+    item: Item, row: CustomVerdict, evidence: Mapping[str, Any], root: Path, sha256_of: Callable[[Path], str | None]
+) -> Iterator[str]:
+    if item.check != row.check:
+        yield f"{item.id} was judged by {row.check}, and {item.check} is to judge it now"
+    if digest(item.settings) != row.settings_sha256:
+        yield f"{item.id} was judged by other settings than its page has now"
+    if digest(evidence) != row.evidence_sha256:
+        yield f"{item.id} was judged by other evidence than the record's"
+    for file in row.code:
+        found = sha256_of(root / file.path)
+        if found != file.sha256:
+            change = "is missing" if found is None else f"changed: sha256 {file.sha256[:12]} -> {found[:12]}"
+            yield f"{file.path} (code of the check {row.check}) {change}"
+    if row.evidence.keys() != {"own_check"} and not row.code:
+        yield f"{item.id} was judged by no code that the record names"
+
+
+# --- calling --------------------------------------------------------------------------------------
+
+
+def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolated: bool) -> tuple[Outcome, list[str]]:
+    """Return what a custom check says, and the project's files that it came from; whatever is wrong with it fails its item."""
+    assert item.check is not None
+    file = module_file(item.check, root)
+    if file is None:
+        return _failed(item, f"there is no module {item.check.partition(':')[0]!r} in the project", phase), []
+    question = json.dumps({"check": item.check, "phase": phase, "evidence": evidence, "settings": item.settings}).encode()
+    limits = Limits(float(item.settings.get("seconds", SECONDS)), MEMORY, OUTPUT)
+    command = [sys.executable, "-P", "-m", "mltrainer.gates.sandboxed_check"]
+    start = closed_off if isolated else run
+    answer = _answer(start(command, question, limits, root), limits)
+    own = file.relative_to(root).as_posix()
+    if isinstance(answer, str):
+        return _failed(item, answer, phase), [own]
+    files = sorted({own, *_files_of(answer, root)})
+    fault = fault_of(answer["found"])
+    if fault is not None:
+        return _failed(item, fault, phase), files
+    found = answer["found"]
+    hint = found.get("mend") or _hint(item, phase)
+    return Outcome(found["verdict"], found.get("evidence", {}), hint if found["verdict"] == "fail" else None), files
+
+
+def _files_of(answer: _Row, root: Path) -> Iterable[str]:
+    """Return the files that a check read, of them those of the project: the process that answers is not trusted."""
+    names = answer["files"] if isinstance(answer["files"], list) else []
+    places = [(root / name).resolve() for name in names if isinstance(name, str)]
+    whole = root.resolve()
+    return [path.relative_to(whole).as_posix() for path in places if path.is_relative_to(whole) and path.is_file()]
+
+
+def _answer(ended: Ended, limits: Limits) -> _Row | str:
+    """Return what a check's process answered, or why there is no answer, as a text."""
+    if not ended.in_time:
+        return f"it took longer than {limits.seconds:g} s"
+    if ended.code != 0:
+        return redact(f"it ended with exit code {ended.code}: {ended.last_words}")[:500]
+    try:
+        answer = json.loads(redact(ended.out.decode("utf-8", errors="replace")))
+    except (ValueError, RecursionError):
+        return "its answer is no JSON: the process ended before the function returned"
+    if not isinstance(answer, dict) or answer.keys() != {"found", "files"}:
+        return "its process gave another answer"
+    size = len(json.dumps(answer["found"]))
+    return answer if size <= LARGEST else f"its answer has {size} characters; at most {LARGEST} are shown in a report"
+
+
+def _failed(item: Item, why: str, phase: str) -> Outcome:
+    return Outcome("fail", {"own_check": why}, f"fix {item.check}, then mltrainer phase run {phase}")
+
+
+def _hint(item: Item, phase: str) -> str:
+    return f"fix what {item.check} names, then mltrainer phase run {phase}"
+
+
+def fault_of(found: Any) -> str | None:
+    """Return what is wrong with a function's answer, or None."""
+    if not isinstance(found, dict) or not found.keys() <= {"verdict", "evidence", "mend"}:
+        return "it must return a mapping with verdict, evidence and, for a failure, mend"
+    if found.get("verdict") not in VERDICTS:
+        return f"its verdict is {found.get('verdict')!r}, expected one of {', '.join(VERDICTS)}"
+    evidence, mend = found.get("evidence", {}), found.get("mend")
+    if not isinstance(evidence, dict) or not isinstance(mend, str | None):
+        return "its evidence must be a mapping, and mend a text"
+    if found["verdict"] == "not_applicable" and not evidence.get("rule"):
+        return "an item that does not apply names the rule that says so: evidence['rule']"
+    return None
+
+
+def module_file(check: str, root: Path) -> Path | None:
+    """Return the file of the module that a check names, as Python would find it in the project; a package comes first."""
+    place = root.joinpath(*check.partition(":")[0].split("."))
+    return next((path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file()), None)

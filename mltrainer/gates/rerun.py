@@ -1,0 +1,61 @@
+"""Custom checks, called again and compared with what the records say that they said: `gate check --custom-checks`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from mltrainer.configs.pages import Item
+from mltrainer.gates.check import Outcome
+from mltrainer.gates.custom import call, recorded_outcome
+from mltrainer.gates.gate import Gate, GateItem
+from mltrainer.gates.policy import policy_of
+from mltrainer.records.reading import Record
+from mltrainer.workspace import Project
+
+
+def with_custom_checks(project: Project, gates: Sequence[Gate], isolated: bool) -> list[Gate]:
+    """Return gates in which each custom check was called again; one that says something else now does not hold.
+
+    Args:
+        project: The project, whose code is run.
+        gates: Its gates.
+        isolated: Whether the functions are closed off from the machine.
+    """
+    return [_again(project, gate, isolated) if custom_items([gate]) else gate for gate in gates]
+
+
+def custom_items(gates: Sequence[Gate]) -> list[GateItem]:
+    """Return the items whose verdict is not recomputed."""
+    return [item for gate in gates for item in gate.items if not item.recomputed]
+
+
+def _again(project: Project, gate: Gate, isolated: bool) -> Gate:
+    assert gate.record is not None  # as it has items
+    page = policy_of(project, gate.phase, gate.record.data).page
+    named = {item.id: item for item in page.items if item.check}
+    items = [_compared(project, gate.record, item, named[item.id], isolated) if item.id in named else item for item in gate.items]
+    return replace(gate, items=tuple(items))
+
+
+def _compared(project: Project, record: Record, shown: GateItem, item: Item, isolated: bool) -> GateItem:
+    phase = record.data["phase"]
+    recorded = recorded_outcome(item, record.trusted, project.root)
+    found, _ = call(item, phase, record.evidence, project.root, isolated)
+    shown = replace(shown, statement=shown.statement.replace("not recomputed here", "run again here"))
+    if _is_same(recorded, found):
+        return replace(shown, recomputed=True)
+    evidence = {"recorded": _told(recorded), "now": _told(found)}
+    return replace(shown, verdict="fail", evidence=evidence, mend=f"mltrainer phase run {phase}", recomputed=True)
+
+
+def _is_same(recorded: Outcome, found: Outcome) -> bool:
+    """Return whether a check says what is recorded; of a verdict that only a report shows, no evidence is known."""
+    if recorded.verdict != found.verdict:
+        return False
+    return "as_reported" in recorded.evidence or recorded.evidence == found.evidence
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    return {"verdict": outcome.verdict, "evidence": outcome.evidence}

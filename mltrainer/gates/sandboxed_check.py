@@ -1,0 +1,66 @@
+"""`python -P -m mltrainer.gates.sandboxed_check`: one check of a project's own, in a process that can harm nothing but itself.
+
+In, on standard input: the function's name, the evidence and the settings, as JSON. Out, on standard output: what the function
+returned and which of the project's files it read, as JSON, and nothing else; what the code prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from mltrainer.records.envelope import adapter
+
+NOT_CODE = {"__pycache__", ".git", ".mltrainer"}  # folders whose files no check is judged by
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    asked = json.load(sys.stdin)
+    answer = os.dup(1)
+    os.dup2(2, 1)  # so that a print of the project's code is no part of the answer
+    root = Path.cwd().resolve()
+    sys.path.append(str(root))  # last: a file of the project named like a library does not take its place
+    opened: set[str] = set()
+    sys.addaudithook(lambda event, about: _note(opened, event, about))
+    try:
+        found = _answer(asked, root)
+        told = json.dumps({"found": to_jsonable_python(found), "files": _files(opened, root)}, allow_nan=False).encode()
+    except Exception as error:
+        traceback.print_exc()
+        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")  # on one line, which is what the gate shows
+    with os.fdopen(answer, "wb") as file:
+        file.write(told)
+
+
+def _answer(asked: dict[str, Any], root: Path) -> Any:
+    """Return what the function returns for the evidence and the settings."""
+    name, _, function = asked["check"].partition(":")
+    module = importlib.import_module(name)
+    if not Path(str(module.__file__)).resolve().is_relative_to(root):
+        raise ImportError(f"{name} is {module.__file__}, which is not the project's: give the module another name")
+    return getattr(module, function)(adapter(asked["phase"]).validate_python(asked["evidence"]), asked["settings"])
+
+
+def _note(opened: set[str], event: str, about: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(about[0], str):
+        opened.add(about[0])
+
+
+def _files(opened: set[str], root: Path) -> list[str]:
+    """Return the project's files that were imported or opened, by their paths in it."""
+    imported = [str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
+    found = {Path(name).resolve() for name in (*imported, *opened)}
+    names = [path.relative_to(root) for path in found if path.is_relative_to(root) and path.is_file()]
+    return sorted(name.as_posix() for name in names if not NOT_CODE & set(name.parts))
+
+
+if __name__ == "__main__":
+    main()
