@@ -447,9 +447,22 @@ class Checkpoint(Strict):
     """What is kept of a run."""
 
     every_n_epochs: int = Field(5, ge=1, description="a checkpoint after every so many epochs")
+    every_n_steps: Annotated[int | None, Later("0.3")] = Field(
+        None, ge=1, description="also after every so many steps, in mid-epoch too; null: not"
+    )
+    every_minutes: Annotated[float | None, Later("0.3")] = Field(
+        None, gt=0, description="also when so many minutes have passed since the last checkpoint; null: not"
+    )
     save_best: bool = Field(True, description="keep the checkpoint with the best metric")
     save_last: bool = Field(True, description="keep the newest checkpoint")
     keep: int = Field(3, ge=0, description="periodic checkpoints kept beside best and last")
+
+    @model_validator(mode="after")
+    def _keeps_what_to_go_on_from(self) -> Self:
+        given = [name for name in ("every_n_steps", "every_minutes") if getattr(self, name) is not None]
+        if given and not self.save_last:
+            raise ValueError(f"{given[0]} saves what an interrupted run goes on from, which needs save_last: true")
+        return self
 
 
 class Loader(Strict):

@@ -309,6 +309,8 @@ class Saved(Part):
     """What the config asked to keep."""
 
     every_n_epochs: int
+    every_n_steps: int | None = None
+    every_minutes: Number | None = None
     save_best: bool
     save_last: bool
     keep: int

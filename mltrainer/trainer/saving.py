@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,14 @@ from mltrainer.trainer.stopping import best_row
 from mltrainer.workspace import sha256_file
 
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
+
+
+class Due(enum.Enum):
+    """Why a checkpoint is due."""
+
+    KEPT = "by the calendar of epochs, or because the run ends or stops here"
+    BEST = "it is the best so far"
+    GO_ON = "so many steps or minutes have passed: what an interrupted run goes on from"
 
 
 @dataclass(frozen=True)
@@ -60,37 +69,53 @@ class Checkpoints:
 
     # --- saving ---
 
-    def submit(self, tree: dict[str, Any], step: int, history: list[dict[str, Any]], must_stay: bool) -> None:
-        """Copy the state and have it written, without waiting for the disk.
+    def submit(self, tree: dict[str, Any], step: int, history: list[dict[str, Any]], due: Due) -> bool:
+        """Copy the state and have it written, without waiting for the disk; return whether it will be.
+
+        One that is only to go on from is left out where the disk has not caught up: two newer than the last are on their way.
 
         Args:
             tree: The state.
             step: The step after which it stands.
             history: The history so far.
-            must_stay: Whether it is kept for another reason than being the best so far.
+            due: Why.
         """
+        if due is Due.GO_ON and not self._has_room():
+            return False
         row = history[-1] if history and history[-1]["step"] == step else None
         best = best_row(history, self.config.metric)
         is_best = best is not None and best["step"] == step
-        pending = _Pending(snapshot(tree), self._manifest(step, row, must_stay), gives_way=not must_stay)
+        pending = _Pending(snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
         if self._held is not None and not (is_best and self._held.gives_way):
             self._hand_over(self._held)
         self._held = None
-        if self._writer.has_room or must_stay:
+        if self._writer.has_room or due is Due.KEPT:
             self._hand_over(pending)
         else:
             self._held = pending
+        return True
 
-    def _manifest(self, step: int, row: dict[str, Any] | None, periodic: bool) -> dict[str, Any]:
-        epoch, place = self.plan.place(step)
-        ends_epoch = place == self.plan.steps_per_epoch - 1
+    def _has_room(self) -> bool:
+        """Return whether a checkpoint would be written at once, after the best one that waits here, if one does."""
+        if self._held is not None and self._writer.has_room:
+            self._hand_over(self._held)
+            self._held = None
+        return self._held is None and self._writer.has_room
+
+    def _is_periodic(self, step: int) -> bool:
+        """Return whether a step's checkpoint is one to look back at: by the calendar of epochs or steps, not by the clock."""
+        policy, (epoch, rest) = self.config.checkpoint, divmod(step, self.plan.steps_per_epoch)
+        by_steps = policy.every_n_steps is not None and step % policy.every_n_steps == 0
+        return by_steps or (rest == 0 and epoch % policy.every_n_epochs == 0)
+
+    def _manifest(self, step: int, row: dict[str, Any] | None) -> dict[str, Any]:
         return {
             "run": self.run,
             "step": step,
-            "epoch": epoch + 1,
+            "epoch": self.plan.place(step)[0] + 1,
             "metric": None if row is None else row["validation"][self.config.metric.name],
             "metrics": {} if row is None else row["validation"],
-            "periodic": periodic and ends_epoch and (epoch + 1) % self.config.checkpoint.every_n_epochs == 0,
+            "periodic": self._is_periodic(step),
             "contract": self.contract,
         }
 

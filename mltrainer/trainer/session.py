@@ -38,7 +38,7 @@ from mltrainer.trainer.holding import Held
 from mltrainer.trainer.locating import locate
 from mltrainer.trainer.preparing import compiled_with, prepare_model
 from mltrainer.trainer.recording import GRADIENTS_FILE, Recorder, gradient_row
-from mltrainer.trainer.saving import Checkpoints
+from mltrainer.trainer.saving import Checkpoints, Due
 from mltrainer.trainer.signals.observing import at_start, of_data
 from mltrainer.trainer.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainer.tracing import Tracer
@@ -281,9 +281,8 @@ class Session:
     def _keeps_checkpoints(self) -> bool:
         return self.job["purpose"] == "train" or bool(self.job.get("resumable"))
 
-    def _save(self, tree: dict[str, Any], step: int, must_stay: bool) -> None:
-        if self._keeps_checkpoints:
-            self.checkpoints.submit(tree, step, self.trainer.history, must_stay)
+    def _save(self, tree: dict[str, Any], step: int, due: Due) -> None:
+        if self._keeps_checkpoints and self.checkpoints.submit(tree, step, self.trainer.history, due):
             self.callbacks.checkpoint(step)
 
     def _row(self, row: dict[str, Any]) -> None:

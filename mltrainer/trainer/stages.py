@@ -24,6 +24,7 @@ from mltrainer.trainer.evaluation import measure
 from mltrainer.trainer.holding import Held
 from mltrainer.trainer.interval import Interval
 from mltrainer.trainer.recording import NonFiniteError, Recorder
+from mltrainer.trainer.saving import Due
 from mltrainer.trainer.signals.early import BATCHES, Early, EarlySteps, update_ratios
 from mltrainer.trainer.signals.losses import Losses
 from mltrainer.trainer.signals.margins import Margins
@@ -49,14 +50,14 @@ class Sinks:
     """Where a run's events go.
 
     Attributes:
-        checkpoint: Called with the state tree, the step, and whether it is kept for more than being the best; saves it.
+        checkpoint: Called with the state tree, the step, and why it is due; saves it.
         row: Called with each new history row.
         progress: Called with (step, last loss) after every fetch.
         compare: Called with new lines of the chain; returns the first divergence from another run, or None.
         stop_signal: Returns the name of the signal that asked for a stop, or None.
     """
 
-    checkpoint: Callable[[dict[str, Any], int, bool], None]
+    checkpoint: Callable[[dict[str, Any], int, Due], None]
     row: Callable[[dict[str, Any]], None]
     progress: Callable[[int, float], None]
     compare: Callable[[list[str]], dict[str, Any] | None]
@@ -140,7 +141,7 @@ class Trainer:
         self.last_step = min(plan.steps, until.max_steps or plan.steps)
         self.outcome = Outcome()
         self._steps: Iterator[Step] = iter(())
-        self._row_started = time.perf_counter()
+        self._row_started = self._saved_at = time.perf_counter()
         self._samples_seen = 0
         self._waited = 0.0
         self._delivered: State | None = None
@@ -242,7 +243,7 @@ class Trainer:
             return self.outcome
         steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
         self._steps = altered(steps, self.plan, self.step, alteration(self.task.task, self.config))
-        self._row_started = time.perf_counter()  # what was prepared before is no time of training
+        self._row_started = self._saved_at = time.perf_counter()  # what was prepared before is no time of training
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
         state = Stage.TRAIN if self._more_to_do() else Stage.STOP
         try:
@@ -286,6 +287,8 @@ class Trainer:
             if (cause := self.sinks.stop_signal()) is not None:
                 self.outcome.reason = "signal"
                 self.outcome.interruptions.append({"step": self.step, "cause": cause})
+                break
+            if self._minutes_passed():
                 break
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
@@ -341,11 +344,8 @@ class Trainer:
 
     def _next_boundary(self) -> int:
         """Return the next step after which to evaluate or to save."""
-        per_epoch = self.plan.steps_per_epoch
-        epoch_end = (self.step // per_epoch + 1) * per_epoch
-        every = self.config.evaluate.every_n_steps
-        next_evaluation = (self.step // every + 1) * every if every else epoch_end
-        return min(epoch_end, next_evaluation, self.last_step)
+        every = (self.plan.steps_per_epoch, self.config.evaluate.every_n_steps, self.config.checkpoint.every_n_steps)
+        return min(self.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
 
     def _evaluation_due(self, step: int) -> bool:
         """Return whether the validation set is measured after a step; the planned last step always is."""
@@ -453,13 +453,27 @@ class Trainer:
 
     def _checkpoint(self) -> Stage:
         started = time.perf_counter()
-        must_stay = self._must_be_kept()
-        if must_stay or self._is_best():
-            self.sinks.checkpoint(self.state_tree(), self.step, must_stay)
+        if (due := self._due()) is not None:
+            self.sinks.checkpoint(self.state_tree(), self.step, due)
+            self._saved_at = time.perf_counter()
         self.outcome.checkpoint_s += time.perf_counter() - started
         if self.outcome.reason == "signal" or not self._more_to_do():
             return Stage.STOP
         return Stage.TRAIN
+
+    def _due(self) -> Due | None:
+        """Return why a checkpoint is due here; None where none is."""
+        if self._must_be_kept():
+            return Due.KEPT
+        if self._is_best():
+            return Due.BEST
+        every = self.config.checkpoint.every_n_steps
+        return Due.GO_ON if self._minutes_passed() or (every and self.step % every == 0) else None
+
+    def _minutes_passed(self) -> bool:
+        """Return whether the last checkpoint is so long ago that another one is due; which step that is decides no bit."""
+        minutes = self.config.checkpoint.every_minutes
+        return minutes is not None and time.perf_counter() - self._saved_at >= 60 * minutes
 
     def _must_be_kept(self) -> bool:
         """Return whether a checkpoint is due by the calendar, or because the run ends or stops here."""

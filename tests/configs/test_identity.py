@@ -73,7 +73,7 @@ SAME_RUN: dict[str, dict[str, Any]] = {
     "its criterion": {"acceptance": {"accuracy": "> 0.5"}},
     "its budget": {"budget": {"minutes": 1.0}},
     "its loader": {"loader": {"workers": 3}},
-    "what is kept": {"checkpoint": {"keep": 7, "every_n_epochs": 2}},
+    "what is kept": {"checkpoint": {"keep": 7, "every_n_epochs": 2, "every_n_steps": 50, "every_minutes": 7.5}},
     "where it is shown": {"tracking": ["tensorboard"]},
     "who watches": {"callbacks": [{"use": "a.b:C", "watch": True}]},
 }
@@ -174,7 +174,7 @@ def test_every_key_that_version_0_1_did_not_have_is_marked_as_later() -> None:
 
 def test_what_is_kept_is_named_by_what_version_0_1_kept_by_default() -> None:
     assert decided_by(config(), Decides.KEPT) == list(KEPT_AS)
-    assert bits_config(config())["checkpoint"] == config().checkpoint.model_dump()
+    assert bits_config(config())["checkpoint"] == told(config().checkpoint)
 
 
 def test_the_baseline_template_and_the_models_defaults_are_the_same() -> None:
