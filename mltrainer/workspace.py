@@ -13,10 +13,8 @@ import itertools
 import json
 import math
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
+from mltrainer.leftovers import new_file
 
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
@@ -35,7 +34,6 @@ MODEL_CARD = "README.md"
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # endings of picture files
 READ_AT_ONCE = 1 << 18  # bytes; larger files are digested piece by piece
-TEMPORARY = ".tmp-"  # begins the name of what is being written
 MACHINE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.ENODEV, errno.ETIMEDOUT),
@@ -177,29 +175,18 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     with machine_faults(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+        descriptor, temporary = new_file(path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+                os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
         sync(path.parent)
-
-
-def clear_temporary(folder: Path) -> None:
-    """Remove what writes that died left in a folder; only for whoever holds the lock of what is written there."""
-    for path in folder.glob(f"{TEMPORARY}*"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -303,7 +290,7 @@ def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) 
     """
     with machine_faults(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _take(descriptor, may_wait)
     except BlockingIOError:

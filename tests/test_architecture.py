@@ -27,7 +27,7 @@ FLOORS = [
     {"configs"},
     {"handbook"},
     {"executors"},
-    {"workspace"},
+    {"workspace", "leftovers"},
     {"errors", "callbacks", "__init__"},
 ]
 TORCH_FREE = [
@@ -47,6 +47,7 @@ TORCH_FREE = [
     "handbook",
     "executors",
     "workspace",
+    "leftovers",
     "wrap",
     "observe",
     "errors",

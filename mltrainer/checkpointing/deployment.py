@@ -6,13 +6,13 @@ import ast
 import importlib.metadata
 import subprocess
 import sys
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
+from mltrainer.leftovers import scratch
 from mltrainer.workspace import MODEL_CARD, machine_faults, sha256_file, write_atomic, write_json
 
 CHECKSUMS_FILE = "SHA256SUMS"
@@ -99,7 +99,7 @@ def _try_alone(path: Path, given: str) -> None:
     Raises:
         InputError: It fails.
     """
-    with tempfile.TemporaryDirectory(prefix="mltrainer-") as folder:
+    with scratch() as folder:
         copied = Path(folder) / path.name
         copied.write_bytes(path.read_bytes())
         command = [sys.executable, "-I", "-c", _ALONE, str(copied)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +18,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from mltrainer.errors import MachineError
-from mltrainer.workspace import MACHINE_ERRNOS, TEMPORARY, machine_faults, sync
+from mltrainer.leftovers import new_folder
+from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, sync
 
 Inputs = tuple[Tensor, ...]
 Call = Callable[[Inputs], list[Tensor]]
@@ -205,15 +204,11 @@ def export(
     batches = [*_batches(_on_cpu(real_inputs)), *further]
     with machine_faults(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder))
-    try:
-        with torch.no_grad(), _quiet():
-            expected = [_leaves(program.model(*batch)) for batch in batches]
-            rows = [_export_one(program, name, temporary, batches, expected, tolerance) for name in formats]
-        with machine_faults(str(folder)):
+        with new_folder(folder) as temporary:
+            with torch.no_grad(), _quiet():
+                expected = [_leaves(program.model(*batch)) for batch in batches]
+                rows = [_export_one(program, name, temporary, batches, expected, tolerance) for name in formats]
             _put_in_place(temporary, folder, formats)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return rows
 
 
@@ -293,8 +288,9 @@ def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None
         for stale in folder.glob(f"{FORMATS[name].file}*"):
             if not (temporary / stale.name).exists() and stale.name in (FORMATS[name].file, f"{FORMATS[name].file}.data"):
                 stale.unlink()
+    mode = temporary.stat().st_mode & 0o666  # as the umask allows: some libraries make their files private
     for file in sorted(temporary.iterdir()):
-        file.chmod(0o644)
+        file.chmod(mode)
         os.replace(file, folder / file.name)
 
 

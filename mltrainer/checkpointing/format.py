@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,8 @@ from mltrainer.checkpointing.manifest import (
 )
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import GateError, InputError
-from mltrainer.workspace import TEMPORARY, machine_faults, sync
+from mltrainer.leftovers import new_folder
+from mltrainer.workspace import machine_faults, sync
 
 __all__ = ["Skipped", "Snapshot", "file_rows", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
 
@@ -297,21 +297,16 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> dict[
 def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[str, Any]) -> dict[str, Any]:
     parent = folder.parent
     parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
     try:
-        temporary.chmod(0o755)  # as readable as any other folder; mkdtemp makes it private
-        chunks: list[bytes | memoryview] = [_header(tensors), *map(raw_bytes, tensors.values())]
-        rows = [_write_file(temporary / TENSORS_FILE, chunks), _write_file(temporary / TREE_FILE, (text,))]
-        data = manifest_bytes(values, rows)
-        _write_file(temporary / MANIFEST_FILE, (data,))
-        sync(temporary)
-        _put_in_place(temporary, folder)
+        with new_folder(parent) as temporary:
+            chunks: list[bytes | memoryview] = [_header(tensors), *map(raw_bytes, tensors.values())]
+            rows = [_write_file(temporary / TENSORS_FILE, chunks), _write_file(temporary / TREE_FILE, (text,))]
+            data = manifest_bytes(values, rows)
+            _write_file(temporary / MANIFEST_FILE, (data,))
+            sync(temporary)
+            _put_in_place(temporary, folder)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise _explained(error, parent, sum(t.nbytes for t in tensors.values()) + len(text)) from error
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     written: dict[str, Any] = json.loads(data)
     return written
 
@@ -319,7 +314,7 @@ def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[s
 def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
     """Write a new file through to the disk; return its row."""
     total, size = hashlib.sha256(), 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         for chunk in chunks:
             total.update(chunk)

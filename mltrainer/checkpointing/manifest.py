@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError
-from mltrainer.workspace import TEMPORARY, digest, machine_faults, pretty_json, sha256_bytes, sync
+from mltrainer.leftovers import TEMPORARY, held
+from mltrainer.workspace import digest, machine_faults, pretty_json, sha256_bytes, sync
 
 TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
@@ -240,8 +241,9 @@ def discard(folder: Path) -> None:
     aside = folder.with_name(TEMPORARY + folder.name)
     with machine_faults(str(folder)):
         shutil.rmtree(aside, ignore_errors=True)
-        folder.rename(aside)
-        shutil.rmtree(aside)
+        with held(folder):
+            folder.rename(aside)
+            shutil.rmtree(aside)
 
 
 def _leftovers(checkpoints_dir: Path) -> Iterator[Path]:

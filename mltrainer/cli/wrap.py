@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +12,11 @@ from mltrainer.cli.common import AsJson, file_name, group
 from mltrainer.cli.output import emit, printable
 from mltrainer.errors import DifferenceError, InputError, interrupted
 from mltrainer.follow.progress import shown
+from mltrainer.leftovers import scratch
 from mltrainer.reports import wrap as report
 from mltrainer.workspace import write_atomic
 from mltrainer.wrap.checking import STEPS, Check, Resumed, Verdict
-from mltrainer.wrap.starting import SCRATCH, Program
+from mltrainer.wrap.starting import Program
 
 app = group()
 
@@ -67,8 +67,8 @@ def _checked(
 
     Where that cannot be judged, whether it repeats is told all the same.
     """
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch, shown(None) as tell:
-        check = Check(program, Path(scratch), tell)
+    with scratch("wrap-") as folder, shown(None) as tell:
+        check = Check(program, folder, tell)
         verdict = check.repeats(steps)
         if again is None:
             return verdict, None

@@ -25,6 +25,7 @@ from mltrainer.gates.custom import judge
 from mltrainer.gates.gate import Gate, artifacts, check_gates, digests_of, evaluate, gates_before, read_waivers, statement
 from mltrainer.gates.machine import RUNNING_FILE, advice, derive
 from mltrainer.gates.policy import policy_of
+from mltrainer.leftovers import sweep, sweep_below
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
 from mltrainer.records.envelope import parsed
@@ -40,7 +41,6 @@ from mltrainer.workspace import (
     LOCK_FILE,
     PHASES,
     Project,
-    clear_temporary,
     locked,
     plain,
     read_json,
@@ -84,8 +84,9 @@ def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: 
         return run_phase(tools, phase, ()) if planned.holds else planned
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        for folder in (project.root, project.state_dir, *project.root.glob("phases/*"), *project.root.glob("phases/*/*/")):
-            clear_temporary(folder)
+        sweep(project.root)
+        for folder in (project.state_dir, project.root / "phases"):
+            sweep_below(folder)
         _keep_out_of_git(project)
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:

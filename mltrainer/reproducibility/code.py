@@ -12,13 +12,13 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mltrainer import handbook
+from mltrainer.leftovers import scratch
 from mltrainer.reproducibility import git
 from mltrainer.reproducibility.git import Change, GitError, Repository
 from mltrainer.reproducibility.secrets import scan_files
@@ -303,7 +303,7 @@ def _obstacle(repository: Repository, change: Change) -> str | None:
 
 def _commit(repository: Repository, paths: list[str], skipped: list[dict[str, str]]) -> str:
     """Write the commit from an index of its own, which begins with the last commit: what is only staged stays out."""
-    with tempfile.TemporaryDirectory(prefix="mltrainer-") as folder:
+    with scratch() as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
         git.run(repository.top, "read-tree", "HEAD" if repository.commit else "--empty", variables=index)
         names = os.fsencode("".join(f"{path}\0" for path in paths))

@@ -16,6 +16,7 @@ from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import gates_before
+from mltrainer.leftovers import new_folder
 from mltrainer.records.reading import Record
 from mltrainer.runs.contract import RESULT_FILE, contract_changes, contract_of, existing_result, run_id
 from mltrainer.runs.launcher import Tools
@@ -83,5 +84,7 @@ def _copy(checkpoint: Path, folder: Path) -> None:
     """Keep the checkpoint with the fork, so that it can be reproduced when the parent has deleted it."""
     if not (folder / checkpoint.name).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(checkpoint, folder.with_name(f".tmp-{START_FOLDER}") / checkpoint.name)
-        folder.with_name(f".tmp-{START_FOLDER}").rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder.parent) as temporary:
+            shutil.copytree(checkpoint, temporary / checkpoint.name)
+            temporary.rename(folder)

@@ -7,13 +7,13 @@ import json
 import math
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import GateError, InputError
+from mltrainer.leftovers import scratch
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project, sha256_file
 
@@ -92,16 +92,16 @@ def as_file(given: Path | Rows | np.ndarray, folder: Path) -> Iterator[Path]:
     if isinstance(given, Path):
         yield given
         return
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch("predict-") as folder_of_rows:
         if isinstance(given, Sequence):
-            path = Path(scratch) / "rows.jsonl"
+            path = folder_of_rows / "rows.jsonl"
             column = json.loads((folder / "inference.json").read_text("utf-8")).get("text")
             lines = ({column: row} if isinstance(row, str) and column else row for row in given)
             path.write_text("".join(json.dumps(_written(line), default=_cell) + "\n" for line in lines), "utf-8")
         else:
             import numpy as np
 
-            path = Path(scratch) / "rows.npy"
+            path = folder_of_rows / "rows.npy"
             np.save(path, given, allow_pickle=False)
         yield path
 

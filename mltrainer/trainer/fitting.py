@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from mltrainer.configs.templates import overlay, shipped_template
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import Tell, shown
+from mltrainer.leftovers import scratch
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import history_frame
 from mltrainer.reproducibility import determinism, seeds
@@ -170,10 +170,10 @@ def _alone() -> Iterator[Path]:
     """Yield a scratch folder; what the training switches and draws in this process is put back after it."""
     name, value = CUBLAS
     before = os.environ.get(name)
-    with tempfile.TemporaryDirectory(prefix="mltrainer-") as folder, determinism.kept(), seeds.kept():
+    with scratch("fit-") as folder, determinism.kept(), seeds.kept():
         os.environ[name] = value
         try:
-            yield Path(folder)
+            yield folder
         finally:
             os.environ.pop(name)
             os.environ.update({} if before is None else {name: before})

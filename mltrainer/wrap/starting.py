@@ -11,13 +11,13 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer import leftovers
 from mltrainer.errors import InputError, MachineError
 from mltrainer.wrap.lines import steps_in
 from mltrainer.wrap.processes import began, end_all, guarded, standstill
@@ -26,7 +26,7 @@ OBSERVER = Path(__file__).parent / "observer"
 VARIABLE = "MLTRAINER_WRAP"
 POLL_S = 0.05
 MOST_BYTES = 2 << 30  # of a folder that is copied
-SCRATCH = "mltrainer-wrap-"  # how the folders of all starts begin: in none is the copy of another
+SCRATCH = f"{leftovers.SCRATCH}wrap-"  # how the folders of all starts begin: in none is the copy of another
 LINKED = (".git", "node_modules")
 LEFT_OUT = (".mltrainer", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 OURS = ("PYDANTIC_DISABLE_PLUGINS",)  # set for our own command's sake
@@ -120,7 +120,7 @@ def start(
     changed = {"listing": surroundings.listing, "pause": surroundings.pause}
     told = {**settings, **changed, "folder": str(lines), "program": str(place)}
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as short, open(log, "wb") as out:
+    with leftovers.scratch("wrap-") as short, open(log, "wb") as out:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
         temporary = Path(short, "temporary-files-of-another-run" if surroundings.folder else "tmp")
         temporary.mkdir()

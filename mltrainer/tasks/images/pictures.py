@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,9 +23,10 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import PICTURES, InvalidInputError, picture, read_rows, refuse_bombs
 from mltrainer.configs.project import Image
 from mltrainer.errors import InputError
+from mltrainer.leftovers import new_file
 from mltrainer.tasks.content import Arrays
 from mltrainer.tasks.images.reading import image_paths
-from mltrainer.workspace import PROJECT_FILE, TEMPORARY, Project, digest, folder_sha256, machine_faults, write_atomic
+from mltrainer.workspace import PROJECT_FILE, Project, digest, folder_sha256, machine_faults, write_atomic
 
 NEEDED = InputError("reading images needs Pillow", mend='pip install "mltrainer[images]"')
 ONE_BY_ONE = 1000  # files that records list one by one
@@ -248,13 +248,15 @@ def _decode(store: Path | None, listed: Listed, marks: list[list[int]], config: 
     if store is None or room is None:
         return decode(listed, config, np.zeros(_shape(listed, config), dtype=np.uint8), cores())
     path = store / f"{_name(listed, config)}.npy"
-    temporary, pixels = room
+    descriptor, temporary, pixels = room
     try:
         decoded = decode(listed, config, pixels, cores())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(descriptor)
     beside = {"origin": _origin(listed, marks, config), "sha256": decoded.sha256, "digests": decoded.digests}
     write_atomic(
         path.with_suffix(".json"), json.dumps({**beside, "faults": decoded.faults, "colourful": decoded.colourful}).encode()
@@ -262,21 +264,21 @@ def _decode(store: Path | None, listed: Listed, marks: list[list[int]], config: 
     return decoded
 
 
-def _room(store: Path, listed: Listed, config: Image) -> tuple[Path, np.ndarray] | None:
-    """Return a new file with room for the pixels, mapped, or None where the state folder cannot hold it."""
-    temporary = None
+def _room(store: Path, listed: Listed, config: Image) -> tuple[int, Path, np.ndarray] | None:
+    """Return a new file with room for the pixels, held and mapped, or None where the state folder cannot hold it."""
     try:
         store.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=".npy", dir=store)
-        temporary = Path(name)
-        with os.fdopen(descriptor, "wb"):
-            pixels = np.lib.format.open_memmap(name, "w+", np.uint8, _shape(listed, config))
-            os.posix_fallocate(descriptor, 0, temporary.stat().st_size)  # else a full disk would end the process
+        descriptor, temporary = new_file(store, ".npy")
     except OSError:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         return None
-    return temporary, pixels
+    try:
+        pixels = np.lib.format.open_memmap(temporary, "w+", np.uint8, _shape(listed, config))
+        os.posix_fallocate(descriptor, 0, temporary.stat().st_size)  # else a full disk would end the process
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+        return None
+    return descriptor, temporary, pixels
 
 
 # --- lists --------------------------------------------------------------------------------------

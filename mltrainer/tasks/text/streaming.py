@@ -12,12 +12,12 @@ import numpy as np
 
 from mltrainer.configs.project import Tokens
 from mltrainer.errors import InputError
+from mltrainer.leftovers import new_folder
 from mltrainer.tasks.content import Corpus
 from mltrainer.tasks.text import characters, tokenizing
 from mltrainer.tasks.text.characters import Encoder
 from mltrainer.tasks.text.corpus import pieces
 from mltrainer.workspace import (
-    TEMPORARY,
     digest,
     machine_faults,
     read_json,
@@ -94,12 +94,13 @@ class _Made:
 def _make(made: _Made, corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Bounds) -> None:
     tokenizer, encode = _tokenizer(corpus, tokens, given, bounds["train"])
     kind = np.dtype(np.int16 if tokenizer.get_vocab_size() <= np.iinfo(np.int16).max else np.int32)
-    temporary = made.ids.with_name(f"{TEMPORARY}{os.getpid()}-{made.ids.name}")
     with machine_faults(str(made.ids)):
         made.ids.parent.mkdir(parents=True, exist_ok=True)
-        counts = _write(temporary, corpus, encode, kind, bounds)
-        sync(temporary)
-        os.replace(temporary, made.ids)
+        with new_folder(made.ids.parent) as folder:
+            temporary = folder / made.ids.name
+            counts = _write(temporary, corpus, encode, kind, bounds)
+            sync(temporary)
+            os.replace(temporary, made.ids)
     write_atomic(made.tokenizer, str(tokenizer.to_str(pretty=True)).encode())
     digests = {"ids": sha256_file(made.ids), "tokenizer": sha256_file(made.tokenizer)}
     write_json(made.meta, {**digests, "type": kind.str, "counts": counts})

@@ -15,6 +15,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from mltrainer.errors import InputError
+from mltrainer.leftovers import new_folder
 from mltrainer.tools.explorer.stepping import first_steps
 from mltrainer.trainer.data.addresses import Step
 from mltrainer.trainer.recording import NonFiniteError
@@ -155,9 +156,9 @@ def _summary(steps: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def _export(traced: profile, path: Path) -> None:
-    temporary = path.with_name(f".tmp-{path.name}")
-    traced.export_chrome_trace(str(temporary))
-    temporary.rename(path)
+    with new_folder(path.parent) as temporary:
+        traced.export_chrome_trace(str(temporary / path.name))
+        (temporary / path.name).rename(path)
 
 
 def _operations(traced: profile, device: str) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError, StoppedError
+from mltrainer.leftovers import sweep
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, run_lock
 from mltrainer.trainer.data.workers import Limits
 from mltrainer.trainer.result import build_result
 from mltrainer.trainer.session import Session
-from mltrainer.workspace import clear_temporary, write_json
+from mltrainer.workspace import write_json
 
 ERROR_FILE = "error.json"
 EXPLORE = "explore"
@@ -53,7 +54,7 @@ def run_job(
     started = time.perf_counter()
     folder = Path.cwd() / job["folder"]
     with run_lock(job, events, stop_signal), _noting_errors(folder / ERROR_FILE):
-        clear_temporary(folder)
+        sweep(folder)
         session = Session(job, folder, events, stop_signal)
         session.prepare()
         outcome = session.train()

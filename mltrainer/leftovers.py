@@ -1,0 +1,153 @@
+"""Files and folders on their way, and scratch folders: held by a lock that the kernel frees however their process ends.
+
+What nobody holds any more is what a killed process left, and the next command removes it. Where a file system knows no locks,
+nothing can be told to be left, and nothing is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+TEMPORARY = ".tmp-"  # begins the name of what is being written
+SCRATCH = "mltrainer-"  # begins the name of a folder in the system's one for temporary files
+OWNER_FILE = ".mltrainer-owner"  # in such a folder: held by the process that made it
+RUN_LOCK, RUN_SCRATCH = "lock", "scratch"  # in a run's folder: held while it trains; where its program runs
+_FINISHED = ("step-", RUN_SCRATCH)  # how folders begin in which nothing is on its way under a name of its own
+
+
+# --- making ---------------------------------------------------------------------------------------
+
+
+def new_file(folder: Path, ending: str = "") -> tuple[int, Path]:
+    """Create a file that is held until its descriptor is closed, as readable as the umask allows.
+
+    Args:
+        folder: Where.
+        ending: How its name ends.
+    """
+    while True:
+        path = folder / f"{TEMPORARY}{os.urandom(6).hex()}{ending}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        if _hold(descriptor, path):
+            return descriptor, path
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def new_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder that is held, as readable as the umask allows; what was not renamed is removed at the end."""
+    path = parent / f"{TEMPORARY}{os.urandom(6).hex()}"
+    path.mkdir()
+    try:
+        with held(path):
+            yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder for the length of a block, also under another name."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _hold(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def scratch(kind: str = "") -> Iterator[Path]:
+    """Yield a private folder among the system's temporary ones and remove it at the end; what killed processes left goes first.
+
+    Args:
+        kind: What it is for, in its name.
+    """
+    sweep_scratch()
+    with tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{kind}", ignore_cleanup_errors=True) as name:
+        descriptor = os.open(Path(name, OWNER_FILE), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _hold(descriptor, Path(name, OWNER_FILE))
+            yield Path(name)
+        finally:
+            os.close(descriptor)
+
+
+def _hold(descriptor: int, path: Path) -> bool:
+    """Lock what was just made; return whether it is still there: who looks for what is left may have been quicker."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+# --- sweeping -------------------------------------------------------------------------------------
+
+
+def sweep(folder: Path) -> list[Path]:
+    """Remove what killed processes left in a folder itself; return it."""
+    try:
+        names = [entry.name for entry in os.scandir(folder) if entry.name.startswith(TEMPORARY)]
+    except OSError:
+        return []
+    return [folder / name for name in names if _removed(folder / name, folder / name)]
+
+
+def sweep_below(folder: Path) -> list[Path]:
+    """Remove what killed processes left in a folder and all below it, also the copies that programs ran in; return it."""
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        found += sweep(here)
+        if RUN_SCRATCH in folders and RUN_LOCK in files and _removed(here / RUN_SCRATCH, here / RUN_LOCK):
+            found.append(here / RUN_SCRATCH)
+        folders[:] = [name for name in folders if not name.startswith((TEMPORARY, *_FINISHED))]
+    return found
+
+
+def sweep_scratch() -> list[Path]:
+    """Remove our own scratch folders whose process has ended; return them."""
+    try:
+        entries = [entry for entry in os.scandir(tempfile.gettempdir()) if entry.name.startswith(SCRATCH)]
+    except OSError:
+        return []
+    return [Path(entry) for entry in entries if _is_ours(entry) and _removed(Path(entry), Path(entry, OWNER_FILE))]
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    """Return whether a folder was made by `scratch`, for this user."""
+    with contextlib.suppress(OSError):
+        is_folder = entry.is_dir(follow_symlinks=False)
+        return is_folder and entry.stat(follow_symlinks=False).st_uid == os.getuid() and _is_plain(Path(entry, OWNER_FILE))
+    return False
+
+
+def _is_plain(path: Path) -> bool:
+    return stat.S_ISREG(os.lstat(path).st_mode)
+
+
+def _removed(path: Path, lock: Path) -> bool:
+    """Remove a file or folder where nobody holds its lock; return whether it was."""
+    try:
+        if path.is_symlink():
+            return False
+        descriptor = os.open(lock, (os.O_RDONLY if lock.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except OSError:  # held, or not ours to remove
+        return False
+    finally:
+        os.close(descriptor)
+    return True
