@@ -5,6 +5,9 @@ A message says where, what was expected, what was found and, in ``mend``, what t
 
 from __future__ import annotations
 
+import errno
+import signal
+
 
 class MltrainerError(Exception):
     """Base of every failure that is reported without a traceback.
@@ -68,7 +71,7 @@ class MachineError(MltrainerError):
     exit_code = 7
 
 
-class KilledError(MltrainerError):
+class KilledError(MachineError):
     """The system killed a tool, most often because memory ran out."""
 
 
@@ -106,7 +109,52 @@ def error_for_exit(code: int, message: str) -> MltrainerError:
     return MltrainerError(message)
 
 
+# What a RuntimeError of torch says where memory ran out: on a CPU, on a GPU, and within the GPU's libraries.
+_OUT_OF_MEMORY = (
+    *("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
+)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out: Python's, a GPU's, or the CPU's, for which torch has no type of its own."""
-    signs = ("not enough memory", "can't allocate memory")
-    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or any(sign in str(error) for sign in signs)
+    """Return whether memory ran out: Python's, a GPU's, the CPU's, for which torch has no type of its own, or the system's."""
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
+
+
+LESS_MEMORY = "lower batch_size (accumulate makes up for it) or the model's size, or end what else runs here, then type it again"
+
+
+def out_of_memory(error: BaseException) -> MachineError:
+    """Return what to tell where memory ran out."""
+    return MachineError(f"out of memory: {error or type(error).__name__}"[:500], mend=LESS_MEMORY)
+
+
+# Signals by which the machine ends a process, and what each stands for; any other one is a fault of a program.
+_OF_THE_MACHINE = {
+    signal.SIGKILL: "the system does that where memory runs out",
+    signal.SIGBUS: "a file or shared memory (/dev/shm) that it had mapped ran out of room",
+    signal.SIGXFSZ: "a file grew beyond the limit that is set here (ulimit -f)",
+    signal.SIGXCPU: "it took more processor time than is allowed here (ulimit -t)",
+}
+
+
+def ended_with(code: int) -> str:
+    """Return in words how a process ended; a shell tells of a signal by 128 more than its number."""
+    number = signal_of(code)
+    return f"signal {number} ({signal.Signals(number).name})" if number else f"exit code {code}"
+
+
+def signal_of(code: int) -> int | None:
+    """Return the signal that an exit code stands for; None for none."""
+    number = -code if code < 0 else code - 128
+    return number if number in set(signal.Signals) else None
+
+
+def killed(code: int) -> str | None:
+    """Return why the machine ended a process, for a sentence; None where its exit code does not stand for that."""
+    number = signal_of(code)
+    return _OF_THE_MACHINE.get(signal.Signals(number)) if number else None

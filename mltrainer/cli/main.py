@@ -90,9 +90,11 @@ def _fail(error: MltrainerError) -> int:
 
 def _fault(error: Exception) -> MltrainerError:
     """Return a machine's failure and an impossible path as such, and any other as a fault of ours with its traceback saved."""
-    from mltrainer.errors import InputError, MachineError
+    from mltrainer.errors import InputError, MachineError, is_out_of_memory, out_of_memory
     from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS
 
+    if is_out_of_memory(error):
+        return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
@@ -113,6 +115,9 @@ def _saved(error: Exception) -> Path:
     text = redact("".join(traceback.format_exception(error)))
     state = Path.cwd() / ".mltrainer"
     path = (state if state.is_dir() else Path(tempfile.gettempdir())) / "mltrainer-fault.txt"
-    with contextlib.suppress(OSError):
-        path.write_text(f"mltrainer {__version__}, Python {sys.version}\n\n{text}", "utf-8")
+    told = f"mltrainer {__version__}, Python {sys.version}\n\n{text}"
+    with contextlib.suppress(OSError):  # private, and through no link: it may lie where others write
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(told)
     return path

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from mltrainer.configs.pages import ToolPage, tool_page
-from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, error_for_exit
+from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.records.event import read
 from mltrainer.records.job import faults_of
 from mltrainer.reproducibility.secrets import redact
@@ -228,14 +228,14 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
     stopped = asked[0] if asked else -code
     if stopped in (signal.SIGINT, signal.SIGTERM):
         raise StoppedError("interrupted", exit_code=128 + stopped, mend="type the same command again to go on")
-    if code == -signal.SIGKILL:
+    if (why := killed(code) if code < 0 else None) is not None:
         raise KilledError(
-            "the tool was killed (signal 9); out of memory is the usual cause",
+            f"the tool was killed by {ended_with(code)}: {why}",
             where=log,
             mend="type the same command again to go on from the last checkpoint, or lower batch_size",
         )
     if code != 0:
-        name = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
+        name = ended_with(code) if code < 0 else f"exit code {code}"
         raise MltrainerError(f"the tool ended with {name} and no message", where=log, mend="read the end of that file")
     if end is None:
         raise InputError(

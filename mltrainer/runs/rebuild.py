@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import InputError, KilledError, ended_with
 from mltrainer.reproducibility.pins import builds, requirements
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import Project, write_atomic
@@ -114,7 +114,7 @@ def _call(command: list[str], folder: Path) -> None:
     text = redact(log.read_text("utf-8", errors="replace"))
     write_atomic(log, text.encode())
     if done.returncode < 0:
-        raise MltrainerError(f"the installation was killed by signal {-done.returncode}", where=str(log))
+        raise KilledError(f"the installation was killed by {ended_with(done.returncode)}", where=str(log), mend="type it again")
     if done.returncode:
         told = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
         raise InputError(

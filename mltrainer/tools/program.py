@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError, MachineError, MltrainerError, interrupted, is_out_of_memory, raise_terminated
+from mltrainer.errors import (
+    InputError,
+    MachineError,
+    MltrainerError,
+    interrupted,
+    is_out_of_memory,
+    out_of_memory,
+    raise_terminated,
+)
 from mltrainer.records.job import faults_of
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tasks.user_code import user_frame
@@ -21,6 +29,7 @@ from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read
 
 CRASH_FILE = "crash.txt"
 ORPHAN_S = 30.0  # chosen by us: a tool whose workflow was killed saves its state after its step, and ends
+FEWER_LOADERS = "lower loader.workers, loader.prefetch or batch_size: each process holds batches in memory; or enlarge /dev/shm"
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # of a tool that a signal stopped
 
 
@@ -141,11 +150,13 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         root: The project's folder.
         folder: The job's folder, where the traceback goes.
     """
+    if is_out_of_memory(error):
+        return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         where, mend = str(error.filename or folder.name), "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=where, mend=mend)
-    if is_out_of_memory(error):
-        return MachineError(f"out of memory: {error}"[:500], mend="lower batch_size or the model's size, then plan again")
+    if isinstance(error, RuntimeError) and "DataLoader worker" in str(error) and _was_killed(str(error)):
+        return MachineError(f"a process that loads your samples was killed: {error}", where="loader.workers", mend=FEWER_LOADERS)
     if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
         return InputError(
             f"a process that loads your samples ended: {error}",
@@ -171,6 +182,11 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), mend="report this fault with that file")
+
+
+def _was_killed(text: str) -> bool:
+    """Return whether torch tells that the machine ended a loader's process: memory, or room in /dev/shm, ran out."""
+    return any(f"killed by signal: {name}" in text for name in ("Killed", "Bus error"))
 
 
 def _place(folder: Path, root: Path) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MachineError, ended_with, killed
 from mltrainer.observe.lines import Key
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
@@ -246,7 +246,7 @@ class Check:
         again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("gone on with", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
-            told = f"it ended with exit code {resumed.code}: {' / '.join(_tail(resumed, self._program)[-3:])}"
+            told = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed, self._program)[-3:])}"
             raise InputError(told, where=where, mend="type what goes on with the program from its own checkpoint")
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
@@ -318,10 +318,16 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
         InputError: It failed, or trained nothing.
     """
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
+    if (why := killed(ended.code)) is not None:
+        raise MachineError(
+            f"it was ended by {ended_with(ended.code)} in a copy of its folder: {why}",
+            where=shlex.join(program.command),
+            mend="give it less work (a smaller batch), or end what else runs here, then type the same command again",
+        )
     if ended.code != 0:
         said = "".join(f"\n    {line}" for line in _tail(ended, program))
         printed = f"it printed last:{said}" if said else "it printed nothing"
-        told = f"it ended with exit code {ended.code} in a copy of its folder; {printed}"
+        told = f"it ended with {ended_with(ended.code)} in a copy of its folder; {printed}"
         mend = "try it by itself; where it needs files outside this folder, name them by absolute paths"
         raise InputError(told, where=shlex.join(program.command), mend=mend)
     if not found:

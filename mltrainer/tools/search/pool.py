@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, ended_with
 from mltrainer.tools.mark import marked
 from mltrainer.workspace import machine_faults, write_json
 
@@ -177,7 +177,7 @@ class Pool:
             raise _raised(worker.said)
         if worker.nr is None:
             return []
-        name = f"signal {-code}" if code < 0 else f"exit code {code}"
+        name = ended_with(code) if code < 0 else f"exit code {code}"
         return [Ended(worker.nr, death=f"its process ended with {name}")]
 
 
