@@ -130,7 +130,7 @@ LESS_MEMORY = "lower batch_size (accumulate makes up for it) or the model's size
 
 def out_of_memory(error: BaseException) -> MachineError:
     """Return what to tell where memory ran out."""
-    return MachineError(f"out of memory: {error or type(error).__name__}"[:500], mend=LESS_MEMORY)
+    return MachineError(f"out of memory: {str(error) or type(error).__name__}"[:500], mend=LESS_MEMORY)
 
 
 # Signals by which the machine ends a process, and what each stands for; any other one is a fault of a program.

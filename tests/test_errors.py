@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+import torch
 
 from mltrainer import errors
-from mltrainer.errors import InputError, MltrainerError, StoppedError, error_for_exit
+from mltrainer.errors import (
+    InputError,
+    MltrainerError,
+    StoppedError,
+    ended_with,
+    error_for_exit,
+    is_out_of_memory,
+    killed,
+)
+from mltrainer.tools.program import explained
 
 
 def test_a_message_says_where_what_and_what_to_do_next() -> None:
@@ -47,3 +63,72 @@ def test_any_other_exit_code_is_a_fault_of_ours(code: int) -> None:
 
 def test_a_stop_carries_its_own_exit_code() -> None:
     assert StoppedError("stopped", exit_code=143).exit_code == 143
+
+
+# --- memory, and who killed a process -------------------------------------------------------------
+
+
+def allocated(kind: str) -> BaseException:
+    """What a real allocation raises that no machine can serve."""
+    with pytest.raises((MemoryError, RuntimeError)) as caught:
+        bytearray(1 << 62) if kind == "Python" else torch.empty(1 << 50)
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", ["Python", "torch"])
+def test_an_allocation_that_fails_is_the_machines_failure(kind: str, tmp_path: Path) -> None:
+    found = explained(allocated(kind), tmp_path, tmp_path)  # type: ignore[arg-type]
+    assert (found.exit_code, found.message[:14]) == (7, "out of memory:")
+    assert "lower batch_size" in str(found.mend)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_a_gpus_and_the_systems_memory_count_too(error: Exception, tmp_path: Path) -> None:
+    assert is_out_of_memory(error)
+    assert explained(error, tmp_path, tmp_path).exit_code == 7
+
+
+@pytest.mark.parametrize("error", [ValueError("column out of memory bounds"), RuntimeError("shapes differ"), OSError(2, "no")])
+def test_other_failures_are_none_of_the_memory(error: Exception) -> None:
+    assert not is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(("signal", "code"), [("Killed", 7), ("Bus error", 7), ("Segmentation fault", 1)])
+def test_a_loaders_process_that_the_machine_killed_is_the_machines_failure(signal: str, code: int, tmp_path: Path) -> None:
+    error = RuntimeError(f"DataLoader worker (pid 7) is killed by signal: {signal}. ")
+    assert explained(error, tmp_path, tmp_path).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "by_machine"),
+    [
+        (-9, "signal 9 (SIGKILL)", True),
+        (137, "signal 9 (SIGKILL)", True),
+        (-7, "signal 7 (SIGBUS)", True),
+        (-11, "signal 11 (SIGSEGV)", False),
+        (143, "signal 15 (SIGTERM)", False),
+        (1, "exit code 1", False),
+        (128, "exit code 128", False),
+        (255, "exit code 255", False),
+    ],
+)
+def test_how_a_process_ended_is_told_by_name(code: int, words: str, by_machine: bool) -> None:
+    assert (ended_with(code), killed(code) is not None) == (words, by_machine)
+
+
+def test_a_command_that_runs_out_of_memory_ends_with_the_machines_exit_code(tmp_path: Path) -> None:
+    code = "import mltrainer.cli.main as m; m._answered = lambda _: bytearray(1 << 40); raise SystemExit(m.run([]))"
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))  # noqa: E731
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, preexec_fn=limit, check=False
+    )
+    assert (done.returncode, "error: out of memory" in done.stderr) == (7, True)
+    assert not (tmp_path / "mltrainer-fault.txt").exists()

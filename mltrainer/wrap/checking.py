@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError, MachineError, ended_with, killed
+from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
 from mltrainer.observe.lines import Key
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
@@ -318,12 +318,9 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
         InputError: It failed, or trained nothing.
     """
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
-    if (why := killed(ended.code)) is not None:
-        raise MachineError(
-            f"it was ended by {ended_with(ended.code)} in a copy of its folder: {why}",
-            where=shlex.join(program.command),
-            mend="give it less work (a smaller batch), or end what else runs here, then type the same command again",
-        )
+    if ended.code != 0 and (why := _of_the_machine(ended, program)) is not None:
+        mend = "give it a smaller batch or model, or end what else runs here, then type the same command again"
+        raise MachineError(why, where=shlex.join(program.command), mend=mend)
     if ended.code != 0:
         said = "".join(f"\n    {line}" for line in _tail(ended, program))
         printed = f"it printed last:{said}" if said else "it printed nothing"
@@ -335,6 +332,15 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
         mend = "name what trains; a Python that is started with -I, -S or -E cannot be observed"
         raise InputError(told, where=shlex.join(program.command), mend=mend)
     return found
+
+
+def _of_the_machine(ended: Ended, program: Program) -> str | None:
+    """Return how a program failed for want of memory or room: killed, or by what it said last; None where it is its own fault."""
+    if (why := killed(ended.code)) is not None:
+        return f"it was ended by {ended_with(ended.code)}: {why}"
+    last = next(reversed(_tail(ended, program)), "")
+    is_memory = last.startswith("MemoryError") or is_out_of_memory(RuntimeError(last))
+    return f"out of memory: {last}" if is_memory else None
 
 
 def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:

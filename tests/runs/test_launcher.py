@@ -91,8 +91,9 @@ def test_a_tools_error_is_raised_as_what_it_is(run_tool: Launch) -> None:
     [
         ("os._exit(0)", InputError, "ended before its work was done"),
         ("sys.exit(5)", MltrainerError, "exit code 5"),
-        ("os.abort()", MltrainerError, r"signal 6 \(Aborted\)"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", MltrainerError, "out of memory is the usual cause"),
+        ("os.abort()", MltrainerError, r"signal 6 \(SIGABRT\)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", MachineError, r"signal 9 \(SIGKILL\): .* memory runs out"),
+        ("os.kill(os.getpid(), signal.SIGBUS)", MachineError, r"signal 7 \(SIGBUS\): .* ran out of room"),
         ('os.write(int(sys.argv[2]), b\'{"event": "ro\'); os._exit(0)', InputError, "ended before its work was done"),
     ],
 )
@@ -101,7 +102,7 @@ def test_a_death_without_a_word_is_never_taken_for_success(
 ) -> None:
     with pytest.raises(kind, match=message) as caught:
         run_tool(code)
-    assert caught.value.where == f"job/{LOG_FILE}"
+    assert (caught.value.where, caught.value.exit_code) == (f"job/{LOG_FILE}", kind.exit_code)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

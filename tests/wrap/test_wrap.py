@@ -203,15 +203,20 @@ def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_kil
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "told", "expected"),
     [
-        ("raise SystemExit('no data')", "exit code 1"),
-        ("import torch", "no step of a PyTorch optimizer was seen"),
+        ("raise SystemExit('no data')", "exit code 1", 1),
+        ("import torch", "no step of a PyTorch optimizer was seen", 1),
+        ("import os; os.kill(os.getpid(), 9)", "ended by signal 9 (SIGKILL): the system does that where memory runs out", 7),
+        ("import os; os.kill(os.getpid(), 11)", "ended with signal 11 (SIGSEGV)", 1),
+        ("raise MemoryError", "out of memory: MemoryError", 7),
     ],
 )
-def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(tmp_path: Path, code: str, told: str) -> None:
+def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(
+    tmp_path: Path, code: str, told: str, expected: int
+) -> None:
     done = wrap(tmp_path, command=(sys.executable, "-c", code))
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert (done.returncode, "Traceback" in done.stderr) == (expected, False)
     assert told in done.stderr
 
 

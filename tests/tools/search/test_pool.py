@@ -87,7 +87,7 @@ def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool: Pool, fol
 def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Path) -> None:
     pool.begin(1, job(folder, "dies", do="die"))
     pool.begin(2, job(folder, "lives", sleep=0.2))
-    assert ended(pool, 2) == [Ended(1, death="its process ended with signal 9"), Ended(2)]
+    assert ended(pool, 2) == [Ended(1, death="its process ended with signal 9 (SIGKILL)"), Ended(2)]
     pool.begin(3, job(folder, "next"))
     assert ended(pool, 1) == [Ended(3)]
 
@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Pat
 def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
     with Pool(study({}, 1), [{}], silent_s=1.0) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))
-        assert ended(pool, 1) == [Ended(1, death="its process ended with signal 9")]
+        assert ended(pool, 1) == [Ended(1, death="its process ended with signal 9 (SIGKILL)")]
 
 
 def test_a_fault_of_the_machine_ends_the_study(pool: Pool, folder: Path) -> None:
@@ -147,7 +147,7 @@ def result_of(runs: Runs, nr: int, path: Path) -> dict[str, Any]:
 def test_a_run_that_kills_its_worker_again_and_again_has_failed_with_the_reason(pool: Pool, folder: Path) -> None:
     runs = runs_of(pool)
     found = result_of(runs, 1, job(folder, "bad", do="die"))
-    assert found["reason"] == "its process ended with signal 9, 3 times"
+    assert found["reason"] == "its process ended with signal 9 (SIGKILL), 3 times"
     assert read_json(runs.folder / "state.json")["deaths"]["bad"] == ["its beginning"] * 3
     again = runs_of(pool)
     assert again.attempts("bad") == 4
