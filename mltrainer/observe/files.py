@@ -41,6 +41,7 @@ class Files:
     def attach(self, torch: Any) -> None:
         """Note what the program runs on."""
         self._note("prefix", sys.prefix)
+        self._note("interpreter", sys.executable)
         self._note("about", {"python": sys.version.split()[0], "torch": torch.__version__, "threads": torch.get_num_threads()})
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mltrainer.reports.markdown import code, table
 from mltrainer.reports.markdown import text as text_of
@@ -11,11 +11,9 @@ from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.checking import Cause, Line, Resumed, Verdict, mend
 from mltrainer.wrap.judged import Judged
 
-CHANGED = "hash seed, memory, order of listings, folders, pace"
 COMPARED = (
-    "Two fresh processes were to make the same optimizer steps. At every step the sums of the bits of all gradients and of some"
-    " of the weights were compared, and all weights whole at every fiftieth and at the last. The second process had another hash"
-    " seed, filled memory, folders listed in the opposite order and of other names, and stood still for moments."
+    "Fresh processes were to make the same optimizer steps. At every step the sums of the bits of all gradients and of some"
+    " of the weights were compared, and all weights whole at every fiftieth and at the last."
 )
 RESUMED = (
     "The program that was gone on with was compared in the same way, from where it went on, with a run that nothing disturbed."
@@ -31,10 +29,11 @@ def text(verdict: Verdict, resumed: Resumed | None) -> str:
 
 def _of_verdict(verdict: Verdict) -> Iterator[str]:
     processes = f" in each of {verdict.processes} processes" if verdict.processes > 1 else ""
-    took = " and ".join(duration(seconds) for seconds in verdict.seconds)
+    took = _joined([duration(seconds) for seconds in verdict.seconds])
     if verdict.same:
-        yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in two runs, all gradients and weights the same"
-        yield f"  changed between them: {CHANGED}; they took {took}"
+        runs = f"{len(verdict.seconds)} runs"
+        yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in {runs}, all gradients and weights the same"
+        yield f"  changed between them: {_changed(verdict)}; they took {took}"
         yield f"  {_about(verdict.judged)}"
         return
     assert verdict.difference is not None
@@ -46,6 +45,17 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
         yield from (f"    {line}" for line in verdict.failed)
     if verdict.cause is not None:
         yield from _of_cause(verdict.cause)
+
+
+def _changed(verdict: Verdict) -> str:
+    """Return what was changed between the runs, with the hash seeds that were taken."""
+    seeds = f"hash seed ({_joined(verdict.hash_seeds)})"
+    return ", ".join(seeds if what == "hash seed" else what for what in verdict.changed)
+
+
+def _joined(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _about(found: Judged) -> str:
@@ -94,7 +104,8 @@ def page(verdict: Verdict, resumed: Resumed | None) -> str:
     parts += ["## What was judged", *_files(verdict.judged)]
     if resumed is not None:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
-    parts.append(COMPARED if resumed is None else f"{COMPARED} {RESUMED}")
+    compared = f"{COMPARED} Changed between them: {_changed(verdict)}."
+    parts.append(compared if resumed is None else f"{compared} {RESUMED}")
     return "\n\n".join(parts) + "\n"
 
 

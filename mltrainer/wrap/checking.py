@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ from typing import Any
 
 from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
 from mltrainer.observe.lines import Key
+from mltrainer.reproducibility.causes import HASH_SEEDS
+from mltrainer.reproducibility.hash_seeds import hash_seeds
+from mltrainer.reproducibility.short_strings import named
 from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.judged import Judged, judged
@@ -82,22 +87,26 @@ class Verdict:
         same: Whether all that was observed is the same.
         steps: Steps of an optimizer that were compared, of the process that made most.
         processes: How many processes trained.
-        seconds: What the two runs took.
+        seconds: What each run took.
         difference: The first step that differs.
         cause: Why.
         judged: What it is about: the files that were read, by digest, and what ran them.
         failed: The end of what the second run printed, where it alone failed.
+        hash_seeds: Under which the runs were made.
+        changed: What was changed between them, in words.
     """
 
     command: str
     same: bool
     steps: int
     processes: int
-    seconds: tuple[float, float]
+    seconds: tuple[float, ...]
     judged: Judged
     difference: Unlike | None = None
     cause: Cause | None = None
     failed: tuple[str, ...] = ()
+    hash_seeds: tuple[str, ...] = HASH_SEEDS
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,23 +159,45 @@ class Check:
         """
         one = self._run("the program as it is", NOTHING, steps, files=True)
         mine = required(one, self._program)
-        other = self._run("once more, with all changed that must not matter", ALL, steps)
-        theirs = chains(other.lines)
-        unlike = first_unlike(mine, theirs, steps)
+        found = judged(one.lines, one.place, self._program.folder)
+        first, *others = self._hash_seeds(found)
+        seconds, seeds = [one.seconds], [first]
+        for seed in others:
+            self._program = dataclasses.replace(self._program, hash_seeds=(first, seed))
+            other = self._run(f"once more, with all changed that must not matter, hash seed {seed}", ALL, steps)
+            seconds, seeds, theirs = [*seconds, other.seconds], [*seeds, seed], chains(other.lines)
+            unlike = first_unlike(mine, theirs, steps)
+            if unlike is not None:
+                break
         verdict = Verdict(
             shlex.join(self._program.command),
             unlike is None,
             compared(mine, theirs, steps) if unlike is None else max(len(chain.entries) for chain in mine.values()),
             len(mine),
-            (one.seconds, other.seconds),
-            judged(one.lines, one.place, self._program.folder),
+            tuple(seconds),
+            found,
             unlike,
+            hash_seeds=tuple(seeds),
+            changed=changed(self._program),
         )
         if unlike is None:
             return verdict
         failed = tuple(_tail(other, self._program)) if other.code != 0 else ()
         few = min(unlike.step + 1, steps) if unlike.step and steps else steps
         return dataclasses.replace(verdict, cause=self._cause(mine, few), failed=failed)
+
+    def _hash_seeds(self, found: Judged) -> tuple[str, ...]:
+        """Return the hash seeds of the runs: under which the small sets that the program can be about begin otherwise."""
+        seeds, folder = self._program.hash_seeds, self._program.folder
+        if seeds[0] == seeds[1]:
+            return seeds
+        strings = named(
+            [folder / row.path for row in found.code], [folder / row.path for row in found.data], self._program.command
+        )
+        chosen = hash_seeds(strings, found.interpreter or sys.executable)
+        for group in chosen.alike:
+            self._tell({"event": "note", "text": f"a set of {', '.join(group)} may come in one order in all runs"})
+        return chosen.seeds
 
     # --- why ---
 
@@ -305,6 +336,19 @@ class Check:
             pace(lines)
 
         return poll
+
+
+def changed(program: Program) -> tuple[str, ...]:
+    """Return what is changed from run to run of a program that must not matter, in words: only what is."""
+    found = {
+        "hash seed": program.hash_seeds[0] != program.hash_seeds[1],
+        "memory": platform.libc_ver()[0] == "glibc",
+        "order of listings": True,
+        "folders": not program.in_place,
+        "folder for temporary files": program.in_place,
+        "pace": True,
+    }
+    return tuple(what for what, is_changed in found.items() if is_changed)
 
 
 def required(ended: Ended, program: Program) -> dict[Key, Chain]:

@@ -22,12 +22,14 @@ class Judged:
         data: What else it read.
         about: Versions of Python and torch, and how many threads an operation takes.
         prefix: Where that Python and its packages are installed.
+        interpreter: Its program.
     """
 
     code: tuple[Read, ...]
     data: tuple[Read, ...]
     about: dict[str, Any]
     prefix: str = ""
+    interpreter: str = ""
 
     @property
     def code_sha256(self) -> str:
@@ -52,5 +54,5 @@ def judged(lines: Path, place: Path, folder: Path | None = None) -> Judged:
     about = next((dict(row[2]) for row in rows if row[1] == "about"), {})
     found = read_in([(row[1], row[2]) for row in rows if row[1] in WAYS], place, folder)
     code = tuple(row for row in found if row.path.endswith(CODE))
-    prefix = next((str(row[2]) for row in rows if row[1] == "prefix"), "")
-    return Judged(code, tuple(row for row in found if row not in code), about, prefix)
+    prefix, interpreter = (next((str(row[2]) for row in rows if row[1] == what), "") for what in ("prefix", "interpreter"))
+    return Judged(code, tuple(row for row in found if row not in code), about, prefix, interpreter)

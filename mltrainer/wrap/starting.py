@@ -13,12 +13,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mltrainer import leftovers
 from mltrainer.errors import InputError, MachineError
+from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.wrap.lines import steps_in
 from mltrainer.wrap.processes import began, end_all, guarded, standstill
 
@@ -64,6 +65,7 @@ class Program:
         timeout: Seconds until a start is given up; 0 for never.
         leaves: Files of the folder that it writes itself: what lies there of an earlier run is not copied.
         where: Where its user typed it, as messages name the place.
+        hash_seeds: Those of an undisturbed start, and of one with another hash seed; the same where it may not be changed.
     """
 
     command: tuple[str, ...]
@@ -72,6 +74,7 @@ class Program:
     timeout: float = 0.0
     leaves: tuple[str, ...] = ()
     where: str = "the command"
+    hash_seeds: tuple[str, str] = field(default_factory=lambda: usual_hash_seeds())
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,8 @@ def start(
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
         temporary = Path(short, "temporary-files-of-another-run" if surroundings.folder else "tmp")
         temporary.mkdir()
-        process = _popen(program, place, _environment(surroundings, told, temporary), out)
+        seed = program.hash_seeds[surroundings.hashes]
+        process = _popen(program, place, _environment(surroundings, told, temporary, seed), out)
         code = _ended(process, program, lines, int(settings.get("steps") or 0), on_poll)
     return Ended(code, lines, log, place, time.monotonic() - started)
 
@@ -144,16 +148,21 @@ def _ended(process: subprocess.Popen[bytes], program: Program, lines: Path, step
     return 0 if waits else process.returncode
 
 
-def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Path) -> dict[str, str]:
+def usual_hash_seeds() -> tuple[str, str]:
+    """Return two hash seeds; one that the user has set belongs to the program, and is both."""
+    own = os.environ.get("PYTHONHASHSEED", "random")
+    return HASH_SEEDS if own == "random" else (own, own)
+
+
+def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Path, hash_seed: str) -> dict[str, str]:
     before = os.environ.get("PYTHONPATH")
     chosen = {
         "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
         "TMPDIR": str(temporary),
         "PWD": told["program"],
         VARIABLE: json.dumps(told),
+        "PYTHONHASHSEED": hash_seed,
     }
-    if os.environ.get("PYTHONHASHSEED", "random") == "random":  # one that its user sets belongs to the program
-        chosen["PYTHONHASHSEED"] = "1" if surroundings.hashes else "0"
     if surroundings.memory:
         chosen["MALLOC_PERTURB_"] = FILL
     user = {name: value for name, value in os.environ.items() if name not in OURS}

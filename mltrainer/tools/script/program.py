@@ -16,6 +16,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError, interrupted
 from mltrainer.observe.rows import rows_of_paths
 from mltrainer.records.run import sealed
+from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, run_lock
 from mltrainer.tools.script.observed import Observed, observed
@@ -66,9 +67,12 @@ def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None])
         _require_own_packages(found, f"task.script ({config.task.script})")
         result = result_of(job, config, found, root, folder)
         if "trace_from" in job:
-            result["cause"] = _cause(_check(config, root, scratch / "cause", events, stop), found.steps)
+            free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
+            result["cause"] = _cause(_check(free, scratch / "cause", events, stop), found.steps)
         if job.get("resumable") and config.task.resume is not None:
-            result["program"]["resumed"] = _resumed(config, _check(config, root, scratch / "resumed", events, stop), events)
+            result["program"]["resumed"] = _resumed(
+                config, _check(_program(config, root), scratch / "resumed", events, stop), events
+            )
         result = sealed(result)
         write_json(folder / RESULT_FILE, result)
     return result
@@ -158,7 +162,9 @@ def _ends_of(log: Path) -> str:
 
 def _program(config: TrainingConfig, root: Path) -> Program:
     """Return what is run; what it is judged by, and what it delivers, it must write itself in every run."""
-    return Program(config.task.command(config.seed), root, leaves=config.task.writes, where="task.script")
+    seed = os.environ.get("PYTHONHASHSEED", HASH_SEEDS[0])  # this process's own, which the run's record holds
+    command = config.task.command(config.seed)
+    return Program(command, root, leaves=config.task.writes, where="task.script", hash_seeds=(seed, seed))
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
@@ -193,8 +199,8 @@ def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:
 # --- why, and whether it resumes ------------------------------------------------------------------
 
 
-def _check(config: TrainingConfig, root: Path, scratch: Path, events: Events, stop: Callable[[], str | None]) -> Check:
-    return Check(_program(config, root), scratch, lambda event: events.send(**event), _ended_by(stop))
+def _check(program: Program, scratch: Path, events: Events, stop: Callable[[], str | None]) -> Check:
+    return Check(program, scratch, lambda event: events.send(**event), _ended_by(stop))
 
 
 def _cause(check: Check, steps: int) -> dict[str, Any] | None:

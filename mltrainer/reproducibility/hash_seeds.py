@@ -1,0 +1,142 @@
+"""Hash seeds under which small sets of strings come in unlike orders: under any two seeds, half of the sets of two agree.
+
+Orders are asked of the interpreter that runs the program, as only it knows how it hashes: a child of it for each seed that is
+considered prints them, which takes some hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from mltrainer.errors import MachineError
+from mltrainer.reproducibility.causes import HASH_SEEDS
+from mltrainer.reproducibility.short_strings import Group, Named
+
+FEWEST, MOST = 3, 6  # seeds that are taken: each is a run
+CANDIDATES, AT_ONCE = range(2, 26), 6  # how many are asked before the best of them may be taken
+SMALL = 4  # strings: up to here a set's table has eight places, and subsets of a group are sets of the same make
+MOST_SETS = 3000
+ANSWER_S = 30.0
+BETWEEN, BEHIND = "\0", "\1"  # strings of a set, and sets, as a child is told of them
+PRINT = r"""import sys
+for line in sys.stdin.buffer.read().decode().split("\1"):
+    print(line.split("\0").index(next(iter(set(line.split("\0"))))))
+"""
+Firsts = tuple[int, ...]  # of each set, the number of the string that comes first
+Asked = Callable[[str, Sequence[Group]], Firsts]
+
+
+class Chosen(NamedTuple):
+    """The hash seeds that are taken.
+
+    Attributes:
+        seeds: The undisturbed run's first.
+        alike: Groups of strings of which some set begins alike under all of them.
+    """
+
+    seeds: tuple[str, ...]
+    alike: tuple[Group, ...] = ()
+
+
+def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None = None) -> Chosen:
+    """Return seeds that include 0 and 1, so that each small set of a program begins with another string under two of them.
+
+    Which string comes first is asked, as it decides `next(iter(...))`, and where it differs the order does. Sets of up to four
+    strings of a group are looked at with each order of insertion, on which collisions depend. Seeds beyond the third
+    are taken for likely groups alone.
+
+    Args:
+        found: Groups of strings.
+        python: The interpreter that runs the program.
+        asked: Returns which string of each set comes first under a seed; by default a child of the interpreter tells.
+
+    Raises:
+        MachineError: No interpreter can be started.
+    """
+    of = asked or (lambda seed, sets: firsts(python, seed, sets))
+    likely = list(itertools.islice(_sets(found.likely), MOST_SETS))
+    sets = [*likely, *itertools.islice(_sets(found.other), MOST_SETS - len(likely))]
+    taken, begin = [*HASH_SEEDS], {seed: of(seed, sets) for seed in HASH_SEEDS}
+    alike = {n for n in range(len(sets)) if begin[HASH_SEEDS[0]][n] == begin[HASH_SEEDS[1]][n]}
+    pool = _Pool(lambda seed: _unlike(begin[HASH_SEEDS[0]], of(seed, sets)), len(likely))
+    while len(taken) < FEWEST or (len(taken) < MOST and any(n < len(likely) for n in alike)):
+        seed, parted = pool.best(alike)
+        taken.append(seed)
+        alike -= parted
+    return Chosen(tuple(taken), _groups_of([sets[n] for n in sorted(alike) if n < len(likely)], found.likely))
+
+
+class _Pool:
+    """Seeds that may be taken, asked a few at a time, as each costs the start of an interpreter.
+
+    Args:
+        parted: Returns the sets that begin otherwise under a seed than under the first one.
+        likely: How many sets, the first ones, are likely.
+    """
+
+    def __init__(self, parted: Callable[[str], set[int]], likely: int) -> None:
+        self._parted, self._likely = parted, likely
+        self._left = [str(number) for number in CANDIDATES]
+        self._known: dict[str, set[int]] = {}
+
+    def best(self, alike: set[int]) -> tuple[str, set[int]]:
+        """Return the seed that parts most of the sets that are alike, the likely ones before others, and what it parts.
+
+        One that parts all that are likely ends the search.
+        """
+        while True:
+            self._ask()
+            seed = max(self._known, key=lambda seed: self._count(alike & self._known[seed]))
+            is_enough = self._count(alike)[0] == self._count(alike & self._known[seed])[0]
+            if is_enough or not self._left:
+                return seed, self._known.pop(seed)
+
+    def _ask(self) -> None:
+        asked, self._left = self._left[:AT_ONCE], self._left[AT_ONCE:]
+        self._known.update({seed: self._parted(seed) for seed in asked})
+
+    def _count(self, sets: set[int]) -> tuple[int, int]:
+        """Return how many of some sets are likely, and how many they are."""
+        return sum(number < self._likely for number in sets), len(sets)
+
+
+def _unlike(one: Firsts, other: Firsts) -> set[int]:
+    return {number for number, (left, right) in enumerate(zip(one, other, strict=True)) if left != right}
+
+
+def _sets(groups: Iterable[Group]) -> Iterable[Group]:
+    """Return the sets that are looked at, each as it is inserted: pairs and triples of small groups, and each group whole."""
+    found: dict[Group, None] = {}
+    for group in groups:
+        sizes = {2, 3, len(group)} if len(group) <= SMALL else {len(group)}
+        for size in sorted(sizes):
+            orders = itertools.permutations(group, size) if size <= SMALL - 1 else [group, group[::-1]]
+            found.update(dict.fromkeys(tuple(order) for order in orders))
+    return found
+
+
+def _groups_of(sets: Iterable[Group], groups: Iterable[Group]) -> tuple[Group, ...]:
+    """Return the groups of which some sets are a part."""
+    parts = [set(each) for each in sets]
+    return tuple(group for group in groups if any(part <= set(group) for part in parts))
+
+
+def firsts(python: str, seed: str, sets: Sequence[Group]) -> Firsts:
+    """Return which string comes first of each set, in a child of an interpreter under a hash seed.
+
+    Where that interpreter cannot be asked, this one's is: all of CPython from 3.11 on hash alike.
+    """
+    told = BEHIND.join(BETWEEN.join(each) for each in sets).encode()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    for interpreter in (python, sys.executable):
+        with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+            command, own = [interpreter, "-S", "-c", PRINT], {**environment, "PYTHONHASHSEED": seed}
+            answer = subprocess.run(command, input=told, capture_output=True, timeout=ANSWER_S, check=True, env=own)
+            return tuple(int(line) for line in answer.stdout.split())
+    raise MachineError("the order of a set cannot be asked of an interpreter", where=python)
