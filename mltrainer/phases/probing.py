@@ -15,8 +15,10 @@ from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.reproducibility import fingerprint
-from mltrainer.reproducibility.causes import sentence
-from mltrainer.runs.localize import HASH_SEED, MEMORY, NOTHING, Change, find_cause
+from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
+from mltrainer.reproducibility.hash_seeds import hash_seeds
+from mltrainer.reproducibility.short_strings import named
+from mltrainer.runs.localize import HASH_SEED, HASH_SEED_VARIABLE, MEMORY, NOTHING, Change, find_cause
 
 
 def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
@@ -37,14 +39,37 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     first = tool.run(whole)
     as_fed = fed(config, first)
     halves = {**_job(ctx, as_fed, "second", steps), "resumable": True, "fill_memory": True}
+    seeds = _hash_seeds(ctx, config, first)
     if "resume" in tool.capabilities:
-        tool.run({**halves, "max_steps": _middle(steps)}, HASH_SEED.variables)
-    second = tool.run({**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)
+        tool.run({**halves, "max_steps": _middle(steps)}, {HASH_SEED_VARIABLE: seeds[-1]})
+        second = tool.run({**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)
+    else:
+        second = _whole_again(ctx, halves, first, seeds)
+    second["hash_seeds"] = [*seeds]
     checkpoints = ctx.project.root / halves["folder"] / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
     second["checkpoint_bytes"] = max(sizes, default=0)  # a loss that is not a number leaves none
     shutil.rmtree(checkpoints, ignore_errors=True)
     return [first, second]
+
+
+def _hash_seeds(ctx: Context, config: TrainingConfig, first: dict[str, Any]) -> tuple[str, ...]:
+    """Return the hash seeds of all probes: under which the small sets that the task can be about begin otherwise."""
+    if not first["code_files"]:
+        return HASH_SEEDS  # no code but ours, which goes through no set
+    root, command = ctx.project.root, config.task.command(config.seed) if ctx.is_of_program else ()
+    sources, data = ([root / row["path"] for row in rows] for rows in (first["code_files"], first["data"]["files"]))
+    return hash_seeds(named(sources, data, tuple(command))).seeds
+
+
+def _whole_again(ctx: Context, job: dict[str, Any], first: dict[str, Any], seeds: tuple[str, ...]) -> dict[str, Any]:
+    """Return the result of the same steps in whole under other hash seeds: the first one that differs, else the last."""
+    for seed in seeds[2:]:
+        ctx.note(f"once more, with hash seed {seed}: small sets of your strings come in another order")
+        found = ctx.tool.run({**job, "resumable": False}, {HASH_SEED_VARIABLE: seed})
+        if found["chain"] != first["chain"]:
+            return found
+    return ctx.tool.run(job, HASH_SEED.variables)
 
 
 def fed(config: TrainingConfig, probe: dict[str, Any]) -> TrainingConfig:
@@ -157,6 +182,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) 
         "runs": runs,
         "identical": identical,
         "first_difference": difference,
+        "hash_seeds": probes[1]["hash_seeds"],
         "cause": None if identical else _cause(ctx, fed(config, probes[0]), difference, same),
     }
 

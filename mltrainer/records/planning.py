@@ -172,7 +172,11 @@ class ProbeRun(Part):
 
 
 class Probe(Part):
-    """Two trainings of a few real steps side by side; the second stopped at `resumed_at` and went on, where that is not 0."""
+    """Two trainings of a few real steps side by side; the second stopped at `resumed_at` and went on, where that is not 0.
+
+    Attributes:
+        hash_seeds: Of all processes that were compared; before version 0.3 those of the runs.
+    """
 
     steps: int
     resumed_at: int
@@ -180,6 +184,7 @@ class Probe(Part):
     identical: bool
     first_difference: Divergence | None
     cause: Cause | None
+    hash_seeds: list[str] = Field(default_factory=list)
 
 
 class LoaderRow(Part):

@@ -37,8 +37,8 @@ class Named(NamedTuple):
     """The groups of short strings that a program's sources and data hold, each in the order in which they stand there.
 
     Attributes:
-        likely: Those that may become sets: labels of the data, and what the sources of a program that makes sets list.
-        other: Those of the sources else, and the usual ones.
+        likely: Those of a program whose sources make sets, or take hashes, at all.
+        other: Those of another one, of which only libraries make sets, and the usual ones.
     """
 
     likely: tuple[Group, ...]
@@ -57,9 +57,9 @@ def named(sources: Iterable[Path], data: Iterable[Path], command: Sequence[str] 
     paths = list(itertools.islice(data, MOST_FILES))
     listed = [*_of_trees(trees), *_together(command), *(group for word in command for group in _together(SEPARATORS.split(word)))]
     labels = [*_of_folders(paths), *(group for path in paths for group in _of_data(path))]
-    likely, other = (listed, []) if any(_makes_sets(tree) for tree in trees) else ([], listed)
-    first = _distinct([*likely, *labels])[:MOST_GROUPS]
-    return Named(tuple(first), tuple(group for group in _distinct([*other, *USUAL])[:MOST_GROUPS] if group not in first))
+    found = _distinct([*labels, *listed])[:MOST_GROUPS]
+    likely = found if any(_makes_sets(tree) for tree in trees) else []
+    return Named(tuple(likely), tuple(group for group in _distinct([*found, *USUAL]) if group not in likely))
 
 
 def _distinct(groups: Iterable[Group]) -> list[Group]:

@@ -39,7 +39,8 @@ class Change:
 
 
 NOTHING = Change("chance")
-HASH_SEED = Change("hash order", variables={"PYTHONHASHSEED": HASH_SEEDS[1]})
+HASH_SEED_VARIABLE = "PYTHONHASHSEED"
+HASH_SEED = Change("hash order", variables={HASH_SEED_VARIABLE: HASH_SEEDS[1]})
 MEMORY = Change("unwritten memory", job={"fill_memory": True})
 
 

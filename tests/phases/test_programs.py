@@ -177,6 +177,7 @@ def test_a_result_that_was_edited_or_an_output_that_was_replaced_is_trained_agai
 CAUSES = {
     "an unseeded draw": ("torch.manual_seed(asked.seed)\n", "torch.seed()\n", "torch.seed"),
     "the clock": ("lr=asked.lr,", "lr=asked.lr * (1 + time.time() % 1),", "time.time"),
+    "the order of a set": ("lr=asked.lr,", "lr=asked.lr * (1 + list({'no', 'yes'}).index('yes')),", "the order of {'no', 'yes'}"),
 }
 
 
