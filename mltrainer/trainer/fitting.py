@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "exploration"
+MOST_SHOWN = 4  # metrics of a fit's one line
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS has no deterministic form (PyTorch's notes on randomness)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fit:
     """What exploring a training gave; no gate takes it for evidence.
 
@@ -86,6 +87,12 @@ class Fit:
     def diagnose(self) -> list[dict[str, Any]]:
         """Return every diagnostic's row: `id`, `state`, `reason` and more."""
         return diagnose(self.result, None)
+
+    def __repr__(self) -> str:
+        """Return in a line what was trained and how it went; `result` and `config` hold the rest."""
+        best = ", ".join(f"{name} {value:.4g}" for name, value in [*self.metrics.items()][:MOST_SHOWN])
+        steps, model = int(self.result["steps"]), type(self.model).__name__
+        return f"Fit({self.state}, {steps:,} steps of {model}; {best or 'no metrics'})"
 
     def _repr_markdown_(self) -> str:
         return notebook.fit_markdown(self.result, self.config.model_dump())

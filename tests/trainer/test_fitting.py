@@ -98,6 +98,11 @@ def test_it_is_marked_as_no_evidence() -> None:
     assert "no evidence" in found._repr_markdown_()
     assert found.result["purpose"] == "explore"
     assert "config_sha256" not in found.result
+    assert repr(found) == f"Fit(finished, {found.result['steps']} steps of {type(found.model).__name__}; {_best(found)})"
+
+
+def _best(found: fitting.Fit) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in found.metrics.items())
 
 
 def test_a_loss_that_is_not_finite_is_told_and_diagnosed() -> None:

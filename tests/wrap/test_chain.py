@@ -177,3 +177,46 @@ def test_trainings_one_after_the_other_do_not_add_up_in_memory(tmp_path: Path, m
             del model
             gc.collect()
     assert [model() is None for model in models] == [True, False]
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(3, 3) for _ in range(6)]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(3, 1))
+
+
+def seen(order: Sequence[int], by_position: bool = False, groups: int = 1) -> tuple[Any, str]:
+    """Return the sums of a step and the digest of all weights, with the parameters given in an order."""
+    net = model()
+    parameters = list(net.parameters())
+    given = [parameters[number] for number in order]
+    optimizer = torch.optim.Adam([{"params": given[start::groups]} for start in range(groups)], lr=0.1)
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    watched = Watched(torch, optimizer, 0, by_position)
+    return watched.sums(optimizer), digest_of(torch, watched.weights(optimizer))
+
+
+def test_the_same_parameters_in_another_order_are_the_same_weights() -> None:
+    plain = [*range(14)]
+    assert seen(plain) == seen(plain[::-1]) == seen([3, 1, 2, 0, *plain[4:]])
+    assert seen(plain) == seen(plain, by_position=True)
+    assert seen(plain)[1] != seen(plain[::-1], by_position=True)[1]
+
+
+def test_weights_that_changed_places_are_other_weights() -> None:
+    one, other = model(), model()
+    other[0].load_state_dict(one[1].state_dict())  # type: ignore[index]
+    other[1].load_state_dict(one[0].state_dict())  # type: ignore[index]
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (one, other)]
+    digests = [digest_of(torch, Watched(torch, optimizer, 0).weights(optimizer)) for optimizer in optimizers]
+    assert digests[0] != digests[1]
+
+
+def test_groups_stay_apart_and_weights_of_no_model_stay_in_place() -> None:
+    loose = [torch.full((2,), float(number), requires_grad=True) for number in range(3)]
+    net = model()
+    (first, second, *_) = net.parameters()
+    optimizer = torch.optim.SGD([{"params": [loose[1], second, loose[0], first]}, {"params": [loose[2]]}], lr=0.1)
+    found = Watched(torch, optimizer, 0).weights(optimizer)
+    assert [id(weight) for weight in found] == [id(weight) for weight in (loose[1], first, loose[0], second, loose[2])]

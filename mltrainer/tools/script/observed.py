@@ -75,24 +75,23 @@ class Observed:
 
 
 def observed(
-    program: Program, scratch: Path, steps: int, is_disturbed: bool, signals: bool, on_step: Callable[[int], None]
+    program: Program, scratch: Path, settings: dict[str, Any], is_disturbed: bool, on_step: Callable[[int], None]
 ) -> Observed:
     """Run a program and return what was seen of it.
 
     Args:
         program: What is run.
         scratch: An empty folder, in which it is left.
-        steps: After so many steps it is ended; 0: it runs to its end.
+        settings: What the observer does: after how many `steps` it is ended, 0 for never; `signals`, whether its steps are
+            looked at more closely than their bits; `by_position`, whether weights stand in their optimizer's order.
         is_disturbed: Whether all is changed that must not matter.
-        signals: Whether its steps are looked at more closely than their bits.
         on_step: Called now and then with how many steps it has made.
 
     Raises:
         InputError: It failed, or trained nothing.
     """
-    settings = {"steps": steps, "files": True, "signals": signals}
     change = ALL if is_disturbed else NOTHING
-    ended = start(program, scratch / "run", change, settings, lambda lines: on_step(last_step(lines)))
+    ended = start(program, scratch / "run", change, {**settings, "files": True}, lambda lines: on_step(last_step(lines)))
     chains = required(ended, program)
     key = max(sorted(chains), key=lambda each: len(chains[each].entries))
     others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)

@@ -21,7 +21,7 @@ from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, run_lock
 from mltrainer.tools.script.observed import Observed, observed
 from mltrainer.tools.script.result import result_of
-from mltrainer.workspace import write_atomic, write_json
+from mltrainer.workspace import read_json, write_atomic, write_json
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.silence import silence
 from mltrainer.wrap.starting import Program
@@ -142,11 +142,20 @@ def _require_data(job: dict[str, Any], root: Path) -> None:
 def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
     """Run the program as the job asks, and keep what it printed."""
     is_disturbed = bool(job.get("fill_memory")) or job["purpose"] == "reproduction"
+    settings = {"steps": job.get("max_steps") or 0, "signals": config.signals, "by_position": _is_by_position(job, root)}
     try:
-        return observed(_program(config, root), scratch, job.get("max_steps") or 0, is_disturbed, config.signals, on_step)
+        return observed(_program(config, root), scratch, settings, is_disturbed, on_step)
     finally:
         with contextlib.suppress(OSError):
             write_atomic(scratch.parent / PRINTED, redact(_ends_of(scratch / "run" / "log.txt")).encode())
+
+
+def _is_by_position(job: dict[str, Any], root: Path) -> bool:
+    """Return whether a run to compare with was observed before version 0.3: with weights in the order of their optimizer."""
+    if job.get("compare") is None:
+        return False
+    libraries = read_json(root / job["compare"] / RESULT_FILE).get("libraries") or {}
+    return str(libraries.get("mltrainer", "")).startswith(("0.1.", "0.2."))
 
 
 def _ends_of(log: Path) -> str:

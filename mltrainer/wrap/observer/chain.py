@@ -37,12 +37,14 @@ class Chain:
 
     Args:
         settings: `steps`, after which the process ends, 0 for never; `pause`, whether to stand still for moments; `kill`,
-            the step after which the process is killed.
+            the step after which the process is killed; `by_position`, whether weights stand in their optimizer's order, as
+            before version 0.3, and not in their model's.
         process: Its name, and where the lines go.
     """
 
     def __init__(self, settings: dict[str, Any], process: Any) -> None:
         self._most, self._kill = int(settings.get("steps") or 0), int(settings.get("kill") or 0)
+        self._by_position = bool(settings.get("by_position"))
         self._pauses = PAUSES if settings.get("pause") else {}
         self._process = process
         self._forget()
@@ -77,7 +79,7 @@ class Chain:
         thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         gradients, summed = watched.sums(optimizer)
         last = self._step == self._most
-        whole = digest_of(self._torch, _parameters(optimizer)) if self._step % WHOLE_EVERY == 0 else None
+        whole = digest_of(self._torch, watched.weights(optimizer)) if self._step % WHOLE_EVERY == 0 else None
         self._held.append((f"{self._step} {watched.number} {thread}", gradients, summed, whole))
         waits = not (isinstance(gradients, int) and isinstance(summed, int))
         if not waits or last or self._step == self._kill or len(self._held) >= HELD:
@@ -98,7 +100,7 @@ class Chain:
         if found is None or found.reference() is not optimizer:  # the number may have been that of one that is gone
             for other in self._watched:
                 other.held.clear()
-            found = self._by_id[id(optimizer)] = Watched(self._torch, optimizer, len(self._watched))
+            found = self._by_id[id(optimizer)] = Watched(self._torch, optimizer, len(self._watched), self._by_position)
             self._watched.append(found)
         return found
 
@@ -123,8 +125,8 @@ class Chain:
     def _write_end(self) -> None:
         """Write what is left at the end: the weights, and what the models hold beside them."""
         gc.collect()  # what is garbage by then would else be seen in one run and not in the other
-        optimizers = [optimizer for watched in self._watched if (optimizer := watched.reference()) is not None]
-        weights = [weight for optimizer in optimizers for weight in _parameters(optimizer)]
+        trained = [(watched, optimizer) for watched in self._watched if (optimizer := watched.reference()) is not None]
+        weights = [weight for watched, optimizer in trained for weight in watched.weights(optimizer)]
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
         self._put(f"end {digest_of(self._torch, weights)} {held}")
@@ -149,25 +151,36 @@ class Watched:
         torch: The module.
         optimizer: What makes the steps.
         number: As above.
+        by_position: Whether the weights stand in the optimizer's order in place of their model's.
     """
 
-    def __init__(self, torch: Any, optimizer: Any, number: int) -> None:
+    def __init__(self, torch: Any, optimizer: Any, number: int, by_position: bool = False) -> None:
         self._torch, self.number, self.reference = torch, number, weakref.ref(optimizer)
         self._models = [weakref.ref(module) for module in _holders(torch, _parameters(optimizer))]
+        self._by_position = by_position
         self.held: list[Any] = []
         self._choose(optimizer)
 
     def _choose(self, optimizer: Any) -> None:
-        weights = _parameters(optimizer)
-        self._count = len(weights)
+        self._order = [] if self._by_position else _model_order(optimizer, [reference() for reference in self._models])
+        self._count = len(_parameters(optimizer))
+        weights = self.weights(optimizer)
         self._of_gradients = Sums(self._torch, weights, range(self._count))
-        self._of_weights = Sums(self._torch, weights, _some_of(optimizer))
+        self._of_weights = Sums(self._torch, weights, _some_of(optimizer, weights))
+
+    def weights(self, optimizer: Any) -> list[Any]:
+        """Return the optimizer's weights, those of each group in the order in which their model has them.
+
+        An optimizer that is given the same weights in another order, such as that of a set, makes the same step.
+        """
+        found = _parameters(optimizer)
+        return [found[number] for number in self._order] if len(self._order) == len(found) else found
 
     def sums(self, optimizer: Any) -> tuple[Any, Any]:
         """Return the sums of the bits of the weights' gradients, and of some weights; and hold what is trained."""
-        weights = _parameters(optimizer)
-        if len(weights) != self._count:
+        if len(_parameters(optimizer)) != self._count:
             self._choose(optimizer)  # it has been given others
+        weights = self.weights(optimizer)
         if not self.held:
             self.held = [optimizer, *(reference() for reference in self._models)]
         with self._torch.no_grad():
@@ -175,11 +188,45 @@ class Watched:
             return gradients, self._of_weights.of(lambda numbers: [weights[n] for n in numbers])
 
 
-def _some_of(optimizer: Any) -> list[int]:
+def _model_order(optimizer: Any, models: list[Any]) -> list[int]:
+    """Return the numbers of an optimizer's weights, sorted within each group as the models that hold them do.
+
+    Weights of one model take each other's places alone: those of several models, and those of none, stay where they are.
+    """
+    roots = _roots(models)
+    order: list[int] = []
+    for group in optimizer.param_groups:
+        places: dict[int, list[int]] = {}
+        for number, weight in enumerate(group["params"]):
+            root = next((n for n, found in enumerate(roots) if id(weight) in found), -1)
+            places.setdefault(root, []).append(number)
+        start, numbers = len(order), [*range(len(group["params"]))]
+        for root, own in places.items():
+            if root >= 0:
+                in_model = sorted(own, key=lambda number: roots[root][id(group["params"][number])])
+                for place, number in zip(own, in_model, strict=True):
+                    numbers[place] = number
+        order += [start + number for number in numbers]
+    return order
+
+
+def _roots(models: list[Any]) -> list[dict[int, int]]:
+    """Return the places of the parameters, by identity, in each module that is no part of another one of them."""
+    living = [module for module in models if module is not None]
+    parts = {id(part) for module in living for part in module.modules() if part is not module}
+    return [
+        {id(parameter): place for place, parameter in enumerate(module.parameters())}
+        for module in living
+        if id(module) not in parts
+    ]
+
+
+def _some_of(optimizer: Any, weights: list[Any]) -> list[int]:
     """Return the numbers of the weights that are watched: of each group, as groups have rates and decays of their own."""
     found: list[int] = []
     start = 0
-    for sizes in ([p.numel() for p in group["params"]] for group in optimizer.param_groups):
+    for count in (len(group["params"]) for group in optimizer.param_groups):
+        sizes = [weight.numel() for weight in weights[start : start + count]]
         parts = [range(first, min(first + ONE_OF, len(sizes))) for first in range(0, len(sizes), ONE_OF)]
         found += [start + min(part, key=sizes.__getitem__) for part in parts]
         start += len(sizes)

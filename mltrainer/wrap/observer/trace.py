@@ -184,6 +184,8 @@ class Trace:
             for group, g in enumerate(optimizer.param_groups)
             for number, p in enumerate(g["params"])
         ]
+        places = {number: place for place, number in enumerate(self._names)}  # an optimizer may have them in another order
+        rows.sort(key=lambda row: places.get(id(row[1]), len(places)))
         return [(self._names.get(id(parameter), name), parameter) for name, parameter in rows]
 
     def _generators(self) -> None:
