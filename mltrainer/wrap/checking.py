@@ -373,7 +373,10 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
         raise InputError(told, where=shlex.join(program.command), mend=mend)
     if not found:
         told = "no step of a PyTorch optimizer was seen in any of its processes"
-        mend = "name what trains; a Python that is started with -I, -S or -E cannot be observed"
+        mend = (
+            "name what trains: steps are those of optimizers, and changes of weights by hand between two calls of backward();"
+            " a Python that is started with -I, -S or -E cannot be observed"
+        )
         raise InputError(told, where=shlex.join(program.command), mend=mend)
     return found
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from mltrainer.wrap.flows import Fate, Flows
+
 CLOCKS = frozenset(
     (
         *(f"time.{name}{unit}" for name in ("time", "perf_counter", "monotonic", "process_time") for unit in ("", "_ns")),
@@ -49,6 +51,13 @@ EMPTIES = frozenset(
         *("torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor"),
     )
 )
+OF_VALUES = frozenset(("torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor"))  # or of a size: what they are given tells
+SIZES = frozenset(("len", "int"))
+PROCESSES = frozenset(
+    f"{package}.{name}"
+    for package in ("multiprocessing", "torch.multiprocessing")
+    for name in ("Process", "Pool", "spawn", "start_processes")
+)
 EMPTY_METHODS = frozenset(("new_empty", "new_empty_strided", "resize_"))
 IDENTITIES = frozenset(
     ("os.getpid", "os.getppid", "id", "threading.get_ident", "socket.gethostname", "os.getcwd", "tempfile.mkdtemp")
@@ -59,9 +68,9 @@ ORDERED = frozenset(  # what takes the order of a set over
         *("numpy.array", "numpy.fromiter", "torch.tensor", "itertools.chain"),
     )
 )
+SHOWING = frozenset(("print", "format", "str", "info", "debug", "warning", "error", "log", "write"))
 UNORDERED = frozenset(("sorted", "len", "set", "frozenset", "sum", "min", "max", "any", "all"))  # no order comes through these
 SET_METHODS = frozenset(("union", "intersection", "difference", "symmetric_difference"))
-SHOWING = frozenset(("print", "format", "str", "info", "debug", "warning", "error", "log", "write"))
 
 
 class Suspect(NamedTuple):
@@ -111,6 +120,8 @@ class _Reader:
         self._tree = tree
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._names = {**elsewhere, **_imported(tree)}
+        self._flows = Flows(tree, self._dotted)
+        self._shares = any(isinstance(n.func, ast.Attribute) and n.func.attr.startswith("share_memory") for n in _calls(tree))
         self._sets = self._names_of_sets()
         self._sorted = {
             ast.unparse(n.func.value) for n in _calls(tree) if isinstance(n.func, ast.Attribute) and n.func.attr == "sort"
@@ -143,17 +154,25 @@ class _Reader:
                 return "random draw", module.partition(".")[0], True
         if _draws_unasked(name, last, method, {keyword.arg or "" for keyword in node.keywords}):
             return "random draw", "numpy", True
-        if name in CLOCKS:
-            return "clock", "", not self._only_times(node)
+        if name in CLOCKS or name in IDENTITIES:
+            return self._of_moment("clock" if name in CLOCKS else "identity", node)
         if name in LISTINGS or (method in LISTING_METHODS and not name.startswith(("glob.", "re."))):
             return ("", "", False) if self._is_unordered(node) else ("listing order", "", True)
-        if name in THREADS or method in THREAD_METHODS:
-            return "threads", "", True
+        if name in THREADS or name in PROCESSES or method in THREAD_METHODS:
+            return "threads", "", name not in PROCESSES or self._shares
+        if name in OF_VALUES:
+            return _of_sizes(node)
         if name in EMPTIES or method in EMPTY_METHODS:
             return "unwritten memory", "", True
-        if name == "hash":
-            return "hash order", "", True
-        return ("identity", "", not self._is_shown(node)) if name in IDENTITIES else ("", "", False)
+        return ("hash order", "", True) if name == "hash" else ("", "", False)
+
+    def _of_moment(self, kind: str, node: ast.Call) -> tuple[str, str, bool]:
+        """Return what a clock or an identity is suspected of: nothing where it is only shown; a span may decide."""
+        fate = self._flows.fate(node)
+        if fate is Fate.SHOWN:
+            return "", "", False
+        is_harmless = self._only_times(node) if kind == "clock" else self._is_shown(node)
+        return kind, "", fate is Fate.DECIDES or not is_harmless
 
     def _dotted(self, node: ast.expr) -> str:
         """Return the full name of what is called, its imports resolved; empty where it is no plain name."""
@@ -245,6 +264,19 @@ class _Reader:
             name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
             return name in SHOWING
         return isinstance(parent, (ast.Expr, ast.FormattedValue))
+
+
+def _of_sizes(node: ast.Call) -> tuple[str, str, bool]:
+    """Return what a constructor is suspected of that takes values or sizes: nothing of values, which it writes."""
+    first = node.args[0] if node.args else None
+    if len(node.args) != 1:
+        return "unwritten memory", "", bool(node.args)
+    if isinstance(first, (ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp)):
+        return "", "", False
+    if isinstance(first, ast.Call):
+        is_size = isinstance(first.func, ast.Name) and first.func.id in SIZES
+        return ("unwritten memory", "", True) if is_size else ("", "", False)
+    return "unwritten memory", "", isinstance(first, ast.Constant)
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:

@@ -320,3 +320,62 @@ def test_the_last_steps_of_a_process_that_another_began_are_seen(tmp_path: Path)
     ended = ran(tmp_path, FORKS)
     assert ended.code == 0, said(ended)
     assert [len(chain.entries) for chain in chains(ended.lines).values()] == [6, 6]
+
+
+BY_HAND = {
+    "data of a model's parameters": """
+for step in range(4):
+    model.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+""",
+    "tensors alone": """
+w = torch.zeros(3, 1, requires_grad=True)
+for step in range(4):
+    (x @ w - y).pow(2).mean().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+        w.grad = None
+""",
+    "an optimizer of one's own make": """
+class Own:
+    def step(self):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+for step in range(4):
+    model.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    Own().step()
+""",
+}
+BEFORE = "import torch\ntorch.manual_seed(0)\nx, y = torch.randn(8, 3), torch.randn(8, 1)\nmodel = torch.nn.Linear(3, 1)\n"
+
+
+@pytest.mark.parametrize("how", BY_HAND)
+def test_weights_that_are_updated_by_hand_are_steps(tmp_path: Path, how: str) -> None:
+    ended = ran(tmp_path, BEFORE + BY_HAND[how])
+    assert ended.code == 0, said(ended)
+    (chain,) = chains(ended.lines).values()
+    assert [entry.step for entry in chain.entries] == [1, 2, 3, 4]
+    assert len({entry.weights for entry in chain.entries}) == 4
+    assert chain.end != ()
+
+
+def test_where_an_optimizer_steps_nothing_is_taken_for_a_step_by_hand(tmp_path: Path) -> None:
+    code = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nreal = torch.autograd.backward\nfor step in range(3):\n"
+    code += "    model(x).sum().backward(); optimizer.step(); model.weight.data.add_(1.0)\nprint(real is torch.autograd.backward)"
+    ended = ran(tmp_path, BEFORE + code)
+    (chain,) = chains(ended.lines).values()
+    assert (len(chain.entries), said(ended)) == (3, "False")  # the function around it is gone once the optimizer is seen
+
+
+def test_values_that_a_constructor_is_given_are_written_memory(tmp_path: Path) -> None:
+    code = "import torch\nx = torch.FloatTensor([1.0, 2.0, 3.0])\ny = x * 2\nz = torch.empty(3) * 2\n"
+    code += "p = torch.ones(1, requires_grad=True); p.sum().backward(); torch.optim.SGD([p]).step()"
+    ended = ran(tmp_path, code, trace=True)
+    rows = [
+        row for found in rows_of(ended.lines, "trace").values() for row in found if row[1] == "op" and row[3] == "aten.mul.Tensor"
+    ]
+    assert [(row[8], row[-1]) for row in rows] == [(3, False), (4, True)]

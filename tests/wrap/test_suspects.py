@@ -76,16 +76,54 @@ def test_a_line_that_decides_nothing_is_none(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "import time\nprint(time.time())",
-        "import time\nstart = time.time()\nprint(time.time() - start)",
         "import time\nself.t0 = time.perf_counter()\ntook = time.perf_counter() - self.t0",
         "from datetime import datetime\nname = f'run of {datetime.now().isoformat()}'",
-        "from datetime import datetime\nprint(datetime.now().strftime('%H'))",
-        "import time, logging\nlogging.info(time.ctime())",
+        "import time\nstart = time.time()\ntimes.append(time.time() - start)",
+        "import time\nstart = time.time()\nif time.time() - start > 9: print('slow')",
     ],
 )
 def test_a_clock_that_only_times_is_no_certain_suspect(source: str) -> None:
     assert {certain for _, kind, certain in kinds(source) if kind == "clock"} == {False}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\nprint(time.time())",
+        "import time\nstart = time.time()\nprint(time.time() - start)",
+        "import time\nstart = time.time()\nspan = time.time() - start\nprint(f'{span / 60:.1f} min')",
+        "import time, sys\nsys.stdout.write(str(time.time()))",
+        "from datetime import datetime\nprint(datetime.now().strftime('%H'))",
+        "import time, logging\nlogging.info(time.ctime())",
+        "import os\nprint(os.getpid())",
+        "import os\npid = os.getpid()\nprint('process', pid)",
+        "import torch\nx = torch.FloatTensor([1, 2])",
+        "import torch\nx = torch.Tensor(list(values))",
+    ],
+)
+def test_what_is_only_shown_and_what_is_written_is_no_suspect(source: str) -> None:
+    assert kinds(source) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import time\nstart = time.time()\nwarm = min(1.0, (time.time() - start) / 9)\ngroup['lr'] = 0.1 * warm", "clock"),
+        ("import time\nstart = time.time()\nloss = loss * (time.time() - start)\nprint(loss)\nloss.backward()", "clock"),
+        ("import time, math\nstart = time.time()\ny = math.log(time.time() - start)\nmodel(y)", "clock"),
+        ("import os\npid = os.getpid()\nprint(pid)\ntorch.manual_seed(pid)", "identity"),
+        ("import torch\nx = torch.FloatTensor(3, 4)", "unwritten memory"),
+        ("import torch\nx = torch.Tensor(len(rows))", "unwritten memory"),
+        ("import torch.multiprocessing as mp\nmodel.share_memory()\nmp.Process(target=train).start()", "threads"),
+    ],
+)
+def test_what_is_shown_and_also_decides_is_a_suspect(source: str, expected: str) -> None:
+    assert {(kind, certain) for _, kind, certain in kinds(source)} >= {(expected, True)}
+
+
+def test_tensors_of_what_may_be_a_size_and_processes_that_share_nothing_are_not_certain() -> None:
+    assert kinds("import torch\nx = torch.Tensor(n)") == [(2, "unwritten memory", False)]
+    assert kinds("import multiprocessing as mp\nmp.Process(target=f).start()") == [(2, "threads", False)]
 
 
 def test_a_draw_from_a_shared_generator_names_it() -> None:

@@ -83,7 +83,7 @@ def _begin() -> None:
     if settings.get("listing"):
         _module("listing").reverse()
     wanted = [name for name in ("files", "trace", "signals") if settings.get(name)]
-    names = [*wanted, "chain"]  # last: it ends the process, after the others have seen the step
+    names = [*wanted, "chain", "byhand"]  # the chain ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
 
     def attach(torch: ModuleType) -> None:

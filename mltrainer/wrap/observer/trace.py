@@ -6,6 +6,7 @@ modes and modules through its global hooks, lines through the interpreter's own 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib
 import os
@@ -18,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 MOST = 400_000  # lines of one process
+LOOKED = 1 << 22  # bytes of memory that may be unwritten, at its beginning
 UNPACKING = os.path.join("torch", "multiprocessing", "reductions.py")
 EMPTIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # operations that give memory as it is
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -48,6 +50,7 @@ class Trace:
         self._seen: set[tuple[CodeType, int]] = set()
         self._modules: list[str] = []
         self._unwritten: dict[int, tuple[str, int, str]] = {}  # memory that nobody has written: which line asked for it
+        self._given: dict[int, bytes] = {}  # what it held then, by digest
         self._names: dict[int, str] = {}
         self._step, self._count = 1, 0
         self._busy = threading.local()
@@ -135,6 +138,7 @@ class Trace:
         made = self._pointers(found)
         if is_empty:
             self._unwritten.update(dict.fromkeys(made, where))
+            self._given.update(self._held(found))
         elif function._schema.is_mutable or not unwritten:
             for pointer in made:
                 self._unwritten.pop(pointer, None)
@@ -151,8 +155,26 @@ class Trace:
         return [t.untyped_storage().data_ptr() for t in tensors if t.layout is self._torch.strided and t.device.type != "meta"]
 
     def _unwritten_of(self, found: Any) -> dict[int, tuple[str, int, str]]:
-        """Return which memory of a structure nobody has written yet, and the lines that asked for it."""
-        return {p: self._unwritten[p] for p in self._pointers(found) if p in self._unwritten} if self._unwritten else {}
+        """Return which memory of a structure nobody has written yet, and the lines that asked for it.
+
+        What holds other bits than when it was given was written unseen: by a constructor that is given values, NumPy, or C code.
+        """
+        if not self._unwritten:
+            return {}
+        for pointer, digest in self._held(found).items():
+            if self._given.get(pointer, digest) != digest:
+                self._unwritten.pop(pointer, None)
+        return {p: self._unwritten[p] for p in self._pointers(found) if p in self._unwritten}
+
+    def _held(self, found: Any) -> dict[int, bytes]:
+        """Return the digests of what memory that may be unwritten holds, as far as it lies before the CPU."""
+        tensors: list[Any] = []
+        _gather(self._torch, found, tensors)
+        storages = [t.untyped_storage() for t in tensors if t.layout is self._torch.strided and t.device.type == "cpu"]
+        chosen = {s.data_ptr(): s for s in storages if s.data_ptr() in self._unwritten and s.nbytes()}
+        return {
+            pointer: hashlib.sha256(ctypes.string_at(pointer, min(s.nbytes(), LOOKED))).digest() for pointer, s in chosen.items()
+        }
 
     def _enter(self, module: Any, _inputs: Any) -> None:
         if not self._modules:  # the outermost one names those in it

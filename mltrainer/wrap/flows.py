@@ -1,0 +1,109 @@
+"""What becomes of a value in a source: whether it is only shown, decides something, or goes where that is not seen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from enum import IntEnum
+
+LOGGERS = frozenset(
+    (
+        *("info", "debug", "warning", "error", "critical", "exception", "log", "echo", "set_postfix", "set_postfix_str"),
+        *("set_description", "set_description_str", "add_scalar", "add_scalars", "log_metrics", "log_dict"),
+    )
+)
+COMPUTE = ("math.", "numpy.", "torch.", "cmath.")  # modules of which `log` is a function of numbers
+STREAMS = ("sys.stdout", "sys.stderr", "tqdm")  # what is written here, no program reads again
+KEEPING = frozenset(("append", "extend", "add", "update", "setdefault", "put", "insert"))  # where a value goes on is not seen
+PLAIN = frozenset(
+    ("round", "int", "float", "abs", "min", "max", "sum", "divmod", "total_seconds", "timestamp", "timedelta", "mean")
+)
+TEXT = frozenset(("str", "repr", "format", "strftime", "isoformat", "join", "localtime", "ctime"))
+
+
+class Fate(IntEnum):
+    """What becomes of a value, the worse the higher: of several uses the worst counts."""
+
+    SHOWN = 0
+    UNSEEN = 1
+    DECIDES = 2
+
+
+class Flows:
+    """Follows values through one source.
+
+    Args:
+        tree: The source.
+        dotted: Returns the full name of what is called, empty where it is no plain name.
+    """
+
+    def __init__(self, tree: ast.Module, dotted: Callable[[ast.expr], str]) -> None:
+        self._dotted = dotted
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._uses: dict[str, list[ast.AST]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                self._uses.setdefault(ast.unparse(node), []).append(node)
+
+    def fate(self, node: ast.AST) -> Fate:
+        """Return what becomes of the value of an expression, also by way of names."""
+        found = self._fate(node, set())
+        return Fate.UNSEEN if found is None else found
+
+    def _fate(self, node: ast.AST, followed: set[str]) -> Fate | None:
+        """Return what becomes of a value; None where it comes back to a name that is being followed."""
+        parent = self._parents.get(node)
+        if isinstance(parent, ast.Call):
+            return self._of_call(node, parent, followed)
+        if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+            return _worst([self._of_target(target, followed) for target in targets])
+        if isinstance(parent, ast.Expr):
+            return Fate.SHOWN
+        if isinstance(parent, ast.FormattedValue):
+            return _at_most_unseen(self._fate(parent, followed))
+        made = (ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.IfExp)
+        if isinstance(parent, made) or (isinstance(parent, ast.Attribute) and parent.value is node):
+            return self._fate(parent, followed)
+        return Fate.UNSEEN  # it is compared, returned, or taken apart
+
+    def _of_call(self, node: ast.AST, call: ast.Call, followed: set[str]) -> Fate | None:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+        if call.func is node and isinstance(self._parents.get(call), ast.Expr):
+            return Fate.DECIDES  # such as loss.backward()
+        if self._shows(call.func, name):
+            return Fate.SHOWN
+        if name in TEXT:
+            return _at_most_unseen(self._fate(call, followed))
+        if call.func is node or name in PLAIN:
+            return self._fate(call, followed)
+        return Fate.UNSEEN if name in KEEPING else Fate.DECIDES
+
+    def _shows(self, function: ast.expr, name: str) -> bool:
+        if isinstance(function, ast.Name):
+            return name == "print"
+        if not isinstance(function, ast.Attribute) or self._dotted(function).startswith(COMPUTE):
+            return False
+        return name in LOGGERS or (name == "write" and ast.unparse(function.value) in STREAMS)
+
+    def _of_target(self, target: ast.expr, followed: set[str]) -> Fate | None:
+        """Return what becomes of what a name is given; each name is followed once."""
+        if isinstance(target, ast.Subscript):
+            return Fate.DECIDES  # such as group["lr"]
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            return Fate.UNSEEN
+        name = ast.unparse(target)
+        if name in followed:
+            return None
+        followed.add(name)
+        uses = self._uses.get(name, [])  # where there are none, another source may have them
+        return _worst([self._fate(use, followed) for use in uses]) if uses else Fate.UNSEEN
+
+
+def _worst(found: list[Fate | None]) -> Fate | None:
+    return max((fate for fate in found if fate is not None), default=None)
+
+
+def _at_most_unseen(fate: Fate | None) -> Fate | None:
+    """Return what becomes of a value that is put into text: a name of a file, most often."""
+    return None if fate is None else min(fate, Fate.UNSEEN)

@@ -1,0 +1,98 @@
+"""Steps of a program that updates its weights by hand: they change between two calls of `backward`, and no optimizer is there.
+
+A function stands around `torch.autograd.backward` until an optimizer is seen; what it is given and gives stays the same.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import hashlib
+import sys
+from typing import Any
+
+
+def begin(settings: dict[str, Any], process: Any) -> ByHand:
+    """Return the observer of this process."""
+    return ByHand(process)
+
+
+class ByHand:
+    """Makes a step of an optimizer that does nothing wherever weights were changed by hand: other observers see it.
+
+    Args:
+        process: Its forks begin anew.
+    """
+
+    def __init__(self, process: Any) -> None:
+        self._forget()
+        process.on_fork(self._forget)
+        atexit.register(self._look)  # the last update is followed by no backward
+
+    def _forget(self) -> None:
+        self._hand: Any = None
+        self._leaves: list[Any] = []
+        self._last = b""
+        self._is_begun = False
+
+    def attach(self, torch: Any) -> None:
+        """Begin to observe, once torch has been imported."""
+        self._torch, self._real = torch, torch.autograd.backward
+        self._optimizer = sys.modules["torch.optim.optimizer"].Optimizer
+        sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(self._stepped)
+
+        def backward(*arguments: Any, **keywords: Any) -> Any:
+            self._before()
+            return self._real(*arguments, **keywords)
+
+        torch.autograd.backward = self._around = backward
+
+    def _stepped(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        if optimizer is not self._hand:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave the program to its optimizers."""
+        self._hand, self._leaves, self._is_begun = None, [], True
+        if self._torch.autograd.backward is self._around:
+            self._torch.autograd.backward = self._real
+
+    def _before(self) -> None:
+        if self._is_begun:
+            self._look()
+            return
+        self._is_begun = True
+        found = gc.get_objects()
+        if any(issubclass(type(each), self._optimizer) for each in found):
+            self._leave()
+        else:
+            self._begin([each for each in found if type(each) in (self._torch.Tensor, self._torch.nn.Parameter)])
+
+    def _begin(self, tensors: list[Any]) -> None:
+        """Watch the leaves of what is differentiated, in an order that does not depend on where they lie in memory."""
+        leaves = [tensor for tensor in tensors if tensor.is_leaf and tensor.requires_grad and tensor.device.type != "meta"]
+        self._leaves = sorted(leaves, key=lambda leaf: (leaf.dim(), tuple(leaf.shape), self._digest([leaf])))
+        if not self._leaves:
+            self._is_begun = False
+            return
+
+        class ByHand(self._optimizer):  # type: ignore[misc,name-defined]  # of the program's torch
+            def step(self, closure: Any = None) -> None:
+                """Do nothing: the program has updated the weights itself."""
+
+        groups = [{"params": [leaf]} for leaf in self._leaves]  # each is summed: nothing says that a step changes them all
+        self._hand, self._last = ByHand(groups, {}), self._digest(self._leaves)
+
+    def _look(self) -> None:
+        """Make a step where the weights are others than at the last look."""
+        if self._hand is not None and (found := self._digest(self._leaves)) != self._last:
+            self._last = found
+            self._hand.step()
+
+    def _digest(self, tensors: list[Any]) -> bytes:
+        sha = hashlib.sha256()
+        with self._torch.no_grad():
+            for tensor in tensors:
+                plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+                sha.update(plain.view(self._torch.uint8).cpu().numpy().tobytes())
+        return sha.digest()
