@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from mltrainer.configs.project import Checkpoint
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.configs.project import Checkpoint, Metric
 
 Row = Mapping[str, Any]
-Mode = Literal["max", "min"]
 
 
-def roles(existing: Sequence[Row], best_mode: Mode, policy: Checkpoint) -> dict[int, list[str]]:
+def roles(existing: Sequence[Row], metric: Metric, policy: Checkpoint) -> dict[int, list[str]]:
     """Return each checkpoint's roles by step: `best`, `last`, `periodic`, in this order.
 
     Args:
-        existing: The intact checkpoints of one run. `step`; `metric`, the validation metric at that step or None where
-            it was not measured; `epoch`; and `periodic`, whether it was saved by the calendar - where that is missing, an
+        existing: The intact checkpoints of one run. `step`; `validation`, the metrics at that step by name, empty where
+            none were measured; `epoch`; and `periodic`, whether it was saved by the calendar - where that is missing, an
             epoch that `every_n_epochs` divides counts.
-        best_mode: Whether a larger or a smaller metric is better.
+        metric: Which of two values is better, and what decides between equal ones.
         policy: The config's `checkpoint`.
     """
-    best, last = best_step(existing, best_mode), max((row["step"] for row in existing), default=None)
+    best, last = best_step(existing, metric), max((row["step"] for row in existing), default=None)
     return {
         row["step"]: [
             name
@@ -37,35 +36,28 @@ def roles(existing: Sequence[Row], best_mode: Mode, policy: Checkpoint) -> dict[
     }
 
 
-def best_step(existing: Sequence[Row], best_mode: Mode) -> int | None:
-    """Return the step with the best metric; the earlier of equals; a metric that is NaN is worse than any number."""
-    measured = sorted((row for row in existing if row["metric"] is not None), key=lambda row: row["step"])
-    best = max(measured, key=lambda row: _goodness(float(row["metric"]), best_mode), default=None)
+def best_step(existing: Sequence[Row], metric: Metric) -> int | None:
+    """Return the step of the checkpoint by which the run is described: the best row of those that were measured."""
+    best = best_row(sorted((row for row in existing if row["validation"]), key=lambda row: row["step"]), metric)
     return None if best is None else int(best["step"])
-
-
-def _goodness(metric: float, mode: Mode) -> tuple[bool, float]:
-    if math.isnan(metric):
-        return (False, 0.0)
-    return (True, metric if mode == "max" else -metric)
 
 
 def _is_periodic(row: Row, policy: Checkpoint) -> bool:
     return bool(row.get("periodic", row["epoch"] % policy.every_n_epochs == 0))
 
 
-def to_delete(existing: Sequence[Row], best_mode: Mode, policy: Checkpoint, protected: Collection[int]) -> set[int]:
+def to_delete(existing: Sequence[Row], metric: Metric, policy: Checkpoint, protected: Collection[int]) -> set[int]:
     """Return the steps whose checkpoints may go: all but the best, the last, the newest periodic ones and protected ones.
 
     The last one stays even where the policy does not ask for it: a run must be able to go on.
 
     Args:
         existing: As for `roles`.
-        best_mode: As for `roles`.
+        metric: As for `roles`.
         policy: As for `roles`.
         protected: Steps that a record refers to.
     """
-    named = roles(existing, best_mode, policy)
+    named = roles(existing, metric, policy)
     periodic = sorted(step for step, names in named.items() if "periodic" in names)
     kept = {step for step, names in named.items() if "best" in names or "last" in names}
     kept.update(periodic[max(0, len(periodic) - policy.keep) :], protected)

@@ -150,12 +150,7 @@ def _is_another(swap: Swap, config: TrainingConfig) -> bool:
         changed = TrainingConfig.model_validate(assign(config.model_dump(), swap.changes.items()))
     except ValidationError:
         return False
-    return config_digest(changed) != _digest(config)
-
-
-def _digest(config: TrainingConfig) -> str:
-    """Return a config's digest as it is once its values were read, which makes a default's 0 the 0.0 that it stands for."""
-    return config_digest(TrainingConfig.model_validate(config.model_dump()))
+    return config_digest(changed) != config_digest(config)
 
 
 # --- what a person asks for -----------------------------------------------------------------------
@@ -193,7 +188,7 @@ def _digest_of(swap: Swap, config: TrainingConfig) -> str:
     for key in swap.changes:
         _require_key(key)
     digest = config_digest(swap.applied(config))
-    if digest == _digest(config):
+    if digest == config_digest(config):
         now = ", ".join(f"{key} is {_at(config.model_dump(), key)!r}" for key in swap.changes)
         raise InputError(f"the swap changes nothing of a training: {now} in the config", where=f"{COMMAND} {swap.name}")
     return digest

@@ -42,6 +42,9 @@ class CheckpointSettings(ItemSettings):
     demand: Literal["both", "configured"] = Field(
         "configured", description="both: the best and the last, whatever the config keeps"
     )
+    described: bool = Field(
+        False, description="the best checkpoint must be of the step by which the run is described", json_schema_extra=LOWER
+    )
 
 
 class UtilizationSettings(ItemSettings):

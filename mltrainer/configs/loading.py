@@ -41,9 +41,14 @@ class Later:
 
 
 class Strict(BaseModel):
-    """Base of every model of a file: frozen, exact types, unknown keys refused."""
+    """Base of every model of a file: frozen, exact types, unknown keys refused.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
+    Defaults are validated too: a float's `Field(0)` becomes the 0.0 that is read back from a file, and has its digest.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True, validate_default=True
+    )
 
 
 def told(model: BaseModel) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.configs.project import Metric
+
 State = Literal["fired", "clear", "not_applicable"]
 Row = Mapping[str, Any]
 
@@ -180,13 +183,17 @@ class Run:
 
     @functools.cached_property
     def best_row(self) -> int | None:
-        """The place in the history of the best evaluation, by the chosen metric."""
-        sign = 1.0 if self.larger_is_better else -1.0
-        values = [sign * value for value in self.series("validation", self.metric_name)]
-        by_loss = _at(self.record, ("metric", "ties")) == "loss"
-        ties = [-value for value in self.series("validation", "loss")] if by_loss else [0.0] * len(values)
-        order = [place for place, value in enumerate(values) if math.isfinite(value)]
-        return max(order, key=lambda place: (values[place], ties[place], -place)) if order else None
+        """The place in the history of the evaluation by which the run is described; None where no metric is finite."""
+        name, ties = self.metric_name, "loss" if _at(self.record, ("metric", "ties")) == "loss" else "first"
+        metric = Metric.model_construct(name=name, mode="max" if self.larger_is_better else "min", ties=ties)
+        values, losses = self.series("validation", name), self.series("validation", "loss")
+        rows = [
+            {"place": place, "validation": {"loss": losses[place], name: value}}
+            for place, value in enumerate(values)
+            if math.isfinite(value)
+        ]
+        found = best_row(rows, metric)
+        return None if found is None else int(found["place"])
 
     # --- what was learned ---
 

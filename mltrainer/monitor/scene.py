@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.project import load_project
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.configs.project import Metric, load_project
 from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
 from mltrainer.gates.digests import FileDigests
@@ -204,10 +205,12 @@ def _so_far(folder: Path, config: Mapping[str, Any], log: Log) -> Row:
 
 
 def _best(rows: Iterable[Row], config: Mapping[str, Any]) -> Row | None:
-    metric = metric_of(config)
-    known = [row for row in rows if row["validation"].get(metric["name"]) is not None]
-    choose = min if metric["mode"] == "min" else max
-    return choose(known, key=lambda row: row["validation"][metric["name"]]) if known else None
+    """Return the evaluation by which a run is described, of those that tell the metric."""
+    told = metric_of(config)
+    ties = "loss" if (config.get("metric") or {}).get("ties") == "loss" else "first"
+    metric = Metric.model_construct(name=str(told["name"]), mode=told["mode"], ties=ties)
+    needed = (metric.name, "loss") if ties == "loss" else (metric.name,)
+    return best_row([row for row in rows if all(row["validation"].get(name) is not None for name in needed)], metric)
 
 
 def _last_step(folder: Path) -> int:

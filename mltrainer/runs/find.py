@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import Metric
 from mltrainer.diagnostics.rules import beside, diagnose, suggested_changes
@@ -15,7 +16,7 @@ from mltrainer.follow.log import read_log
 from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
-from mltrainer.trainer.stopping import best_row, flat_metrics
+from mltrainer.trainer.stopping import flat_metrics
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.loading import assign, validate_values
 from mltrainer.configs.project import TrainingConfig
@@ -31,7 +32,6 @@ from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
 from mltrainer.trainer.result import build_result
 from mltrainer.trainer.session import Session
-from mltrainer.trainer.stopping import best_row
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
@@ -19,7 +20,7 @@ from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.trainer.evaluation import evaluate, writes
 from mltrainer.trainer.session import OF_MANY, Session
 from mltrainer.trainer.stages import Outcome
-from mltrainer.trainer.stopping import best_row, flat_metrics
+from mltrainer.trainer.stopping import flat_metrics
 from mltrainer.trainer.updates.precision import choose
 
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
@@ -137,13 +138,14 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
     """Read the kept checkpoints back from the disk, and measure the best one again.
 
     Returns:
-        One row per checkpoint - `verified` only where its files match and, for the best, the measured metrics
-        are the recorded ones bit for bit - and of the best model `evaluation` (confusion matrix or residuals), and `errors`.
+        One row per checkpoint - `verified` only where its files match and, for the best, its step is the one by which the
+        run is described and the measured metrics are the recorded ones bit for bit - and of the best model `evaluation`
+        (confusion matrix or residuals), and `errors`.
     """
     shown: dict[str, Any] = {"evaluation": None}
     if session.job["purpose"] != "train":
         return [], shown
-    rows = []
+    rows, described = [], best_row(session.trainer.history, session.config.metric)
     for row in session.checkpoints.rows(session.root):
         try:
             tree, _ = session.checkpoints.load(row["step"])
@@ -153,7 +155,7 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
         verified = tree["step"] == row["step"]
         if "best" in row["roles"]:
             same, shown = _measure_again(session, tree)
-            verified = verified and same
+            verified = verified and same and row["step"] == (described or {}).get("step")
         rows.append({**row, "verified": verified})
     return rows, shown
 

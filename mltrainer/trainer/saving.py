@@ -12,13 +12,13 @@ from typing import Any
 
 from mltrainer.checkpointing.format import Snapshot, load, snapshot
 from mltrainer.checkpointing.manifest import discard, folders, newest_intact, read_manifest, sweep
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.retention import roles, to_delete
 from mltrainer.checkpointing.writer import Writer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.tools.program import Events
 from mltrainer.trainer.data.addresses import Plan
-from mltrainer.trainer.stopping import best_row
 from mltrainer.workspace import sha256_file
 
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
@@ -125,7 +125,7 @@ class Checkpoints:
 
     def _tidy(self) -> None:
         """Delete what the policy does not keep; runs in the writer's thread, after each save."""
-        for step in to_delete(list(self._existing()), self.config.metric.mode, self.config.checkpoint, self._protected):
+        for step in to_delete(list(self._existing()), self.config.metric, self.config.checkpoint, self._protected):
             discard(self.path(step))
 
     def __enter__(self) -> Checkpoints:
@@ -152,7 +152,7 @@ class Checkpoints:
         for folder in folders(self.folder):
             with contextlib.suppress(GateError):  # a damaged one has no role; `newest` says so
                 manifest = read_manifest(folder)
-                yield {**manifest, "metric": None if manifest["metric"] is None else float(manifest["metric"])}
+                yield {**manifest, "validation": manifest["metrics"]}
 
     def newest(self, events: Events) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return tree and manifest of the newest intact checkpoint, saying which damaged ones were passed over.
@@ -204,7 +204,7 @@ class Checkpoints:
     def rows(self, root: Path) -> list[dict[str, Any]]:
         """Return one row per kept checkpoint: step, epoch, roles, and its files with their digests."""
         existing = list(self._existing())
-        named = roles(existing, self.config.metric.mode, self.config.checkpoint)
+        named = roles(existing, self.config.metric, self.config.checkpoint)
         return [self._row(row, named[row["step"]], root) for row in existing]
 
     def _row(self, manifest: dict[str, Any], names: list[str], root: Path) -> dict[str, Any]:

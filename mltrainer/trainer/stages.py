@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
@@ -30,7 +31,7 @@ from mltrainer.trainer.signals.losses import Losses
 from mltrainer.trainer.signals.margins import Margins
 from mltrainer.trainer.signals.observing import at_evaluation, is_watched, watch_for
 from mltrainer.trainer.stepping import Measured, Stepper
-from mltrainer.trainer.stopping import best_row, by_epochs_seen, missed_rung, patience_is_over, plateaus
+from mltrainer.trainer.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
 from mltrainer.trainer.updates.gradients import counts_clipped
 from mltrainer.trainer.updates.own import own_updates

@@ -1,35 +1,12 @@
-"""Which row of the history is the best, and whether patience is over: pure functions, so no state can be lost."""
+"""Whether patience is over, and which trials go on: pure functions of the history, so no state can be lost."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
+from mltrainer.checkpointing.ranking import WORST, Rank, larger_is_better, rank_of
 from mltrainer.configs.project import Metric, TrainingConfig
-
-Rank = tuple[float, float]
-WORST: Rank = (-math.inf, math.inf)  # no tie with it is won
-
-
-def rank_of(row: dict[str, Any], metric: Metric) -> Rank:
-    """Return a row's validation metric, and what decides between rows of the same: nothing, or the loss. Larger is better."""
-    measured = row["validation"]
-    tie = _larger_is_better(measured["loss"], "min") if metric.ties == "loss" else 0.0
-    return _larger_is_better(measured[metric.name], metric.mode), tie
-
-
-def _larger_is_better(value: float | str, mode: str) -> float:
-    """Return a number of which larger is better; NaN is the worst there is."""
-    value = float(value)  # records hold "nan" as text
-    if math.isnan(value):
-        return -math.inf
-    return value if mode == "max" else -value
-
-
-def best_row(history: list[dict[str, Any]], metric: Metric) -> dict[str, Any] | None:
-    """Return the first row of the best rank, or None before the first evaluation."""
-    return max(history, key=lambda row: rank_of(row, metric), default=None)
 
 
 def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
@@ -63,7 +40,7 @@ def missed_rung(history: list[dict[str, Any]], rungs: Iterable[tuple[float, floa
     """
     for epoch, least in sorted(rungs):
         best = best_at(history, epoch, metric)
-        if best is not None and best < _larger_is_better(least, metric.mode):
+        if best is not None and best < larger_is_better(least, metric.mode):
             return epoch
     return None
 

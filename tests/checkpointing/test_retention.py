@@ -7,67 +7,76 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.retention import best_step, roles, to_delete
-from mltrainer.configs.project import Checkpoint
+from mltrainer.configs.project import Checkpoint, Metric
 
 
 def rows(*metrics: float | str | None, per_epoch: int = 10) -> list[dict[str, Any]]:
-    return [{"step": nr * per_epoch, "epoch": nr, "metric": metric} for nr, metric in enumerate(metrics, 1)]
+    return [
+        {"step": nr * per_epoch, "epoch": nr, "validation": {} if metric is None else {"score": metric, "loss": 1.0}}
+        for nr, metric in enumerate(metrics, 1)
+    ]
 
 
+def metric_of(mode: Any, ties: Any = "first") -> Metric:
+    return Metric(name="score", mode=mode, ties=ties)
+
+
+MAX, MIN = metric_of("max"), metric_of("min")
 POLICY = Checkpoint(every_n_epochs=2, keep=1)
 
 
 def test_best_last_and_the_newest_periodic_ones_stay() -> None:
-    assert to_delete(rows(0.1, 0.9, 0.2, 0.3, 0.4), "max", POLICY, set()) == {10, 30}
+    assert to_delete(rows(0.1, 0.9, 0.2, 0.3, 0.4), MAX, POLICY, set()) == {10, 30}
 
 
 def test_in_mode_min_the_smallest_is_best() -> None:
-    assert best_step(rows(0.3, 0.1, 0.2), "min") == 20
-    assert best_step(rows(0.3, 0.1, 0.2), "max") == 10
+    assert best_step(rows(0.3, 0.1, 0.2), MIN) == 20
+    assert best_step(rows(0.3, 0.1, 0.2), MAX) == 10
 
 
 def test_of_equals_the_earlier_is_best() -> None:
-    assert best_step(rows(0.1, 0.5, 0.5)[::-1], "max") == 20
+    assert best_step(rows(0.1, 0.5, 0.5)[::-1], MAX) == 20
 
 
-@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("mode", [MAX, MIN])
 @pytest.mark.parametrize("bad", [math.nan, "nan"])
 def test_nan_is_never_best(mode: Any, bad: float | str) -> None:
     assert best_step(rows(bad, 0.5, bad), mode) == 20
 
 
 def test_where_nothing_was_measured_there_is_no_best() -> None:
-    assert best_step(rows(None, None), "max") is None
-    assert roles(rows(None), "max", POLICY) == {10: ["last"]}
+    assert best_step(rows(None, None), MAX) is None
+    assert roles(rows(None), MAX, POLICY) == {10: ["last"]}
 
 
 def test_a_protected_one_stays() -> None:
-    assert to_delete(rows(0.1, 0.9, 0.2, 0.3, 0.4), "max", POLICY, {30}) == {10}
+    assert to_delete(rows(0.1, 0.9, 0.2, 0.3, 0.4), MAX, POLICY, {30}) == {10}
 
 
 def test_the_last_stays_even_where_nothing_is_to_be_kept() -> None:
     policy = Checkpoint(save_best=False, save_last=False, keep=0)
-    assert to_delete(rows(0.9, 0.1, 0.2), "max", policy, set()) == {10, 20}
+    assert to_delete(rows(0.9, 0.1, 0.2), MAX, policy, set()) == {10, 20}
 
 
 def test_one_in_mid_epoch_is_not_periodic() -> None:
     existing = [{**rows(0.1, 0.2)[1], "periodic": False}]
-    assert roles(existing, "max", POLICY) == {20: ["best", "last"]}
+    assert roles(existing, MAX, POLICY) == {20: ["best", "last"]}
 
 
 def test_one_checkpoint_may_have_every_role() -> None:
-    assert roles(rows(0.1, 0.2), "max", POLICY) == {10: [], 20: ["best", "last", "periodic"]}
+    assert roles(rows(0.1, 0.2), MAX, POLICY) == {10: [], 20: ["best", "last", "periodic"]}
 
 
 def test_an_empty_run_deletes_nothing() -> None:
-    assert to_delete([], "max", POLICY, {1}) == set()
+    assert to_delete([], MAX, POLICY, {1}) == set()
 
 
 metrics = st.lists(st.none() | st.floats(), max_size=12)
 
 
-@given(metrics, st.sampled_from(["max", "min"]), st.integers(1, 4), st.integers(0, 3), st.sets(st.integers(0, 130)))
+@given(metrics, st.sampled_from([MAX, MIN]), st.integers(1, 4), st.integers(0, 3), st.sets(st.integers(0, 130)))
 def test_best_last_and_protected_are_never_deleted(values: Any, mode: Any, every: int, keep: int, protected: set[int]) -> None:
     existing = rows(*values)
     policy = Checkpoint(every_n_epochs=every, keep=keep)
@@ -76,3 +85,54 @@ def test_best_last_and_protected_are_never_deleted(values: Any, mode: Any, every
     assert gone <= set(named)
     assert not any("best" in named[step] or "last" in named[step] or step in protected for step in gone)
     assert sum("periodic" in named[step] for step in set(named) - gone) >= min(keep, sum("periodic" in n for n in named.values()))
+
+
+def measured(*pairs: tuple[float | str, float | str]) -> list[dict[str, Any]]:
+    """Evaluations as a history has them, of which each has a checkpoint."""
+    return [
+        {"step": nr * 10, "epoch": nr, "validation": {"score": score, "loss": loss}} for nr, (score, loss) in enumerate(pairs, 1)
+    ]
+
+
+TIED = {  # score and loss of each evaluation, whether larger scores are better, and the step that wins the tie
+    "the later has the smaller loss": ([(0.9, 0.5), (0.9, 0.4), (0.2, 0.1)], "max", 20),
+    "the earlier has the smaller loss": ([(0.9, 0.3), (0.9, 0.4)], "max", 10),
+    "in mode min": ([(0.1, 0.5), (0.1, 0.2), (0.3, 0.1)], "min", 20),
+    "also the losses tie": ([(0.9, 0.4), (0.9, 0.4)], "max", 10),
+    "a loss is no number": ([(0.9, math.nan), (0.9, 7.0)], "max", 20),
+    "a loss in a file is no number": ([(0.9, "nan"), (0.9, "inf")], "max", 10),
+    "every score is no number": ([("nan", 0.4), ("nan", 0.3)], "min", 20),
+    "a score is infinite": ([(math.inf, 0.4), (math.inf, 0.3)], "max", 20),
+}
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_a_tie_is_won_by_the_smaller_loss_in_what_is_kept_too(case: str) -> None:
+    pairs, mode, step = TIED[case]
+    existing = measured(*pairs)
+    metric = metric_of(mode, "loss")
+    assert best_step(existing, metric) == step
+    assert step not in to_delete(existing, metric, Checkpoint(keep=0), set())
+    assert best_step(existing, metric_of(mode)) == 10
+
+
+MODES, TIES = st.sampled_from(["max", "min"]), st.sampled_from(["first", "loss"])
+scores = st.sampled_from([0.0, 0.5, 1.0, math.nan, math.inf, -math.inf, "nan", "inf"])
+
+
+@given(
+    st.lists(st.tuples(scores, scores), min_size=1, max_size=8),
+    st.sampled_from(["max", "min"]),
+    st.sampled_from(["first", "loss"]),
+)
+def test_the_epoch_that_is_described_is_the_epoch_that_is_kept(pairs: Any, mode: str, ties: str) -> None:
+    """Whatever is deleted on the way, after each evaluation: the described one is there at the end."""
+    metric, there, history = metric_of(mode, ties), list[dict[str, Any]](), list[dict[str, Any]]()
+    for row in measured(*pairs):
+        history.append(row)
+        there.append(row)
+        gone = to_delete(there, metric, Checkpoint(keep=0), set())
+        there = [one for one in there if one["step"] not in gone]
+    described = best_row(history, metric)
+    assert described is not None
+    assert best_step(there, metric) == described["step"]

@@ -119,7 +119,9 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
     "baseline": {
         "finished": [put("run.state", "interrupted"), put("run.history", []), put("run.chain.entries", 3), put("run.steps", 1)],
         "losses_finite": [put("run.history.0.train_loss", "nan"), put("run.nonfinite", NON_FINITE), put("run.history", [])],
-        "checkpoints_verified": [unverify("best"), unverify("last"), put("run.checkpoints", [])],
+        "checkpoints_verified": [
+            *(unverify("best"), unverify("last"), put("run.checkpoints", []), put("run.best.step", 1)),
+        ],
         "within_time_budget": [put("run.wall_s", FUTURE)],
         "gpu_utilization": [put("run.gpu", {"name": "x", "utilization_p95": 10, "samples": 5}), put("run.device", "cuda")],
     },

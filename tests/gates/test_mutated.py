@@ -107,7 +107,8 @@ DECIDED_BY = {
         "finished": "run.chain.entries run.history run.history.*.step run.state run.steps run.stop_reason",
         "losses_finite": "run.history run.history.*.grad_norm.max run.history.*.train run.history.*.train_loss "
         "run.history.*.validation run.nonfinite",
-        "checkpoints_verified": "run.checkpoints run.checkpoints.*.files run.checkpoints.*.roles run.checkpoints.*.verified",
+        "checkpoints_verified": "run.best.step run.checkpoints run.checkpoints.*.files run.checkpoints.*.roles "
+        "run.checkpoints.*.verified",
         "within_time_budget": "budget_minutes run.wall_s",
         "gpu_utilization": "run.device",
     },

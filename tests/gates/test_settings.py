@@ -70,6 +70,11 @@ def kept_only(role: str) -> Callable[[Record], None]:
     return change
 
 
+def described_elsewhere(evidence: Record) -> None:
+    """The run is described by another epoch than that of its best checkpoint."""
+    evidence["run"]["best"] = {**evidence["run"]["best"], "step": evidence["run"]["best"]["step"] + 1}
+
+
 def size(value: int) -> Callable[[Record], None]:
     return lambda evidence: [row.update(size=value) for row in evidence["model_files"]]
 
@@ -97,6 +102,7 @@ BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Calla
     ),
     ("baseline", "checkpoints_verified", {"demand": "both"}, run(), kept_only("last")),
     ("baseline", "checkpoints_verified", {"demand": "both"}, run(), kept_only("best")),
+    ("baseline", "checkpoints_verified", {"described": True}, run(), described_elsewhere),
     ("diagnostics", "curves_analysed", {"min_evaluations": 3}, evaluations(3), evaluations(2)),
     ("optimization", "improvement_validated", {"seeds": 5, "level": 0.05}, pairs(5), pairs(4)),
     ("optimization", "improvement_validated", {"seeds": 1, "level": 1 / 16}, pairs(4), pairs(3)),

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.project import Metric, TrainingConfig
-from mltrainer.trainer.stopping import best_row, patience_is_over
+from mltrainer.trainer.stopping import patience_is_over
 
 BASE: dict[str, Any] = {"name": "x", "task": {"use": "m:T"}, "metric": {"name": "accuracy", "mode": "max"}}
 

@@ -92,13 +92,16 @@ def _first(found: NonFinite | None) -> dict[str, Any] | None:
 
 @check(Baseline)
 def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSettings) -> Outcome:
-    """The best and the last checkpoint were read back from the disk and gave the recorded metric again."""
+    """The best and the last checkpoint were read back and gave the recorded metric again; the best is of the described step."""
     run = record.evidence.run
     roles = {role for row in run.checkpoints if row.verified and row.files for role in row.roles}
     saved = {"best": run.saved.save_best, "last": run.saved.save_last}
     wanted = {name for name, on in saved.items() if on or settings.demand == "both"}
     found = {"verified": sorted(roles), "wanted": sorted(wanted), "checkpoints": len(run.checkpoints)}
-    return when(bool(wanted) and wanted <= roles, found, f"mltrainer phase run {record.phase}")
+    best, described = next((row.step for row in run.checkpoints if "best" in row.roles), None), run.best and run.best.step
+    is_described = not settings.described or best is None or best == described
+    found |= {} if is_described else {"best_step": best, "described_step": described}
+    return when(bool(wanted) and wanted <= roles and is_described, found, f"mltrainer phase run {record.phase}")
 
 
 @check(Baseline)

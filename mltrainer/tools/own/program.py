@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 import mltrainer
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.project import Metric
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records.run import sealed
@@ -26,7 +27,6 @@ from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.tools.own.result import Data, Trained
 from mltrainer.tools.program import Events
 from mltrainer.tools.unseen import identity
-from mltrainer.trainer.stopping import best_row
 from mltrainer.workspace import locked, sha256_file, write_json
 
 RESULT_FILE = "result.json"

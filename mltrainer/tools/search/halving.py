@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mltrainer.checkpointing.ranking import best_row, rank_of
 from mltrainer.configs.project import Metric
 from mltrainer.reproducibility import seeds
-from mltrainer.trainer.stopping import best_at, best_row, missed_rung, rank_of
+from mltrainer.trainer.stopping import best_at, missed_rung
 
 Row = dict[str, Any]
 Rungs = list[tuple[float, float]]

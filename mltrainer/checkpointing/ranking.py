@@ -1,0 +1,38 @@
+"""Which of a run's evaluations is the best: the one decision by which a model is described, kept and delivered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from mltrainer.configs.project import Metric
+
+Rank = tuple[float, float]
+Row = TypeVar("Row", bound=Mapping[str, Any])
+WORST: Rank = (-math.inf, math.inf)  # no tie with it is won
+
+
+def rank_of(row: Mapping[str, Any], metric: Metric) -> Rank:
+    """Return a row's validation metric, and what decides between rows of the same: nothing, or the loss. Larger is better."""
+    measured = row["validation"]
+    tie = larger_is_better(measured["loss"], "min") if metric.ties == "loss" else 0.0
+    return larger_is_better(measured[metric.name], metric.mode), tie
+
+
+def larger_is_better(value: float | str, mode: str) -> float:
+    """Return a number of which larger is better; NaN is the worst there is."""
+    value = float(value)  # records hold "nan" as text
+    if math.isnan(value):
+        return -math.inf
+    return value if mode == "max" else -value
+
+
+def best_row(history: Iterable[Row], metric: Metric) -> Row | None:
+    """Return the first row of the best rank, or None before the first evaluation.
+
+    Args:
+        history: Rows with `validation`, the metrics by name, in the order of their steps.
+        metric: Which of two values is better, and what decides between equal ones.
+    """
+    return max(history, key=lambda row: rank_of(row, metric), default=None)
