@@ -190,6 +190,13 @@ class Split(Strict):
     repeats: Annotated[Literal["anywhere", "together"], Later("0.2")] = Field(
         "anywhere", description="where rows fall whose features are equal: anywhere, or together in one split"
     )
+    largest_repeat: Annotated[float | None, Later("0.3")] = Field(
+        None,
+        gt=0,
+        le=1,
+        description="with `repeats: together`, a row whose copies are a larger share of all rows is trained on, so that it fills "
+        "no other split; null: it falls where it is drawn",
+    )
     group: Annotated[str | None, Later("0.2")] = Field(
         None, description="the column, no feature, whose rows of equal value fall into one split together, such as a patient's"
     )

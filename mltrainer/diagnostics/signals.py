@@ -184,10 +184,11 @@ class Run:
     @functools.cached_property
     def best_row(self) -> int | None:
         """The place in the history of the evaluation by which the run is described; None where no metric is finite."""
-        name, ties = self.metric_name, "loss" if _at(self.record, ("metric", "ties")) == "loss" else "first"
+        name = self.metric_name
+        ties: Literal["first", "loss"] = "loss" if _at(self.record, ("metric", "ties")) == "loss" else "first"
         metric = Metric.model_construct(name=name, mode="max" if self.larger_is_better else "min", ties=ties)
         values, losses = self.series("validation", name), self.series("validation", "loss")
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"place": place, "validation": {"loss": losses[place], name: value}}
             for place, value in enumerate(values)
             if math.isfinite(value)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.project import Metric, load_project
@@ -207,7 +207,7 @@ def _so_far(folder: Path, config: Mapping[str, Any], log: Log) -> Row:
 def _best(rows: Iterable[Row], config: Mapping[str, Any]) -> Row | None:
     """Return the evaluation by which a run is described, of those that tell the metric."""
     told = metric_of(config)
-    ties = "loss" if (config.get("metric") or {}).get("ties") == "loss" else "first"
+    ties: Literal["first", "loss"] = "loss" if (config.get("metric") or {}).get("ties") == "loss" else "first"
     metric = Metric.model_construct(name=str(told["name"]), mode=told["mode"], ties=ties)
     needed = (metric.name, "loss") if ties == "loss" else (metric.name,)
     return best_row([row for row in rows if all(row["validation"].get(name) is not None for name in needed)], metric)

@@ -183,6 +183,7 @@ COMMENTS = {  # a line of the project file: what a person should know of it
     "  missing:": "cells that mean no value, beside empty ones, NA, NaN, nan, null, None and ?",
     "  wrong_cells: stop": "cells that are not of their column's kind: stop, missing (take them so), or drop (their rows)",
     "  repeats: together": "rows with equal features lie in one split; group: COLUMN, time: COLUMN or column: COLUMN bind more",
+    "  largest_repeat:": "a row whose copies are a larger share of all rows is trained on, so that it fills no other split",
 }
 
 
@@ -319,6 +320,7 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
 
 def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) -> Beginning:
     from mltrainer.tasks.tables.inferring import infer_project
+    from mltrainer.tasks.validation import LARGEST_REPEAT
 
     data = splits["train"]
     if target is None and not data.is_dir() and data.suffix.lower() != ".txt":
@@ -331,7 +333,13 @@ def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) ->
     values = {
         "task": {"kind": found.kind},
         "data": {"source": source, **{key: value for key, value in given.items() if value or value is False}},
-        "split": {"validation": 0.2, "test": 0.1, "stratify": classification, "repeats": "together"},
+        "split": {
+            "validation": 0.2,
+            "test": 0.1,
+            "stratify": classification,
+            "repeats": "together",
+            "largest_repeat": LARGEST_REPEAT,
+        },
         "model": _model(found),
         "metric": _metric(found.metric, classification),
     }

@@ -19,7 +19,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks import metrics, validation
 from mltrainer.tasks.plain import Plain
 from mltrainer.tasks.segments import Trait, segments
-from mltrainer.tasks.splits import Bound
+from mltrainer.tasks.splits import Bound, equal_rows
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.trust import calibration
 from mltrainer.tasks.validation import Finding
@@ -113,7 +113,7 @@ class BuiltinTask(Task):
             raise InputError(
                 "there are no columns here", where=f"split.{named[0]}", mend="write your own task with dataset(split)"
             )
-        return Bound(units=self.keys() if split.repeats == "together" else None)
+        return equal_rows(split, self.keys)
 
     def binds_repeats(self) -> bool:
         """Return whether `split.repeats: together` binds equal rows; not where they must repeat by chance."""

@@ -317,7 +317,15 @@ class _Builtin(_Holdings):
         bound_otherwise = self._split.group or self._split.time or self._split.column or self._sources
         if self._split.repeats == "anywhere" or bound_otherwise or not self.task.binds_repeats():
             return []
-        return validation.repeats_finding(self.task.keys(), self.task.hashes(np.arange(self.task.size)))
+        told = validation.repeats_finding(self.task.keys(), self.task.hashes(np.arange(self.task.size)))
+        return [*told, *self._giant_repeat()]
+
+    def _giant_repeat(self) -> list[Finding]:
+        """Return where the row with the most copies lies, where they fill a split."""
+        _, places, counts = np.unique(self.task.keys(), return_inverse=True, return_counts=True)
+        row = int((places == counts.argmax()).argmax())
+        split = next(name for name, part in self.ids.items() if row in part)
+        return validation.giant_finding(self.place(row), int(counts.max()), self.task.size, split, self._split)
 
     def hashes(self, split: str) -> np.ndarray:
         return self.task.hashes(self.ids[split])

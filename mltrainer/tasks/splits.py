@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
 
 SPLITS = ("train", "validation", "test")
+FEW_COPIES = 20  # chosen by us: a row with no more copies fills no split that says something
 WORDS = {  # what people call them
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -66,15 +68,43 @@ class Bound:
         units: A number per sample: those with the same one go to one split.
         times: A number per sample: those of the training split are not larger than those held out.
         given: The place in `SPLITS` of each sample, where the data says to which one it belongs.
+        largest: The share of the samples that a unit may have; what is larger is trained on. None: any.
     """
 
     units: np.ndarray | None = None
     times: np.ndarray | None = None
     given: np.ndarray | None = None
+    largest: float | None = None
 
     def of(self, ids: np.ndarray) -> Bound:
         """Return what binds some of the samples, all of one split, to each other."""
-        return Bound(*(None if numbers is None else numbers[ids] for numbers in (self.units, self.times)))
+        units, times = (None if numbers is None else numbers[ids] for numbers in (self.units, self.times))
+        return Bound(units, times, largest=self.largest)
+
+
+def equal_rows(split: Split, keys: Callable[[], np.ndarray]) -> Bound:
+    """Return what binds samples of equal features, by a hash of each sample's features."""
+    return Bound(units=keys(), largest=split.largest_repeat) if split.repeats == "together" else Bound()
+
+
+def giant_units(units: np.ndarray, bound: Bound, split: Split) -> np.ndarray:
+    """Return the units that are trained on because they would fill another split, the largest first.
+
+    One does by which `Bound.largest` is exceeded; of several, those that fit the training split's share together, and the
+    largest at any rate.
+
+    Args:
+        units: A number per sample, from 0.
+        bound: Holds the largest share.
+        split: Holds the training split's share.
+    """
+    if bound.largest is None:
+        return np.zeros(0, dtype=np.int64)
+    sizes = np.bincount(units)
+    found = np.argsort(-sizes, kind="stable")[: int((sizes > max(bound.largest * len(units), FEW_COPIES)).sum())]
+    fitting = np.cumsum(sizes[found]) <= (1 - split.validation - split.test) * len(units)
+    fitting[:1] = True
+    return found[fitting]
 
 
 # --- folds ----------------------------------------------------------------------------------------
@@ -106,8 +136,9 @@ def fold_places(n: int, labels: np.ndarray | None, split: Split, seed: int, boun
         found = _blocks(within.times, split.folds)
     else:
         strata = np.zeros(len(train), dtype=np.int64) if labels is None or not split.stratify else labels[train]
-        found = _folds(strata, within.units, split.folds, seed)
-    if len(np.unique(found)) < split.folds + (within.times is not None):
+        found = _folds(strata, within, split, seed)
+    always_trained = within.times is None and bool((found == split.folds).any())  # by time, some must be
+    if len(np.unique(found)) - always_trained < split.folds + (within.times is not None):
         what = split.group or split.time or "whole units"
         raise InputError(
             f"{len(train)} samples by {what!r} do not fill {split.folds} folds", where="split.folds", mend="take fewer"
@@ -124,9 +155,14 @@ def of_fold(places: np.ndarray, split: Split) -> dict[str, np.ndarray]:
     return {name: np.flatnonzero(mask).astype(np.int64) for name, mask in masks.items()}
 
 
-def _folds(strata: np.ndarray, units: np.ndarray | None, folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each sample: unit by unit, the larger first, into the one with the fewest of the unit's stratum."""
-    units = np.arange(len(strata)) if units is None else np.unique(units, return_inverse=True)[1]
+def _folds(strata: np.ndarray, bound: Bound, split: Split, seed: int) -> np.ndarray:
+    """Return the fold of each sample: unit by unit, the larger first, into the one with the fewest of the unit's stratum.
+
+    A unit that would fill a fold is in none: it has the number of folds, and is always trained on.
+    """
+    folds = split.folds
+    units = np.arange(len(strata)) if bound.units is None else np.unique(bound.units, return_inverse=True)[1]
+    giants = giant_units(units, bound, split)
     _, firsts, sizes = np.unique(units, return_index=True, return_counts=True)
     drawn = _generator(seed, "folds").permutation(len(firsts))
     order = drawn[np.argsort(-sizes[drawn], kind="stable")]
@@ -134,6 +170,8 @@ def _folds(strata: np.ndarray, units: np.ndarray | None, folds: int, seed: int) 
     chosen = np.zeros(len(firsts), dtype=np.int64)
     filled = {stratum: [0] * folds for stratum in np.unique(own).tolist()}
     total = [0] * folds
+    chosen[giants] = folds
+    order = order[~np.isin(order, giants)]
     for unit, stratum, size in zip(order.tolist(), own[order].tolist(), sizes[order].tolist(), strict=True):
         there = filled[stratum]
         fold = min(range(folds), key=lambda nr: (there[nr], total[nr]))
@@ -169,12 +207,14 @@ def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, bound:
     order = np.argsort(units, kind="stable")
     firsts = order[np.flatnonzero(np.diff(units[order], prepend=-1))]
     sizes = np.bincount(units)
-    parts = []
+    giants = giant_units(units, bound, split)
+    parts = [{**dict.fromkeys(SPLITS[1:], giants[:0]), "train": giants}]
     for number, name in enumerate(names):
-        members = units[firsts[strata[firsts] == number]]
+        whole = units[firsts[strata[firsts] == number]]
+        members = whole[~np.isin(whole, giants)]
         members = members[np.argsort(firsts[members], kind="stable")]
         if len(members):
-            counts = _counts(int(sizes[members].sum()), split)
+            counts = _left(_counts(int(sizes[whole].sum()), split), int(sizes[members].sum()))
             parts.append(_deal(members, sizes, counts, _generator(seed, *name.split("/"))))
     chosen = {name: np.isin(units, np.concatenate([part[name] for part in parts])) for name in SPLITS}
     found = {name: np.flatnonzero(mask).astype(np.int64) for name, mask in chosen.items()}
@@ -220,6 +260,15 @@ def _counts(n: int, split: Split) -> dict[str, int]:
             counts[max(counts, key=lambda other: counts[other])] -= 1
             counts[name] += 1
     return counts
+
+
+def _left(counts: dict[str, int], n: int) -> dict[str, int]:
+    """Return the counts of the splits for n samples, those that are trained on already taken from them."""
+    held_out = sum(counts[name] for name in SPLITS[1:])
+    if n >= held_out:
+        return {**counts, "train": n - held_out}
+    validation = min(n, max(int(counts["validation"] > 0), round(n * counts["validation"] / held_out)))
+    return {"train": 0, "validation": validation, "test": n - validation}
 
 
 def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.configs.project import Metric, Split, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES
+from mltrainer.tasks.splits import FEW_COPIES
 
 Finding = dict[str, str]
 CLASSIFICATION_METRICS = (
@@ -31,6 +32,7 @@ CLASSIFICATION_METRICS = (
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
 SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
 MOST_INTERVALS = 20  # of a feature, in which classes are looked for
+LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
@@ -185,6 +187,25 @@ def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
         return []
     text = f"{alike} of {len(features)} rows repeat the features of another, {same} of them its target too"
     return [finding("info", f"{text}; equal rows lie together in one split")]
+
+
+def giant_finding(place: str, copies: int, total: int, split_name: str, split: Split) -> list[Finding]:
+    """Return a warning of one row whose copies would fill a split, or have filled one.
+
+    Args:
+        place: Of its first copy.
+        copies: How often it occurs.
+        total: All rows.
+        split_name: The split in which they lie.
+        split: Says what share a row may have.
+    """
+    if copies <= max(FEW_COPIES, (split.largest_repeat or LARGEST_REPEAT) * total):
+        return []
+    text = f"{copies} of {total} rows have the same features as {place} ({copies / total:.0%})"
+    if split_name == "train":
+        return [finding("warning", f"{text}: they are trained on, and count as often as they stand there")]
+    mend = f"write split: {{largest_repeat: {LARGEST_REPEAT}}} in mltrainer.yaml, which trains on them, or remove copies"
+    return [finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {mend}")]
 
 
 def duplicate_findings(validation: int, total: int, test: int, excuse: str | None, limits: DataLimits) -> list[Finding]:

@@ -153,3 +153,71 @@ def test_folds_that_cannot_be_are_refused(split, bound, told):
 def test_folds_that_mean_nothing_are_no_config(values):
     with pytest.raises(ValueError, match="fold"):
         Split(**values)
+
+
+# --- a row with thousands of copies ---
+
+CAPPED = Split(validation=0.2, test=0.1, repeats="together", largest_repeat=0.02)
+
+
+def with_copies(copies: int, others: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return units and labels of rows that differ, and of one of them that occurs many times, in a rare class."""
+    units = np.concatenate([np.zeros(copies, dtype=np.int64), np.arange(1, others + 1)])
+    return units, np.concatenate([np.zeros(copies, dtype=np.int64), np.arange(others) % 2])
+
+
+def test_a_row_with_thousands_of_copies_is_trained_on_and_the_shares_hold():
+    """3,329 of 11,183 rows were one row, all in validation: 52 others were there, and 63/30/7 in place of 70/20/10."""
+    units, labels = with_copies(3329, 7854)
+    ids = split_ids(len(units), labels, CAPPED, 42, Bound(units=units, largest=0.02))
+    assert {name: round(len(part) / len(units), 2) for name, part in ids.items()} == {
+        "train": 0.7,
+        "validation": 0.2,
+        "test": 0.1,
+    }
+    assert set(np.flatnonzero(units == 0)) <= set(ids["train"])
+    shares = [np.bincount(labels[ids[name]]) / len(ids[name]) for name in ("train", "validation", "test")]
+    assert np.allclose(shares, shares[0], atol=0.01)
+
+
+def test_without_the_key_a_split_is_what_it_was():
+    units, labels = with_copies(300, 700)
+    plain = CAPPED.model_copy(update={"largest_repeat": None})
+    before = split_ids(len(units), labels, plain, 3, Bound(units=units))
+    assert (
+        ids_digest(before["validation"]) == "67760bef5acacda824c3fc5b2ded940869c4d804b754260ad62796ae322c9d3e"
+    )  # of version 0.2
+    few = split_ids(700, labels[300:], CAPPED, 3, Bound(units=units[300:], largest=0.02))
+    assert all(np.array_equal(few[name], part) for name, part in split_ids(700, labels[300:], plain, 3).items())
+
+
+@pytest.mark.parametrize(("copies", "is_trained_on"), [(20, False), (21, True)])
+def test_few_copies_fall_where_they_are_drawn(copies, is_trained_on):
+    units, _ = with_copies(copies, 400 - copies)
+    seeds = range(12)
+    parts = [split_ids(400, None, CAPPED, seed, Bound(units=units, largest=0.01))["train"] for seed in seeds]
+    assert all(0 in part for part in parts) == is_trained_on
+
+
+def test_more_copies_than_are_to_be_trained_on_leave_the_rest_to_the_others():
+    units, _ = with_copies(900, 100)
+    ids = split_ids(1000, None, CAPPED, 1, Bound(units=units, largest=0.02))
+    assert (len(ids["train"]), len(ids["validation"]), len(ids["test"])) == (900, 67, 33)
+
+
+def test_of_several_giants_those_are_trained_on_that_fit():
+    units = np.concatenate([np.full(400, 0), np.full(350, 1), np.full(250, 2), np.arange(3, 103)])
+    ids = split_ids(len(units), None, CAPPED, 1, Bound(units=units, largest=0.02))
+    assert {0} <= set(units[ids["train"]].tolist())
+    assert all(len(part) for part in ids.values())
+
+
+def test_in_folds_a_row_with_thousands_of_copies_is_always_trained_on():
+    units, _ = with_copies(300, 700)
+    split = CAPPED.model_copy(update={"folds": 5})
+    places = fold_places(1000, None, split, 1, Bound(units=units, largest=0.02))
+    assert set(places[units == 0].tolist()) == {5}
+    for fold in range(5):
+        trained = of_fold(places, split.model_copy(update={"fold": fold}))["train"]
+        assert set(np.flatnonzero(units == 0)) <= set(trained)
+    assert np.bincount(places[(places >= 0) & (units != 0)], minlength=6)[:5].tolist() == [120] * 5

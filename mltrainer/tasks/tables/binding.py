@@ -9,7 +9,7 @@ import numpy as np
 
 from mltrainer.configs.project import ColumnKind, Data, Split
 from mltrainer.errors import InputError
-from mltrainer.tasks.splits import SPLITS, WORDS, Bound
+from mltrainer.tasks.splits import SPLITS, WORDS, Bound, equal_rows
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.schema import Schema, column_of
 
@@ -35,14 +35,14 @@ def bound(schema: Schema, split: Split, keys: Callable[[], np.ndarray], data: Da
     kinds = data.columns if data else {}
     if split.column is not None:
         given = _given(schema, _column(schema, split.column, "split.column", "category"))
-        return Bound(units=keys() if split.repeats == "together" else None, given=given)
+        return replace(equal_rows(split, keys), given=given)
     if split.time is not None:
         return Bound(times=_times(schema, split.time, kinds.get(split.time)))
     if split.group is not None:
         column = _column(schema, split.group, "split.group", "category")
         alone = np.arange(len(schema)) + len(column.texts)  # a row without a group is one by itself
         return Bound(units=np.where(column.missing, alone, column.values))
-    return Bound(units=keys() if split.repeats == "together" else None)
+    return equal_rows(split, keys)
 
 
 def _column(schema: Schema, name: str, key: str, kind: ColumnKind | None) -> Column:

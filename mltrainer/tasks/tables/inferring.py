@@ -16,12 +16,13 @@ from mltrainer.configs.project import ColumnKind, Data
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Arrays, Corpus, Table, without
 from mltrainer.tasks.sources import read_source, table_of
+from mltrainer.tasks.splits import FEW_COPIES
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
 from mltrainer.tasks.tables.doubts import OTHER_READING, as_key, doubts
 from mltrainer.tasks.tables.gaps import spellings, texts_of
 from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.schema import Schema, is_day, labels_of, schema_of, vocabularies, width_of
-from mltrainer.tasks.validation import suited_metric
+from mltrainer.tasks.validation import LARGEST_REPEAT, row_hashes, suited_metric
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
 LOOKED_AT = 2000  # distinct texts of a column that are tried
@@ -160,7 +161,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
     warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
-    warnings += [*schema.notes, *_constant(schema), *_gaps(schema), *_moments(schema), *_groups(schema)]
+    warnings += [*schema.notes, *_constant(schema), *_gaps(schema), *_giant_repeat(schema), *_moments(schema), *_groups(schema)]
     warnings += [told for column in plain.values() for told in doubts(column, kinds.get(column.name))]
     return Inference(
         task,
@@ -255,6 +256,15 @@ def _nothing_in(column: Column) -> str | None:
     if present >= min(LEAST_PRESENT, len(column.values)):
         return None
     return f"it has {f'a value in only {present}' if present else 'no value in any'} of {len(column.values)} rows"
+
+
+def _giant_repeat(schema: Schema) -> list[str]:
+    """Return how often the row with the most copies occurs, where these would fill a split."""
+    keys, counts = np.unique(row_hashes([column.values for column in schema.features]), return_counts=True)
+    most = int(counts.max())
+    if most <= max(FEW_COPIES, LARGEST_REPEAT * len(schema)) or len(keys) < FEW_COPIES:
+        return []
+    return [f"one row's features occur {most} times in {len(schema)} rows: are its copies samples of their own, or one?"]
 
 
 def _moments(schema: Schema) -> list[str]:

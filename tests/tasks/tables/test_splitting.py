@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import Split
+from mltrainer.configs.project import Split, load_project
 from mltrainer.errors import InputError
+from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.splits import SPLITS, Bound, split_ids
 
@@ -59,6 +60,33 @@ def test_equal_rows_go_to_one_split_and_are_counted(opened, few):
     assert task.facts(DataLimits())["duplicates_across_splits"] == 0
     counted = "info: 80 of 120 rows repeat the features of another, 80 of them its target too; equal rows lie together"
     assert any(line.startswith(counted) for line in said(task))
+
+
+COPIED = [*["0.5,7.25,a"] * 90, *(f"{i}.5,{i * 7 % 101}.25,{'ab'[i % 2]}" for i in range(1, 211))]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_copies_that_fill_a_split_are_trained_on_where_the_plan_says_so(opened, seed):
+    task = opened("n,m,t", COPIED, {"repeats": "together", "largest_repeat": 0.02, "seed": seed})
+    assert set(range(90)) <= set(ids_of(task)["train"].tolist())
+    assert [len(ids) for ids in ids_of(task).values()] == [180, 60, 60]
+    assert "warning: 90 of 300 rows have the same features as t.csv:2 (30%): they are trained on" in "\n".join(said(task))
+
+
+def test_copies_that_fill_a_split_of_an_older_plan_are_told(opened):
+    held = [opened("n,m,t", COPIED, {"repeats": "together", "seed": seed}) for seed in range(6)]
+    filled = [(ids_of(task), "\n".join(said(task))) for task in held if 0 not in ids_of(task)["train"]]
+    assert filled
+    for ids, text in filled:
+        name = "validation" if 0 in ids["validation"] else "test"
+        assert f"fill the {name} split, whose metric is theirs: write split: {{largest_repeat: 0.02}}" in text
+
+
+def test_init_says_how_often_one_row_occurs_and_lets_it_fill_no_split(tmp_path):
+    (tmp_path / "t.csv").write_text("\n".join(["n,m,t", *COPIED]))
+    told = make_project(tmp_path / "p", None, tmp_path / "t.csv", "t")
+    assert "warning: one row's features occur 90 times in 300 rows" in "\n".join(told)
+    assert load_project(tmp_path / "p" / "mltrainer.yaml").split.largest_repeat == 0.02
 
 
 def test_equal_features_with_other_targets_stay_together_too(opened):
