@@ -49,9 +49,19 @@ def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
     if as_json:
         emit(row)
         return 0
-    flat = {**row, "metrics": f"{_metrics(row['metrics'])} (on validation)"}
-    print(table([[key, str(value)] for key, value in flat.items()], ["", ""]))
+    stops = [f"step {stop['step']}: {stop['cause']}" for stop in row["interruptions"] or []]
+    shown = {**row, "metrics": f"{_metrics(row['metrics'])} (on validation)", "interruptions": stops}
+    print(printable(table([[key, _plain(value)] for key, value in shown.items()], ["", ""])))
     return 0
+
+
+def _plain(value: Any) -> str:
+    """Return a value of a run in words: a mapping by its keys, what happened one after another, `-` for what is not known."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "-"
+    if isinstance(value, list):
+        return "; ".join(map(_plain, value)) or "none"
+    return "-" if value is None else number(value) if isinstance(value, float) else str(value)
 
 
 @runs.command(epilog="Example: mltrainer runs compare baseline finalization")

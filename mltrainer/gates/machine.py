@@ -122,8 +122,17 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
         return Advice(state.name, None, "wait until it ends", f"{state.name} runs now")
     if state.name == "optimization" and state.state == "ready" and (why := _no_criterion(states)):
         return Advice(state.name, None, why, "whether to search for a better config is not decided", asks=True)
+    if state.name == "optimization" and state.state == "ready" and _may_deploy(states):
+        why = "every acceptance criterion is met: optimization is skipped on the record, and finalization follows"
+        return Advice(state.name, "mltrainer run", "mltrainer run", why)
     command = f"mltrainer phase run {state.name}"
     return Advice(state.name, command, command, next(iter(state.reasons), f"{state.name} has not run yet"))
+
+
+def _may_deploy(states: Sequence[PhaseState]) -> bool:
+    """Return whether diagnostics found the baseline good enough, so that there is nothing to search for."""
+    record = states[PHASES.index("diagnostics")].gate.record
+    return record is not None and record.evidence.get("recommendation") == "deploy"
 
 
 def _after_failure(state: PhaseState) -> Advice:

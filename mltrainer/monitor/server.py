@@ -127,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(*self._answer(rest[0], asked))
         except InputError as error:
             self._refuse(HTTPStatus.NOT_FOUND, str(error))
-        except ValueError:
+        except (ValueError, OverflowError):  # infinity is a number, but of no step
             self._refuse(HTTPStatus.BAD_REQUEST, "A number was expected.")
 
     def _answer(self, path: str, asked: dict[str, list[str]]) -> Answer:

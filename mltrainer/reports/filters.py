@@ -122,6 +122,11 @@ def pins(rows: Iterable[Mapping[str, Any]]) -> Markup:
     return Markup(md.block(f"{row['name']}=={row['version']}" for row in rows))
 
 
+def _is_template(path: str) -> bool:
+    """Return whether a file of the handbook only gives values that a config begins with, none by which gates judge."""
+    return path.startswith("configs/")
+
+
 def _codes(items: Iterable[Any]) -> str:
     return ", ".join(map(md.code, items))
 
@@ -214,6 +219,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "first": lambda found: next(iter(found), None),
     "length": len,
     "basename": lambda path: str(path).rsplit("/", 1)[-1],
+    "start_values": lambda paths: [path for path in paths if _is_template(path)],
+    "own_pages": lambda paths: [path for path in paths if not _is_template(path)],
     "editable": lambda rows: [row["name"] for row in rows if row.get("editable")],
     **views.FILTERS,
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from mltrainer.reports import markdown as md
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import as_float, cut, number, visible
+from mltrainer.reports.values import as_float, counted, cut, number, visible
 
 Found = Mapping[str, Any]
 LONGEST = 60  # letters of a cell on the terminal
@@ -41,8 +41,18 @@ def facts(found: Found) -> list[str]:
     if found.get("as_recorded") is not None:
         agrees = "are those" if found["as_recorded"] else "are NOT those: data, split or seed changed since"
         lines.append(f"The digest of the samples that the run recorded: these {agrees}.")
-    lines.append(f"Loss and answer of each are those of {found['checkpoint']}, in evaluation mode.")
+    lines += [f"Loss and answer of each are those of {found['checkpoint']}, in evaluation mode.", *_apart(found)]
     return [*lines, *(str(line) for line in found.get("notes") or [])]
+
+
+def _apart(found: Found) -> list[str]:
+    """Say how far the model that answers is from the step that is asked for: what it does now is not what it did there."""
+    words = str(found["checkpoint"]).split()
+    apart = int(words[1]) - int(found["step"]) if found["chosen"] == "step" and words[0] == "step" else 0
+    if not apart:
+        return []
+    where = f"{counted(abs(apart), 'step')} {'later' if apart > 0 else 'earlier'} than that"
+    return [f"No checkpoint of step {found['step']:,} is kept: this one is {where}, and answers otherwise."]
 
 
 def _title(found: Found) -> str:

@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 import mltrainer.cli.gates
 from mltrainer.cli.app import cli as program
 from mltrainer.handbook import shipped_folder
-from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, sha256_file
+from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, pretty_json, read_json, seal, sha256_file
 from tests.conftest import Cli
 
 PROMISED = {  # every command of the contract that there is
@@ -246,6 +246,17 @@ def test_a_run_has_the_promised_keys(project: Project, cli: Cli) -> None:
     assert (found["phase"], found["state"], found["parent"]) == ("baseline", "finished", None)
     assert set(found["step_time_us"]) == {"median", "p95"}
     assert all(isinstance(value, float) for value in found["metrics"].values())
+
+
+def test_a_run_is_shown_in_plain_lines(project: Project, cli: Cli) -> None:
+    path = next(project.runs_dir.glob("*/result.json"))
+    path.write_text(pretty_json(seal({**read_json(path), "interruptions": [{"step": 12, "cause": "SIGINT"}]})).decode())
+    shown = cli("runs", "show", path.parent.name, "--project", project.root).out
+    lines = {words[0]: " ".join(words[1:]) for line in shown.splitlines() if (words := line.split())}
+    assert not set("{}[]'") & set(shown)
+    assert lines["interruptions"] == "step 12: SIGINT"
+    assert lines["step_time_us"].startswith("median ")
+    assert lines["parent"] == "-"
 
 
 def test_a_run_that_was_cut_off_has_them_too(digits: Project, cli: Cli) -> None:

@@ -225,6 +225,13 @@ def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing
     assert found.evidence == {**before, "values": before["values"] - 1, "evaluations_after_skipped_steps": 1}
 
 
+def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_holds_it(digits_once: Path) -> None:
+    record = record_of(digits_once, "baseline")
+    put("run.nonfinite", NON_FINITE)(record)
+    found = outcome("baseline", "losses_finite", record)
+    assert (found.verdict, found.evidence["not_finite"]) == ("fail", 1)
+
+
 def test_a_skip_is_recomputed_from_the_metrics(digits_once: Path) -> None:
     record = record_of(digits_once, "optimization")
     record["evidence"]["acceptance"][0]["value"] = 0.5

@@ -43,8 +43,8 @@ def states(*known: PhaseState) -> list[PhaseState]:
     return found
 
 
-def diagnosed(acceptance: list[dict[str, Any]]) -> PhaseState:
-    return passed("diagnostics", acceptance=acceptance)
+def diagnosed(acceptance: list[dict[str, Any]], recommendation: str = "optimize") -> PhaseState:
+    return passed("diagnostics", acceptance=acceptance, recommendation=recommendation)
 
 
 def final(way_back: dict[str, Any], accuracy: float, test: dict[str, Any]) -> PhaseState:
@@ -82,6 +82,13 @@ def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
     assert 'acceptance: {accuracy: ">= ..."}' in found.why
     assert "the baseline reached accuracy 0.95 on validation" in found.why
     assert found.why.endswith("mltrainer phase run optimization")
+
+
+def test_a_baseline_that_may_be_deployed_is_not_sent_to_a_search() -> None:
+    found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEPTED, "deploy")))
+    assert found is not None
+    assert (found.command, found.asks) == ("mltrainer run", False)
+    assert found.explained == "every acceptance criterion is met: optimization is skipped on the record, and finalization follows"
 
 
 def test_with_a_criterion_nobody_is_asked() -> None:

@@ -193,7 +193,9 @@ def test_a_range_of_steps_is_answered_in_as_many_points_as_asked_for(training: T
     found = json.loads(below(server, f"steps?run={training.run}&first=12&last=31&points=5")[2])
     assert (len(found["step"]), found["width"]) == (5, 4)
     assert found["loss"]["high"][0] == 0.5
-    assert below(server, f"steps?run={training.run}&first=x")[0] == 400
+    for number in ("x", "inf", "-inf", "nan", "1e999"):
+        assert below(server, f"steps?run={training.run}&first={number}")[0] == 400
+        assert below(server, f"steps?run={training.run}&last={number}")[0] == 400
     assert below(server, "steps?run=nothing")[0] == 404
 
 

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
-from mltrainer.reports.rows import page
+from mltrainer.reports.rows import facts, page
 from mltrainer.runs.launcher import tools_of
 from mltrainer.tools.rows.content import png
 from mltrainer.workspace import Project
@@ -92,6 +92,11 @@ def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project,
     train(project, **TABLE)
     found = rows(cli, project, "--step", "9")
     assert (found["as_recorded"], found["epoch"], found["checkpoint"], len(found["rows"])) == (True, 2, "step 8", 8)
+    told = facts(found)
+    assert "No checkpoint of step 9 is kept: this one is 1 step earlier than that, and answers otherwise." in told
+    later = facts({**found, "checkpoint": "step 5,609".replace(",", "")})
+    assert any("this one is 5,600 steps later than that" in line for line in later)
+    assert not any("No checkpoint" in line for line in facts({**found, "checkpoint": "step 9"}))
     losses = [row["loss"] for row in found["rows"]]
     assert losses == sorted(losses, reverse=True)
     assert sum(losses) / 8 == pytest.approx(found["recorded_loss"], abs=0.1)

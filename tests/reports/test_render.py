@@ -269,6 +269,20 @@ def test_overridden_pages_are_named() -> None:
     assert "`phases/02_baseline/workflow.md`" in report(found)
 
 
+def test_templates_that_only_begin_a_config_are_no_handbook_of_the_projects_own() -> None:
+    paths = ["configs/baseline_template.yaml", "configs/tuning_template.yaml"]
+    found = report(records.record("baseline", records.baseline()["evidence"], policy_overrides=paths))
+    assert "own handbook pages" not in found
+    assert "own start values" in found
+    assert "`configs/baseline_template.yaml`, `configs/tuning_template.yaml`" in found
+
+
+def test_a_baseline_that_no_diagnostic_has_seen_yet_does_not_say_that_nothing_stands_out() -> None:
+    found = report(records.record("baseline", records.baseline()["evidence"]))
+    assert "Nothing stands out" not in found
+    assert "`mltrainer diagnose baseline` says it at once" in found
+
+
 def test_what_failed_is_followed_by_what_mends_it() -> None:
     found = report(records.failed(), gate=records.gate("losses_finite"))
     assert "mltrainer guide losses_finite" in found.split("## To decide")[1].split("## ")[0]

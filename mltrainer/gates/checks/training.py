@@ -76,11 +76,12 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
     values = [value for value in measured if value is not None]  # where all steps of an interval were skipped, no norm is
     bad = sum(isinstance(value, str) for value in values)
     skipped = sum(not isinstance(row.skipped, str) and row.skipped > 0 for row in run.history)
+    bad = max(bad, int(run.nonfinite is not None))  # the step that ended the run is in no row of its history
     found = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
     mend = _to_mend(record) or "mltrainer guide diagnostics/nan_loss"
-    return when(bool(values) and bad == 0 and run.nonfinite is None, found, mend)
+    return when(bool(values) and bad == 0, found, mend)
 
 
 def _first(found: NonFinite | None) -> dict[str, Any] | None:
