@@ -25,7 +25,10 @@ from tests.projects import write_light_template
 from tests.trainer.digits_runs import _in, same, train
 
 pytest.importorskip("lightning")
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The `srun` command is available:UserWarning"),  # on a machine of a Slurm cluster
+]
 
 
 @pytest.fixture(scope="module")
