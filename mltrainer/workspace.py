@@ -138,6 +138,35 @@ def folder_sha256(folder: Path, known: Mapping[str, str] | None = None) -> str:
     return digest([[name, given.get(name) or sha256_file(folder / name)] for name in pictures_below(folder)])
 
 
+TREE = "/**/*"  # in a record's path, between a folder and an ending: all files below it that end so
+MOST_OF_TREE = 4 << 30  # bytes; of more, names and sizes stand for what the files hold
+
+
+def tree_of(path: str) -> tuple[str, str] | None:
+    """Return folder and ending of a path such as `clips/**/*.npy`; None of the path of one file."""
+    folder, is_tree, ending = path.partition(TREE)
+    return (folder, ending) if is_tree and ending.startswith(".") else None
+
+
+def files_of_tree(folder: Path, ending: str) -> list[str]:
+    """Return the files below a folder that end so, relative to it and sorted; hidden folders are left out."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        inside = os.path.relpath(place, folder)
+        found += [name if inside == "." else f"{inside}/{name}" for name in files if os.path.splitext(name)[1] == ending]
+    return sorted(found)
+
+
+def tree_sha256(folder: Path, ending: str) -> str:
+    """Return the digest of the files below a folder that end so: of their names with their digests, of many bytes with sizes."""
+    names = files_of_tree(folder, ending)
+    sizes = [(folder / name).stat().st_size for name in names]
+    if sum(sizes) > MOST_OF_TREE:
+        return digest([[name, size] for name, size in zip(names, sizes, strict=True)])
+    return digest([[name, sha256_file(folder / name)] for name in names])
+
+
 def pretty_json(value: Any) -> bytes:
     """Return a value as indented JSON with sorted keys, which people can read in a diff."""
     return (json.dumps(plain(value), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError
-from mltrainer.workspace import Project, digest, folder_sha256, pictures_below, sha256_file, write_atomic
+from mltrainer.workspace import (
+    Project,
+    digest,
+    files_of_tree,
+    folder_sha256,
+    pictures_below,
+    sha256_file,
+    tree_of,
+    tree_sha256,
+    write_atomic,
+)
 
 CACHE_FROM_BYTES = 1 << 16  # smaller files are quicker to hash than to look up
 
@@ -37,11 +47,11 @@ class FileDigests:
             self._cache = json.loads(self._path.read_bytes())
 
     def of(self, path: Path) -> str | None:
-        """Return the digest of a file or a folder of pictures, None where nothing is; a pipe has none that could be right."""
+        """Return the digest of a file, a folder of pictures or a tree of files, None where nothing is; a pipe has none."""
         try:
             stat = path.stat()
         except OSError:
-            return None
+            return self._of_tree(path)
         if path.is_dir():
             return self._of_folder(path)
         if not path.is_file():
@@ -54,6 +64,15 @@ class FileDigests:
         """Return the digest of a folder of pictures; all are hashed again where one of them has another mark."""
         marks = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
         return self._remembered(folder, digest(marks), folder_sha256) if marks else "not a file"
+
+    def _of_tree(self, path: Path) -> str | None:
+        """Return the digest of a tree of files; all are hashed again where one of them has another mark."""
+        tree = tree_of(str(path))
+        if tree is None or not Path(tree[0]).is_dir():
+            return None
+        folder, ending = Path(tree[0]), tree[1]
+        marks = [[name, *_mark((folder / name).stat())] for name in files_of_tree(folder, ending)]
+        return self._remembered(path, digest(marks), lambda _: tree_sha256(folder, ending)) if marks else None
 
     def computed(self, path: Path, what: str, compute: Callable[[Path], str]) -> str | None:
         """Return what else follows from a file's content, remembered as digests are; None where the file is not here.

@@ -1,4 +1,7 @@
-"""Which files a program opens, each once: what it read is what it was judged on."""
+"""Which files a program or a training opens, each once: what it read is what it was judged on.
+
+Also loaded by its path into a program: it imports the standard library alone.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import os
 import site
 import sys
 import sysconfig
+import threading
 from typing import Any
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded, in a program
 NO_FILES = ("/proc/", "/sys/", "/dev/")
 WRITES = os.O_WRONLY | os.O_RDWR
+OTHERS = ("sqlite3.connect", "ctypes.dlopen")  # audit events of other openings, whose first argument is the path
 ANEW = os.O_WRONLY | os.O_TRUNC | os.O_CREAT  # opened with one of these, a file is not asked what it holds
 
 
@@ -22,7 +27,7 @@ def begin(settings: dict[str, Any], process: Any) -> Files:
 
 
 class Files:
-    """Notes the files that the interpreter opens, by its audit events; those that a library's C code opens are not among them.
+    """Notes the files that the interpreter opens, by its audit events; those that a library's C code opens it must be told.
 
     Args:
         settings: `folder` is left out: it is the observer's own.
@@ -35,8 +40,23 @@ class Files:
         self._left_out = (*NO_FILES, *(os.path.join(os.path.realpath(path), "") for path in own))
         self._lines = process.lines("files")
         self._seen: set[tuple[str, str]] = set()
-        self._busy = False
+        self._given: set[tuple[str, int]] = (
+            set()
+        )  # absolute paths as they were given: to resolve one takes longer than to know it
+        self._is_on = True
+        self._busy = threading.local()
         sys.addaudithook(self._audit)
+
+    def begin_anew(self) -> None:
+        """Forget what was seen, and write to where the process writes now."""
+        self._lines.forget()
+        self._seen.clear()
+        self._given.clear()
+        self._is_on = True
+
+    def end(self) -> None:
+        """Note nothing more until it begins anew."""
+        self._is_on = False
 
     def attach(self, torch: Any) -> None:
         """Note what the program runs on."""
@@ -44,21 +64,34 @@ class Files:
         self._note("interpreter", sys.executable)
         self._note("about", {"python": sys.version.split()[0], "torch": torch.__version__, "threads": torch.get_num_threads()})
 
+    def note_read(self, path: str) -> None:
+        """Note a file that is read by what raises no audit event."""
+        self._opened(path, os.O_RDONLY)
+
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and not self._busy and isinstance(arguments[0], (str, bytes, os.PathLike)):
-            path = os.path.realpath(os.fsdecode(arguments[0]))
-            found = (_way(int(arguments[2] or 0)), path)
-            if found not in self._seen and not path.startswith(self._left_out) and "site-packages" not in path:
-                self._seen.add(found)
-                self._note(*found)
+        if event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            self._opened(os.fsdecode(arguments[0]), int(arguments[2] or 0))
+        elif event in OTHERS and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            self._opened(os.fsdecode(arguments[0]), os.O_RDONLY)
+
+    def _opened(self, given: str, flags: int) -> None:
+        if not self._is_on or getattr(self._busy, "now", False) or (given, flags) in self._given:
+            return
+        if os.path.isabs(given):
+            self._given.add((given, flags))
+        path = os.path.realpath(given)
+        found = (_way(flags), path)
+        if found not in self._seen and not path.startswith(self._left_out) and "site-packages" not in path:
+            self._seen.add(found)
+            self._note(*found)
 
     def _note(self, *values: Any) -> None:
-        self._busy = True  # what is opened to write this down is not noted
+        self._busy.now = True  # what is opened to write this down is not noted
         try:
             with contextlib.suppress(OSError):  # the program may have closed all files, and opens one of its own here
                 self._lines.write(*values)
         finally:
-            self._busy = False
+            self._busy.now = False
 
 
 def _way(flags: int) -> str:

@@ -118,9 +118,10 @@ class Lines:
         self._process, self._kind = process, kind
         self._file: TextIO | None = None
         os.register_at_fork(before=self.flush)  # else a fork would write once more what is held back
-        process.on_fork(self._forget)
+        process.on_fork(self.forget)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Open a new file for the next line: in a fork, or where the process writes elsewhere now."""
         self._file = None  # the parent's stays open under its own name
 
     def write(self, *values: Any, flush: bool = True) -> None:

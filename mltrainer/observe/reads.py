@@ -37,11 +37,11 @@ def read_in(opened: Sequence[tuple[str, str]], place: Path, folder: Path | None 
     """
     first = {path: way for way, path in reversed(opened) if way in ("read", "written", "changed")}
     altered = {path: way for way, path in opened if way in ("changed", "written", "appended")}
-    paths = {_source(path): altered.get(path, "read") for path, way in first.items() if way != "written"}
+    paths = {source_of(path): altered.get(path, "read") for path, way in first.items() if way != "written"}
     return list(_present(paths, place, folder or place))
 
 
-def _source(path: str) -> str:
+def source_of(path: str) -> str:
     """Return the source that a file of compiled code was made from; any other file is itself."""
     try:
         return importlib.util.source_from_cache(path) if path.endswith(".pyc") else path

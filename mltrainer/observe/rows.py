@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import mltrainer
+from mltrainer.errors import GateError
 from mltrainer.observe.reads import Read
-from mltrainer.workspace import sha256_file
+from mltrainer.workspace import TREE, files_of_tree, sha256_file, tree_of, tree_sha256
 
 OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
+MANY = 100  # files of one kind; chosen by us: so many small ones a gate check digests in some milliseconds
 # Of the machine, not of the training
 SYSTEM = tuple(f"/{name}/" for name in ("etc", "usr", "lib", "lib32", "lib64", "bin", "sbin", "run", "var/cache", "var/lib"))
 
@@ -42,10 +44,80 @@ def _row(read: Read, root: Path) -> dict[str, Any]:
 
 
 def rows_of_paths(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
-    """Return the rows of files as they are now; of one that is gone without a digest."""
-    return [
-        {"path": path, "sha256": sha256_file(root / path), "size": (root / path).stat().st_size}
-        if (root / path).is_file()
-        else {"path": path, "sha256": "", "size": 0}
-        for path in paths
+    """Return the rows of files, and of trees of files, as they are now; of one that is gone without a digest."""
+    return [_row_now(path, root) for path in paths]
+
+
+def _row_now(path: str, root: Path) -> dict[str, Any]:
+    if (root / path).is_file():
+        return {"path": path, "sha256": sha256_file(root / path), "size": (root / path).stat().st_size}
+    tree = tree_of(path)
+    if tree is None or not (root / tree[0]).is_dir():
+        return {"path": path, "sha256": "", "size": 0}
+    folder, ending = root / tree[0], tree[1]
+    size = sum((folder / name).stat().st_size for name in files_of_tree(folder, ending))
+    return {"path": path, "sha256": tree_sha256(folder, ending), "size": size}
+
+
+def require_as_recorded(rows: Sequence[dict[str, Any]], root: Path) -> None:
+    """Refuse files that are not what planning recorded.
+
+    Raises:
+        GateError: One is gone, or changed.
+    """
+    for row, now in zip(rows, rows_of_paths([row["path"] for row in rows], root), strict=True):
+        if now["sha256"] != row["sha256"]:
+            raise GateError(
+                f"the data is not what planning recorded: {row['path']} {'changed' if now['sha256'] else 'is gone'}",
+                where=row["path"],
+                mend="bring it back, or record the new data with `mltrainer phase run planning`",
+            )
+
+
+# --- many files -----------------------------------------------------------------------------------
+
+
+def gathered(rows: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+    """Return rows in which many files of one kind in one place stand as a tree: all such files below their folder.
+
+    So a run that opens others of them than the probes did opens nothing that is not bound.
+
+    Args:
+        rows: Of single files.
+        root: The project's folder.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(_kind_of(row["path"]), []).append(row)
+    many = {key: found for key, found in groups.items() if key[0] and len(found) > MANY}
+    trees = [
+        f"{os.path.commonpath([os.path.dirname(row['path']) for row in found])}{TREE}{key[1]}" for key, found in many.items()
     ]
+    alone = [row for key, found in groups.items() if key not in many for row in found]
+    return sorted([*alone, *rows_of_paths(trees, root)], key=lambda row: str(row["path"]))
+
+
+def _kind_of(path: str) -> tuple[str, str]:
+    """Return where a file lies, by the first folders of its path, and how it ends; nowhere where no folder is its own kind's."""
+    folder, ending = os.path.dirname(path), os.path.splitext(path)[1]
+    parts = folder.split(os.sep)
+    first = os.sep.join(parts[:4]) if os.path.isabs(path) else parts[0]
+    return (first, ending) if ending and (len(parts) >= 4 or not os.path.isabs(path)) else ("", ending)
+
+
+def unbound(opened: Iterable[dict[str, Any]], bound: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the files that rows tell of and others do not bind, or bind with another digest.
+
+    Args:
+        opened: Rows of what was opened.
+        bound: Rows of files and of trees.
+    """
+    known = {row["path"]: row["sha256"] for row in bound}
+    trees = [tree for row in bound if (tree := tree_of(row["path"])) is not None]
+    return [row["path"] for row in opened if known.get(row["path"]) != row["sha256"] and not _is_in(row["path"], trees)]
+
+
+def _is_in(path: str, trees: Sequence[tuple[str, str]]) -> bool:
+    tree = tree_of(path)
+    folder, ending = tree or (os.path.dirname(path), os.path.splitext(path)[1])
+    return tree is None and any(ending == end and f"{folder}/".startswith(f"{top}/") for top, end in trees)

@@ -11,6 +11,7 @@ from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, diagnos
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
+from mltrainer.phases.inputs import steady, unplanned
 from mltrainer.phases.planning import config_files
 from mltrainer.phases.training import train
 from mltrainer.reproducibility.code import source
@@ -35,6 +36,7 @@ def run(ctx: Context) -> Result:
         "waiting": plain(input_starvation.starvation(Run(result), thresholds)),
         **failure(ctx, config, result),
         "references": measure_references(ctx.tools, result, ctx.with_workers(config)),
+        "unplanned": unplanned(ctx, result),
     }
     pages = [row["page"] for row in evidence["diagnostics"]]
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]
@@ -80,6 +82,7 @@ def run_inputs(ctx: Context, result: dict[str, Any]) -> list[dict[str, Any]]:
         rows += rows_with_role(checkpoint["files"], "checkpoint")
     if (program := result.get("program")) is not None:
         rows += [*rows_with_role(program["outputs"], "checkpoint"), *rows_with_role(program["read"], "data")]
+    rows += rows_with_role(steady(ctx, result), "data")
     return rows + rows_with_role(result["code_files"], "code")
 
 

@@ -78,8 +78,11 @@ class Context:
         return TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"])
 
     def planned_data(self) -> dict[str, Any]:
-        """Return what a job needs to know of the data that planning recorded: the files, where only a program opens them."""
-        return {"data_files": self.earlier["planning"]["evidence"]["data"]["files"]} if self.is_of_program else {}
+        """Return what a job needs to know of the files that planning saw opened, by a program or by a task."""
+        evidence = self.earlier["planning"]["evidence"]
+        if self.is_of_program:
+            return {"data_files": evidence["data"]["files"]}
+        return {"input_files": evidence["opened"]} if evidence.get("opened") else {}
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
         """Return a config as a tool gets it: with the loader processes that planning found, where it asks for `auto`."""

@@ -24,6 +24,7 @@ from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, production_template, start_template, template_of
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
+from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
 from mltrainer.phases.rehearsing import rehearse
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
@@ -82,7 +83,7 @@ def run(ctx: Context) -> Result:
     write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
-    files = probes[0]["code_files"]
+    files, opened = probes[0]["code_files"], opened_by(ctx, config, probes)
     evidence |= {
         "data": probes[0]["data"],
         "probe": compare(ctx, config, probes),
@@ -95,10 +96,12 @@ def run(ctx: Context) -> Result:
         "schedule": schedule,
         "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
         **({"program": probes[1]["program"]} if ctx.is_of_program else {}),
+        **opened,
     }
-    inputs = [*rows_with_role(probes[0]["data"]["files"], "data"), *rows_with_role(files, "code")]
+    data = [*probes[0]["data"]["files"], *(opened["opened"] or [])]
+    inputs = [*rows_with_role(data, "data"), *rows_with_role(files, "code")]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
-    return _result(ctx, evidence, _source(ctx, files, [*bound, *(row["path"] for row in probes[0]["data"]["files"])]), inputs)
+    return _result(ctx, evidence, _source(ctx, files, [*bound, *(row["path"] for row in data)]), inputs)
 
 
 def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:

@@ -97,6 +97,7 @@ class Baseline(Part):
     """The run of the planned config; of one that failed, what the diagnostics find, and the changes that they suggest.
 
     `references`: what plain models reach; None for a task of one's own, and in earlier records. `folds`: None without them.
+    `unplanned`: the files that the run opened and planning did not bind; None where nobody looked.
     """
 
     run: Run
@@ -107,3 +108,4 @@ class Baseline(Part):
     changes: list[Change] | None = None
     references: References | None = None
     folds: Folds | None = None
+    unplanned: list[str] | None = None

@@ -41,6 +41,7 @@ class Contracted(Asked):
         gate: Digest of the record by which the phase was allowed to begin.
         code_files: The files that planning saw imported.
         data_files: The data that planning saw a program open; None for a task that mltrainer opens itself.
+        input_files: The files that planning saw opened beside data and code; None where nobody looked.
         parent: The run that this one descends from.
         tool: The tool that trains, which a result is told to be of.
     """
@@ -50,6 +51,7 @@ class Contracted(Asked):
     gate: str | None = None
     code_files: list[FileRow] | None = None
     data_files: list[FileRow] | None = None
+    input_files: list[FileRow] | None = None
     parent: str | None = None
     tool: str | None = None
 

@@ -300,7 +300,11 @@ class Stopped(Planned):
 
 
 class Planning(Planned):
-    """Planning that probed the config; `schedule` is pairs of epoch and learning rate."""
+    """Planning that probed the config; `schedule` is pairs of epoch and learning rate.
+
+    `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code; None
+    where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound.
+    """
 
     data: Data
     probe: Probe
@@ -313,3 +317,5 @@ class Planning(Planned):
     estimate: Estimate
     rehearsal: Rehearsal | None = None
     program: Program | None = None
+    opened: list[FileRow] | None = None
+    unsteady: list[str] | None = None

@@ -484,7 +484,8 @@ class Run(Part):
 
     `wall_s` is the time of all processes that worked on it, `earlier_s` that of those before the last one, to which `time_s`
     belongs. `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is what the task makes
-    of it, such as a confusion matrix.
+    of it, such as a confusion matrix. `opened`: the files that were read beside data and code; None where that was not observed.
+    `inputs_sha256`: of those that planning bound.
     """
 
     schema_number: int = Field(alias="schema")
@@ -549,6 +550,8 @@ class Run(Part):
     signals: Signals | None = None
     errors: Errors | None = None
     program: Program | None = None
+    opened: list[FileRow] | None = None
+    inputs_sha256: str | None = None
 
 
 class RunResult(Run):

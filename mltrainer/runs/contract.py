@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mltrainer.reproducibility.witnesses import has_ended, sound_result
 from mltrainer.workspace import Project, digest, read_json, sha256_file
 
 JOB_FILE = "job.json"
+OTHERS_RECORD = re.compile(r"/phases/\d\d_\w+/record\.json$")
 ERROR_FILE = "error.json"  # why a run ended without a result
 
 
@@ -31,7 +33,17 @@ def contract_of(planning: dict[str, Any], config: TrainingConfig) -> dict[str, s
         "data_sha256": evidence["data"]["sha256"],
         "code_sha256": planning["source"]["sha256"],
         "environment_sha256": environment_digest(evidence["environment"]),
+        **_inputs_digest(evidence.get("opened") or []),
     }
+
+
+def _inputs_digest(opened: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the digest of what planning saw opened beside data and code, wherever it lies; a run that opens nothing has none.
+
+    Another project's record says which of its weights are loaded, and counts by these: it also tells times, which decide nothing.
+    """
+    contents = sorted({row["sha256"] for row in opened if not OTHERS_RECORD.search(row["path"])})
+    return {"inputs_sha256": digest(contents)} if contents else {}
 
 
 def check_environment(recorded: dict[str, Any]) -> None:

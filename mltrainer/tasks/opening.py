@@ -79,6 +79,11 @@ class OpenTask:
             self._taken["test"] = self._holdings.take("test")
         return self._taken["test"]
 
+    @property
+    def files(self) -> list[dict[str, Any]]:
+        """The rows of the files that the data is read from, or that a task names, and of weights that the model begins with."""
+        return [*self._holdings.files, *self._weights]
+
     def place(self, row: int) -> str:
         """Return where a sample comes from, by its id: `file:line`, a picture's file, or its place in the task's own data."""
         return self._holdings.place(row)
@@ -115,7 +120,7 @@ class OpenTask:
             "samples": sum(len(part) for part in ids.values()),
             "source": self.config.data.source if self.config.data else self.config.task.use,
             "kind": self.config.task.kind or "own",
-            "files": [*self._holdings.files, *self._weights],
+            "files": self.files,
             **({"start": self.start} if self.start is not None else {}),
             "fingerprinted": self._holdings.read,
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},

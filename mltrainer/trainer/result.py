@@ -53,6 +53,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         "shortest_step_us": session.trainer.recorder.timings.shortest_us(),
         "memory": _memory(session.config.device),
         "gpu": session.gpu.summary(),
+        "opened": _opened(session, identity["code_files"], is_over=outcome.reason != "signal"),
     }
 
 
@@ -71,6 +72,15 @@ def _identity(session: Session) -> dict[str, Any]:
         "rehearsal": session.rehearsal,
         "data": _facts(session) if job["purpose"] == "probe" else None,
     }
+
+
+def _opened(session: Session, code: list[dict[str, Any]], *, is_over: bool) -> list[dict[str, Any]] | None:
+    """Return the files that the training opened beside its code and its data; None where nobody looked."""
+    if session.opened is None:
+        return None
+    found = session.opened.rows([row["path"] for row in (*code, *session.task.files)])
+    session.opened.end(is_over=is_over)
+    return found
 
 
 def _facts(session: Session) -> dict[str, Any]:

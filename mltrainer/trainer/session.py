@@ -23,6 +23,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.errors import GateError, InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
+from mltrainer.observe.native import Opened
+from mltrainer.observe.rows import require_as_recorded
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
@@ -86,6 +88,7 @@ class Session:
         config = self.config
         determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
         self._tracer = self._begin_trace()
+        self.opened = self._observe_files()
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = self.open()
         self.callbacks = Callbacks(config, self.root)
@@ -136,6 +139,22 @@ class Session:
         """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
         first_step = self.job.get("trace_from")
         return None if first_step is None else Tracer(self.folder, self.root, first_step)
+
+    def _observe_files(self) -> Opened | None:
+        """Begin to note what is opened, before the user's module is imported; not of one of many runs of what planning saw."""
+        self._refuse_other_inputs()
+        is_evidence = self.job["purpose"] in ("probe", "train") and self.job.get("phase") not in OF_MANY
+        return Opened(self.folder, self.root) if is_evidence else None
+
+    def _refuse_other_inputs(self) -> None:
+        """Refuse other files than planning saw opened; a reproduction goes on, and shows what other ones change.
+
+        Raises:
+            GateError: One is gone, or changed.
+        """
+        rows = self.job.get("input_files") or []
+        if self.job["purpose"] != "reproduction":
+            require_as_recorded(rows, self.root)
 
     def _note_initial_weights(self) -> str:
         """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""

@@ -106,6 +106,18 @@ def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSetting
 
 
 @check(Baseline)
+def inputs_planned(record: Envelope[Baseline]) -> Outcome:
+    """Every file that the run opened was bound by planning, with the digest that it has; earlier versions did not look."""
+    evidence = record.evidence
+    if evidence.unplanned is None:
+        return Outcome("not_applicable", {"rule": "not observed: which files were opened, nobody noted"})
+    found = {"opened": len(evidence.run.opened or []), "unplanned": evidence.unplanned}
+    return when(
+        not evidence.unplanned, found, f"{RUN_PLANNING} binds what the run opened, too; then mltrainer phase run baseline"
+    )
+
+
+@check(Baseline)
 def within_time_budget(record: Envelope[Baseline]) -> Outcome:
     """Training took no longer than the budget, that of all folds together."""
     folds, budget = record.evidence.folds, record.evidence.budget_minutes

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError, interrupted
-from mltrainer.observe.rows import rows_of_paths
+from mltrainer.errors import InputError, MltrainerError, StoppedError, interrupted
+from mltrainer.observe.rows import require_as_recorded
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.secrets import redact
@@ -127,16 +127,8 @@ def _require_data(job: dict[str, Any], root: Path) -> None:
     Raises:
         GateError: A file is gone, or changed.
     """
-    rows = job.get("data_files") or []
-    if job["purpose"] == "reproduction":
-        return
-    for row, now in zip(rows, rows_of_paths([row["path"] for row in rows], root), strict=True):
-        if now != row:
-            raise GateError(
-                f"the data is not what planning recorded: {row['path']} {'changed' if now['sha256'] else 'is gone'}",
-                where=row["path"],
-                mend="bring it back, or record the new data with `mltrainer phase run planning`",
-            )
+    if job["purpose"] != "reproduction":
+        require_as_recorded(job.get("data_files") or [], root)
 
 
 def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:

@@ -16,12 +16,13 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 OBSERVE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "observe")
+SHARED = ("files", "imports", "process", "readers")  # the modules of that folder that are loaded here
 VARIABLE = "MLTRAINER_WRAP"
 
 
 def _module(name: str) -> Any:
     """Return a module of this folder or of `observe`, loaded by its path, so that no name of the program's own is taken."""
-    folder = OBSERVE if name in ("files", "process") else HERE
+    folder = OBSERVE if name in SHARED else HERE
     spec = importlib.util.spec_from_file_location(f"_mltrainer_{name}", os.path.join(folder, f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -40,43 +41,6 @@ def _run_shadowed() -> None:
         spec.loader.exec_module(module)
 
 
-class _AfterImport:
-    """Finds torch as the other finders do, and calls back once it has been imported whole: many look for it before that."""
-
-    def __init__(self, then: Any) -> None:
-        self._then = then
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
-        if name != "torch":
-            return None
-        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((each for each in found if each is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._imported)  # type: ignore[assignment]  # it has what the import system calls
-        return spec
-
-    def _imported(self, torch: ModuleType) -> None:
-        sys.meta_path.remove(self)
-        self._then(torch)
-
-
-class _Loader:
-    def __init__(self, real: Any, then: Any) -> None:
-        self._real, self._then = real, then
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def create_module(self, spec: Any) -> Any:
-        return self._real.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__loader__ = module.__spec__.loader = self._real
-        self._real.exec_module(module)
-        self._then(module)
-
-
 def _begin() -> None:
     settings = json.loads(os.environ[VARIABLE])
     process = _module("process").Process(settings)
@@ -90,7 +54,11 @@ def _begin() -> None:
         for observer in observers:
             observer.attach(torch)
 
-    sys.meta_path.insert(0, _AfterImport(attach))
+    after_import = _module("imports").after_import
+    after_import(["torch"], attach)
+    if "files" in names:
+        readers = _module("readers")
+        after_import(readers.READERS, lambda module: readers.watch(module, observers[names.index("files")].note_read))
 
 
 _run_shadowed()

@@ -1,0 +1,94 @@
+"""What a training of mltrainer's own opens: seen by the observer that looks at programs, and told by the same rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mltrainer import handbook
+from mltrainer.observe import files
+from mltrainer.observe.imports import after_import
+from mltrainer.observe.lines import rows_of
+from mltrainer.observe.process import Process
+from mltrainer.observe.readers import READERS, watch
+from mltrainer.observe.reads import WAYS, read_in, source_of
+from mltrainer.observe.rows import gathered, rows_of_reads
+from mltrainer.workspace import STATE_DIR
+
+OPENED = "opened"  # in a run's folder, until the run has ended: the lines of its processes
+WRITTEN = (STATE_DIR, "phases", ".git")  # folders of a project that mltrainer and git write
+# Of compilers and of what draws figures: what they hold follows from code and machine.
+CACHES = ("torchinductor_", ".triton/", ".cache/torch/kernels/", ".cache/matplotlib/", ".cache/fontconfig/", ".nv/")
+
+
+@cache
+def _observer() -> tuple[Process, files.Files]:
+    """Return this process's observer: an audit hook stays for good, so that there is one, which notes when it is told to."""
+    process = Process({"folder": os.devnull})
+    observer = files.Files({"folder": os.devnull}, process)
+    after_import(READERS, lambda module: watch(module, observer.note_read))
+    return process, observer
+
+
+class Opened:
+    """The files that a training opens, from here on, in this process and in those that it forks.
+
+    Args:
+        folder: The run's: what its earlier processes noted stays there.
+        root: The project's.
+    """
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._lines, self._root = folder / OPENED, root.resolve()
+        self._lines.mkdir(parents=True, exist_ok=True)
+        process, self._observer = _observer()
+        process.folder = str(self._lines)
+        self._observer.begin_anew()
+
+    def rows(self, known: Collection[str]) -> list[dict[str, Any]]:
+        """Return path, digest and size of each file that was read so far, in order; many of one kind stand as a tree.
+
+        Args:
+            known: Files and folders, relative to the project, that are bound by other records: data and code.
+        """
+        apart = {os.path.realpath(self._root / path) for path in (*known, *handbook.overrides(self._root), "mltrainer.yaml")}
+        noted = sorted((row for found in rows_of(self._lines, "files").values() for row in found), key=lambda row: int(row[0]))
+        opened = [(row[1], row[2]) for row in noted if row[1] in WAYS and self._counts(source_of(row[2]), apart)]
+        rows = rows_of_reads(read_in(opened, self._root), self._root, sys.prefix)
+        return gathered([rows[path] for path in sorted(rows)], self._root)
+
+    def end(self, *, is_over: bool) -> None:
+        """Note nothing more; where the run is over, nobody goes on with it who needs what was noted."""
+        self._observer.end()
+        if is_over:
+            shutil.rmtree(self._lines, ignore_errors=True)
+
+    def _counts(self, path: str, apart: Collection[str]) -> bool:
+        """Return whether a file is an input that nothing else binds; files of the machine and of Python are left out later."""
+        if path in apart or any(str(parent) in apart for parent in Path(path).parents) or is_below(path, sys.prefix):
+            return False
+        if is_below(path, str(self._root)):
+            return Path(path).relative_to(self._root).parts[0] not in WRITTEN
+        return not (_of_the_user(path) or _is_told_elsewhere(path) or any(part in path for part in CACHES))
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Return whether a file lies in a folder or below it."""
+    return path.startswith(os.path.join(os.path.realpath(folder), ""))
+
+
+def _is_told_elsewhere(path: str) -> bool:
+    """Return whether a file of another project, such as a teacher's, says only what its record and its weights do."""
+    return f"/{STATE_DIR}/" in path and not path.endswith(".safetensors")
+
+
+def _of_the_user(path: str) -> bool:
+    """Return whether a file is a hidden one of the user's home, such as a key: only what lies in a cache there is an input."""
+    home = os.path.join(os.path.expanduser("~"), "")
+    first = path.removeprefix(home).partition(os.sep)[0] if path.startswith(home) else ""
+    return first.startswith(".") and first != ".cache"

@@ -1,0 +1,64 @@
+"""The files that a task opens beside data and code: a teacher's weights, a vocabulary, a table that is read by hand.
+
+In: what the probes opened, and the runs of the same task and code before. Out: the rows that planning binds, by which gates
+hold and runs are named; of a run, what it opened that planning could not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.observe.rows import gathered, rows_of_paths, unbound
+from mltrainer.phases.context import Context
+from mltrainer.records.reading import read_record
+from mltrainer.workspace import digest
+
+Row = dict[str, Any]
+
+
+def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the files to bind, and those that one probe changed for the other, which no digest can stand for.
+
+    Args:
+        ctx: Planning's.
+        config: What was probed.
+        probes: Their results.
+    """
+    if any(probe.get("opened") is None for probe in probes):
+        return {"opened": None, "unsteady": None}
+    probed = [row for probe in probes for row in probe["opened"]]
+    unsteady = {row["path"] for row in probed if any(row["path"] == r["path"] and row["sha256"] != r["sha256"] for r in probed)}
+    rows = {row["path"]: _plain(row) for row in probed if row["path"] not in unsteady}
+    later = [path for path in _of_runs(ctx, config, probes[0]) if path not in rows and path not in unsteady]
+    rows |= {row["path"]: row for row in rows_of_paths(later, ctx.project.root) if row["sha256"]}
+    if told := sorted(unsteady):
+        ctx.note(f"not bound, because training changes them: {', '.join(told)}")
+    return {"opened": gathered([rows[path] for path in sorted(rows)], ctx.project.root), "unsteady": told}
+
+
+def _plain(row: Row) -> Row:
+    return {key: row[key] for key in ("path", "sha256", "size")}
+
+
+def _of_runs(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> list[str]:
+    """Return what the last baseline opened, where it trained the same task by the same code: a probe does not come to all."""
+    record = read_record(ctx.project, "baseline")
+    run = record.evidence.get("run") if record is not None and not record.faults else None
+    planned = (ctx.current or {}).get("evidence", {}).get("config", {}).get("task")
+    if run is None or run["code_sha256"] != digest(probe["code_files"]) or planned != config.task.model_dump():
+        return []
+    return [row["path"] for row in run.get("opened") or []]
+
+
+def unplanned(ctx: Context, result: dict[str, Any]) -> list[str] | None:
+    """Return the files that a run opened and planning did not bind; None where one of them did not look."""
+    planned = ctx.earlier["planning"]["evidence"].get("opened")
+    return None if planned is None or result.get("opened") is None else unbound(steady(ctx, result), planned)
+
+
+def steady(ctx: Context, result: dict[str, Any]) -> list[Row]:
+    """Return what a run opened, less what training itself changes."""
+    unsteady = ctx.earlier["planning"]["evidence"].get("unsteady") or []
+    return [row for row in result.get("opened") or [] if row["path"] not in unsteady]
