@@ -49,7 +49,7 @@ class Files:
 
     def begin_anew(self) -> None:
         """Forget what was seen, and write to where the process writes now."""
-        self._lines.forget()
+        self._lines.close()
         self._seen.clear()
         self._given.clear()
         self._is_on = True
@@ -57,6 +57,7 @@ class Files:
     def end(self) -> None:
         """Note nothing more until it begins anew."""
         self._is_on = False
+        self._lines.close()
 
     def attach(self, torch: Any) -> None:
         """Note what the program runs on."""

@@ -57,6 +57,7 @@ class Opened:
             known: Files and folders, relative to the project, that are bound by other records: data and code.
         """
         apart = {os.path.realpath(self._root / path) for path in (*known, *handbook.overrides(self._root), "mltrainer.yaml")}
+        apart |= {str(handbook.shipped_folder() / path) for path in handbook.page_paths()}  # which may lie beside the package
         noted = sorted((row for found in rows_of(self._lines, "files").values() for row in found), key=lambda row: int(row[0]))
         opened = [(row[1], row[2]) for row in noted if row[1] in WAYS and self._counts(source_of(row[2]), apart)]
         rows = rows_of_reads(read_in(opened, self._root), self._root, sys.prefix)

@@ -118,10 +118,9 @@ class Lines:
         self._process, self._kind = process, kind
         self._file: TextIO | None = None
         os.register_at_fork(before=self.flush)  # else a fork would write once more what is held back
-        process.on_fork(self.forget)
+        process.on_fork(self._forget)
 
-    def forget(self) -> None:
-        """Open a new file for the next line: in a fork, or where the process writes elsewhere now."""
+    def _forget(self) -> None:
         self._file = None  # the parent's stays open under its own name
 
     def write(self, *values: Any, flush: bool = True) -> None:
@@ -136,3 +135,9 @@ class Lines:
         """Write what was held back."""
         if self._file is not None:
             self._file.flush()
+
+    def close(self) -> None:
+        """Let go of the file; the next line is written where the process writes then."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None

@@ -122,6 +122,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         "checkpoints_verified": [
             *(unverify("best"), unverify("last"), put("run.checkpoints", []), put("run.best.step", 1)),
         ],
+        "inputs_planned": [put("unplanned", ["late.txt"])],
         "within_time_budget": [put("run.wall_s", FUTURE)],
         "gpu_utilization": [put("run.gpu", {"name": "x", "utilization_p95": 10, "samples": 5}), put("run.device", "cuda")],
     },

@@ -109,6 +109,7 @@ DECIDED_BY = {
         "run.history.*.validation run.nonfinite",
         "checkpoints_verified": "run.best.step run.checkpoints run.checkpoints.*.files run.checkpoints.*.roles "
         "run.checkpoints.*.verified",
+        "inputs_planned": "unplanned",
         "within_time_budget": "budget_minutes run.wall_s",
         "gpu_utilization": "run.device",
     },
