@@ -68,11 +68,13 @@ class Job:
     def posted(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
-    def run(self, script: str, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    def run(self, script: str, variables: Mapping[str, str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
         path = f"{self.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         known = {"PATH": path, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(self.folder)}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
-        return subprocess.run(command, cwd=self.clone, env={**known, **variables}, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            command, cwd=folder or self.clone, env={**known, **variables}, capture_output=True, text=True, timeout=60
+        )
 
 
 @pytest.fixture
@@ -142,20 +144,43 @@ PULL = {"inputs.project": ".", "inputs.against": "main", "inputs.comment": "true
 TOKEN = "token-of-the-job"
 
 
-def act(job: Job, **changes: str) -> list[subprocess.CompletedProcess[str]]:
-    """Run the action's steps one after another, as GitHub does, to the first that fails; expressions have their values."""
+def act(job: Job, **changes: str) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Run the action's steps as GitHub does, and return those that ran; after a failure only one whose `if` says so."""
     outputs, summary = job.folder / "outputs", job.folder / "summary.md"
     outputs.touch()
     known = {**PULL, "inputs.token": TOKEN, **changes}
     files = {"GITHUB_OUTPUT": str(outputs), "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_REPOSITORY": "ada/rings"}
-    done: list[subprocess.CompletedProcess[str]] = []
+    done: dict[str, subprocess.CompletedProcess[str]] = {}
     for step in loaded(ACTION)["runs"]["steps"]:
         known["steps.report.outputs.report"] = outputs.read_text().partition("report=")[2].strip()
+        if not _runs(step, any(one.returncode for one in done.values()), known):
+            continue
         given = {name: re.sub(r"\$\{\{ (.+?) \}\}", lambda m: known[m[1]], text) for name, text in step.get("env", {}).items()}
-        done.append(job.run(step["run"], {**files, **given}))
-        if done[-1].returncode:
-            break
+        done[step["name"]] = job.run(step["run"], {**files, **given})
+        outcome = "failure" if done[step["name"]].returncode else "success"
+        known[f"steps.{step.get('id')}.outcome"] = outcome
     return done
+
+
+def _runs(step: dict[str, Any], failed: bool, known: Mapping[str, str]) -> bool:
+    """Return what GitHub makes of a step's `if`: terms that all hold, of which one may say that a failure does not matter."""
+    terms = step.get("if", "${{ success() }}").removeprefix("${{").removesuffix("}}").strip().split(" && ")
+    return all(_holds(term, failed, known) for term in terms)
+
+
+def _holds(term: str, failed: bool, known: Mapping[str, str]) -> bool:
+    if term in ("success()", "!cancelled()"):
+        return term == "!cancelled()" or not failed
+    name, sign, value = term.split(" ")
+    assert sign in ("==", "!=")
+    return (known.get(name, "") == value.strip("'")) is (sign == "==")
+
+
+def codes(done: Mapping[str, subprocess.CompletedProcess[str]]) -> dict[str, int]:
+    return {name: step.returncode for name, step in done.items()}
+
+
+FINE = {"Install mltrainer, where the job has not": 0, "Gate check": 0, "Report": 0, "Comment": 0}
 
 
 def test_the_action_says_what_it_takes_and_gives() -> None:
@@ -169,16 +194,72 @@ def test_no_expression_stands_in_a_script_where_a_branchs_name_could_act() -> No
     assert not [step["name"] for step in loaded(ACTION)["runs"]["steps"] if "${{" in step["run"]]
 
 
-def test_the_token_is_given_to_no_step_that_reads_the_project() -> None:
-    (step,) = [step for step in loaded(ACTION)["runs"]["steps"] if "inputs.token" in json.dumps(step)]
-    assert step["name"] == "Comment"
+def test_the_verdict_stands_before_the_step_that_holds_the_token_which_reads_nothing_of_the_project() -> None:
+    steps = loaded(ACTION)["runs"]["steps"]
+    assert [step["name"] for step in steps] == list(FINE)
+    (step,) = [step for step in steps if "token" in json.dumps(step)]
+    assert step is steps[-1]
     assert "mltrainer " not in step["run"]
+    assert step["run"].splitlines()[1] == 'cd "$RUNNER_TEMP"'
+
+
+@pytest.mark.parametrize("path", [ACTION, GITLAB], ids=lambda path: path.name)
+def test_no_python_of_a_definition_starts_where_a_module_of_the_project_would_be_taken(path: Path) -> None:
+    starts = re.findall(r'python3?"? +(-\S+)', path.read_text("utf-8"))
+    assert (len(starts) >= 2, set(starts)) == (True, {"-I"})
+
+
+HOSTILE = "import os, pathlib\npathlib.Path(os.environ['RAN']).write_text('ran')\nraise SystemExit(0)\n"
+SHADOWS = (
+    "venv",
+    "pip",
+    "ensurepip",
+    "json",
+    "sitecustomize",
+    "usercustomize",
+    "mltrainer",
+    "yaml",
+    "jinja2",
+    "typer",
+    "pydantic",
+)
+
+
+def shadow(job: Job) -> Path:
+    """Put modules into the clone that are named like those that a job starts, and return the file that they write."""
+    for name in SHADOWS:
+        (job.clone / f"{name}.py").write_text(HOSTILE)
+    return job.folder / "ran"
+
+
+def test_the_action_runs_no_module_of_the_checkout_also_where_it_installs(job: Job) -> None:
+    ran = shadow(job)
+    (job.bin / "mltrainer").unlink()
+    steps = {step["name"]: step["run"] for step in loaded(ACTION)["runs"]["steps"]}
+    away = steps["Install mltrainer, where the job has not"].replace("command -v mltrainer > /dev/null && exit", "")
+    files = {"GITHUB_ACTION_PATH": str(job.folder), "GITHUB_PATH": str(job.folder / "path"), "RAN": str(ran), "PYTHONPATH": ""}
+    done = job.run(away, files)
+    assert "constraints.txt" in done.stderr, "pip ran, and found no list of versions"
+    assert not ran.exists()
+
+
+def test_the_template_runs_no_module_of_the_checkout_also_where_it_installs(job: Job) -> None:
+    ran = shadow(job)
+    done = job.run(
+        loaded(GITLAB)[CHECK]["before_script"][1].replace("command -v mltrainer > /dev/null", "false"),
+        OFFLINE | {"RAN": str(ran)},
+    )
+    assert "Invalid requirement: '/nowhere'" in done.stderr, "pip ran, and was given what there is not"
+    assert not ran.exists()
+
+
+OFFLINE = {"MLTRAINER_REQUIREMENT": "/nowhere", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null", "PYTHONPATH": ""}
 
 
 def test_the_action_comments_on_a_pull_request_and_passes(job: Job) -> None:
     job.answering("gh")
     done = act(job)
-    assert [step.returncode for step in done] == [0, 0, 0, 0], done[-1].stderr
+    assert codes(done) == FINE, done
     written = job.posted[-1]
     assert written["words"][:2] == ["api", "repos/ada/rings/issues/7/comments"]
     assert "every gate that there is holds" in written["body"]
@@ -190,7 +271,7 @@ def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job: Job) -> No
     job.answering("gh")
     break_gate(job)
     done = act(job)
-    assert [step.returncode for step in done] == [0, 0, 0, 4]
+    assert codes(done) == {**FINE, "Gate check": 4}
     assert "❌ not every gate holds: baseline" in job.posted[-1]["body"]
     assert "better by" in job.posted[-1]["body"]
 
@@ -205,14 +286,14 @@ def test_the_action_writes_its_comment_anew_in_place(job: Job) -> None:
 def test_where_the_token_may_not_comment_the_gates_decide_all_the_same(job: Job) -> None:
     job.answering("gh", code=1)
     done = act(job)
-    assert [step.returncode for step in done] == [0, 0, 0, 0]
-    assert "::warning::" in done[2].stdout
+    assert codes(done) == FINE
+    assert "::warning::" in done["Comment"].stdout
 
 
 @pytest.mark.parametrize("changes", [{"inputs.against": "", "github.event.pull_request.number": ""}, {"inputs.comment": "false"}])
 def test_without_a_pull_request_or_a_comment_the_gates_are_checked_alone(job: Job, changes: dict[str, str]) -> None:
     job.answering("gh")
-    assert [step.returncode for step in act(job, **changes)] == [0, 0, 0, 0]
+    assert set(codes(act(job, **changes)).values()) == {0}
     assert job.posted == []
 
 
@@ -227,18 +308,36 @@ MERGE = {
 
 
 def gitlab(job: Job, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the template's job, whose commands share a shell."""
-    (template,) = loaded(GITLAB).values()
-    script = "\n".join([*template["before_script"], *template["script"]])
-    return job.run(script, {**template["variables"], **MERGE, **variables})
+    """Run the template's jobs as GitLab does, the note's in a folder with the artifact alone, and return the first's end."""
+    check, note = loaded(GITLAB)[CHECK], loaded(GITLAB)[NOTE]
+    script = "\n".join([*check["before_script"], *check["script"]])
+    done = job.run(script, {**check["variables"], **MERGE, **variables})
+    beside = job.folder / "note"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    (report,) = check["artifacts"]["paths"]
+    shutil.copy(job.clone / report, beside)
+    noted = job.run("\n".join(note["script"]), {**note["variables"], **MERGE, **variables}, folder=beside)
+    assert (noted.returncode, note["rules"][0]["when"], note["needs"]) == (0, "always", [CHECK]), noted.stderr
+    return done
+
+
+CHECK, NOTE = "mltrainer gate check", "mltrainer note"
+
+
+def test_the_templates_token_is_for_a_job_that_has_the_report_and_nothing_of_the_project() -> None:
+    check, note = loaded(GITLAB)[CHECK], loaded(GITLAB)[NOTE]
+    assert check["before_script"][0].startswith("unset MLTRAINER_TOKEN")
+    assert "TOKEN" not in json.dumps([check["before_script"][1:], check["script"], check["variables"]])
+    assert (note["variables"], note["environment"]["name"]) == ({"GIT_STRATEGY": "none"}, "mltrainer-note")
+    assert not re.search(r"pip|mltrainer (gate|report)|git ", "\n".join(note["script"]))
 
 
 def test_the_template_reports_and_passes_without_a_token(job: Job) -> None:
     job.answering("curl")
     done = gitlab(job)
     assert (done.returncode, job.posted) == (0, []), done.stderr
-    (template,) = loaded(GITLAB).values()
-    (report,) = template["artifacts"]["paths"]
+    (report,) = loaded(GITLAB)[CHECK]["artifacts"]["paths"]
     assert "every gate that there is holds" in (job.clone / report).read_text("utf-8")
 
 

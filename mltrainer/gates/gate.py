@@ -24,6 +24,7 @@ from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
 from mltrainer.records.envelope import Envelope, is_of_program
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
+from mltrainer.reports.limited import has_own_template, render_limited
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
@@ -427,7 +428,11 @@ _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
 
 def artifacts(project: Project, record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, bytes]:
     """Return a phase's reports and pins by name; identical records, waivers and templates give identical bytes."""
-    rendered = render(record, [*record["waived_before"], *waivers], [item.view() for item in items], project.root)
+    told = (record, [*record["waived_before"], *waivers], [item.view() for item in items], project.root)
+    if has_own_template(record["phase"], project.root):
+        rendered = render_limited(*told)
+    else:
+        rendered = render(*told)
     return {name: text.encode() for name, text in {**rendered, **_pins(record)}.items()}
 
 

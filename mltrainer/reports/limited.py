@@ -1,0 +1,82 @@
+"""A project's own template, rendered in a process of its own: a stranger's may ask for more than there is.
+
+In, on standard input: record, waivers, gate and project, as JSON. Out: the reports, or what is wrong with the template.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from mltrainer import handbook
+from mltrainer.errors import InputError
+from mltrainer.executors.limited import Ended, Limits, run
+from mltrainer.reports.render import made_by, render, template_paths
+
+CPU_SECONDS = 1.5  # chosen by us, ten times what a search of 1,000 trials takes: five phases end within 10 s all the same
+MEMORY_MIB, OUTPUT_MIB = 768, 8
+LIMITS = Limits(seconds=30, memory=MEMORY_MIB << 20, output=OUTPUT_MIB << 20, cpu_seconds=10)
+
+
+def has_own_template(phase: str, project: Path) -> bool:
+    """Return whether a report of a phase is made by a template of the project's own."""
+    return any(handbook.locate(path, project)[1] for path in template_paths(phase).values())
+
+
+def render_limited(
+    record: dict[str, Any], waivers: list[dict[str, Any]], gate: list[dict[str, Any]], project: Path
+) -> dict[str, str]:
+    """Return what `render` returns, computed within limits; see there for the arguments.
+
+    Raises:
+        InputError: The template takes more than the limits, or `render` refuses it.
+    """
+    question = json.dumps({"record": record, "waivers": waivers, "gate": gate, "project": str(project.resolve())})
+    ended = _ended(question, json.dumps(made_by(record["phase"], project)))
+    told = _told(ended)
+    if told is None:
+        names = ", ".join(path for path in template_paths(record["phase"]).values() if handbook.locate(path, project)[1])
+        most = f"{CPU_SECONDS:g} s of computing, {MEMORY_MIB} MiB of memory or {OUTPUT_MIB} MiB of text"
+        raise InputError(
+            f"rendering it takes more than {most} ({ended.last_words})", where=names, mend="make the template smaller"
+        )
+    if "error" in told:
+        raise InputError(**told["error"])
+    return {str(name): str(text) for name, text in told["files"].items()}
+
+
+@functools.lru_cache(maxsize=16)  # one command looks at a gate several times
+def _ended(question: str, _made_by: str) -> Ended:
+    command = [sys.executable, "-P", "-m", "mltrainer.reports.limited"]
+    return run(command, question.encode(), LIMITS, Path("/"))
+
+
+def _told(ended: Ended) -> dict[str, Any] | None:
+    """Return what the process answered; None where it came to no answer."""
+    if ended.code != 0 or not ended.in_time:
+        return None
+    try:
+        return dict(json.loads(ended.out))
+    except ValueError:  # cut at the limit
+        return None
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    asked = json.load(sys.stdin)
+    from mltrainer.reports import templates, views  # noqa: F401 - their import is not counted
+
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # nothing handles its signal, so that it ends the process
+    try:
+        told: dict[str, Any] = {"files": render(asked["record"], asked["waivers"], asked["gate"], Path(asked["project"]))}
+    except InputError as error:
+        told = {"error": {"message": error.message, "where": error.where, "mend": error.mend}}
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
