@@ -108,6 +108,26 @@ def test_a_process_that_died_leaves_an_interrupted_run(tmp_path: Path) -> None:
     assert run.facts()["state"] == Scene(project).runs()[0]["state"] == "interrupted"
 
 
+@pytest.mark.parametrize(("metric", "expected"), [("loss", {"loss": 0.25}), ("accuracy", {"accuracy": 0.75})])
+def test_a_run_so_far_is_shown_by_its_best_evaluation(tmp_path: Path, metric: str, expected: dict[str, float]) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project, metric={"name": metric, "mode": "min" if metric == "loss" else "max"})
+    for accuracy in (0.5, 0.75, 0.625):
+        training.epoch(accuracy)
+    with training.living():
+        (shown,) = Scene(project).runs()
+    assert (shown["step"], shown["epoch"]) == (60, 3)
+    assert {metric: shown["metrics"][metric]} == expected
+
+
+def test_a_run_that_left_an_error_failed(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    write_json(training.folder / "error.json", {"message": "So."})
+    assert Scene(project).runs()[0]["state"] == "failed"
+
+
 def test_gates_show_as_they_come_true(digits: Project) -> None:
     scene = Scene(digits)
     assert [phase["state"] for phase in scene.look()["phases"]] == ["passed", "passed", "passed", "skipped", "passed"]

@@ -89,6 +89,15 @@ def test_numbers_that_are_not_finite_are_named_and_spoil_nothing(tmp_path: Path)
     assert steps.view(points=1)["loss"] == {"mean": [2.0, None], "low": [1.0, None], "high": [3.0, None]}
 
 
+def test_a_gradient_norm_that_is_not_finite_is_named_beside_its_finite_loss(tmp_path: Path) -> None:
+    entries = [fingerprint.step_entry(nr, "0123456789abcdef", 1.0, norm) for nr, norm in ((1, 0.5), (2, math.inf), (3, 0.5))]
+    fingerprint.append(tmp_path / fingerprint.CHAIN_FILE, fingerprint.extend(fingerprint.Head(), entries)[1])
+    steps = Steps(tmp_path)
+    steps.poll()
+    assert steps.view()["nonfinite"] == [2]
+    assert steps.view()["loss"]["mean"] == [1.0, 1.0, 1.0]
+
+
 def test_a_file_that_is_removed_and_written_anew_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "log"
     tail = Tail(path)
