@@ -57,13 +57,19 @@ class Training:
         self._head = chain(self.folder, list(losses), self.step + 1, self._head)
         self.step += len(losses)
 
-    def evaluate(self, accuracy: float) -> None:
-        """Measure the model."""
+    def evaluate(self, accuracy: float, train: float | None = None) -> None:
+        """Measure the model, on the training set with another accuracy where one is given."""
         values = {"loss": 1 - accuracy, "accuracy": accuracy}
         shown = {"lr": 0.1, "train_loss": 1 - accuracy, "samples_per_s": 1e4, "data_wait": 0.01, "clipped": 0.0, "seconds": 0.1}
         layers = {"layer_norms": [0.5, 0.25], "update_ratios": [0.01, 0.02]}
         row = {"epoch": self.step // STEPS_PER_EPOCH, "step": self.step, **shown, **layers}
-        self.log("row", **row, train=values, validation=values, signals={"memory_mb": 300.0})
+        self.log(
+            "row",
+            **row,
+            train=values if train is None else {**values, "accuracy": train},
+            validation=values,
+            signals={"memory_mb": 300.0},
+        )
 
     def epoch(self, accuracy: float) -> None:
         """Train and measure an epoch."""

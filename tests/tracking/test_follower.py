@@ -93,6 +93,15 @@ def test_a_long_history_comes_in_pieces_of_which_each_is_noted(tmp_path: Path) -
     assert [step for step, _ in kept.of("step/loss")] == list(range(1, 2 * MOST + 8))
 
 
+def test_each_split_has_its_own_numbers(tmp_path: Path) -> None:
+    project, kept = empty_project(tmp_path), Kept()
+    training = Training(project, **CONFIG)
+    training.steps(0.5)
+    training.evaluate(0.5, train=0.75)
+    follower(project, kept).end(has_ended=False)
+    assert (kept.of("train/accuracy"), kept.of("validation/accuracy")) == ([(1, 0.75)], [(1, 0.5)])
+
+
 def test_of_every_n_steps_one_is_sent_and_all_evaluations(tmp_path: Path) -> None:
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
@@ -100,6 +109,22 @@ def test_of_every_n_steps_one_is_sent_and_all_evaluations(tmp_path: Path) -> Non
     follower(project, kept, every_n_steps=8).look()
     assert [step for step, _ in kept.of("step/loss")] == [1, 8, 16]
     assert kept.of("validation/accuracy") == [(20, 0.5)]
+
+
+def test_steps_are_sent_that_are_further_apart_than_a_piece(tmp_path: Path) -> None:
+    project, kept = empty_project(tmp_path), Kept()
+    training = Training(project, **CONFIG)
+    training.steps(*[0.5] * (2 * MOST + 300))
+    follower(project, kept, every_n_steps=MOST + 100).end(has_ended=False)
+    assert [step for step, _ in kept.of("step/loss")] == [1, MOST + 100, 2 * MOST + 200]
+
+
+def test_of_a_program_no_gradient_norm_is_shown(tmp_path: Path) -> None:
+    project, kept = empty_project(tmp_path), Kept()
+    training = Training(project, **CONFIG, task={"script": "python train.py"})
+    training.steps(0.5, 0.25)
+    follower(project, kept).end(has_ended=False)
+    assert (kept.of("step/loss"), kept.of("step/grad_norm")) == ([(1, 0.5), (2, 0.25)], [])
 
 
 def test_only_runs_that_the_phase_itself_began_are_followed(tmp_path: Path) -> None:
@@ -139,6 +164,11 @@ def test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run(digits:
     follower(digits, kept, "diagnostics", since).end(has_ended=True)
     assert {name.split("/")[1] for name in kept.artifacts} == {"03_diagnostics"}  # nothing that it has already
     assert {place.run for place in kept.places} == {kept.tags["run"]}
+    report = digits.phase_dir("diagnostics") / "diagnostic_report.md"
+    report.write_text(f"{report.read_text('utf-8')}\n", "utf-8")
+    kept.artifacts.clear()
+    follower(digits, kept, "diagnostics", since).end(has_ended=True)
+    assert kept.artifacts == ["phases/03_diagnostics/diagnostic_report.md"]
     follower(digits, kept, "finalization", since).end(has_ended=True)
     assert len({place.run for place in kept.places}) == 2
 

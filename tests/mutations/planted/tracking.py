@@ -1,0 +1,78 @@
+"""Faults planted in `mltrainer/tracking`."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Fault
+
+FAULTS = (
+    Fault(
+        "a tracker is sent the step before the one asked for",
+        "mltrainer/tracking/feed.py",
+        "self._steps.exact(sent.step + 1,",
+        "self._steps.exact(sent.step,",
+        "tests/tracking/test_follower.py::test_who_goes_on_sends_nothing_twice_and_in_the_same_run",
+    ),
+    Fault(
+        "an evaluation is sent again on going on",
+        "mltrainer/tracking/feed.py",
+        'if row["step"] > sent.row]',
+        'if row["step"] >= sent.row]',
+        "tests/tracking/test_follower.py::test_who_goes_on_sends_nothing_twice_and_in_the_same_run",
+    ),
+    Fault(
+        "steps that are left out count as not sent",
+        "mltrainer/tracking/feed.py",
+        "last, row = steps[-1][0] if steps else sent.step,",
+        "last, row = chosen[-1][0] if chosen else sent.step,",
+        "tests/tracking/test_follower.py::test_steps_are_sent_that_are_further_apart_than_a_piece",
+    ),
+    Fault(
+        "of validation the training numbers are shown",
+        "mltrainer/tracking/feed.py",
+        'f"{split}/{key}": value for split in ("train", "validation") for key, value in row[split].items()',
+        'f"{split}/{key}": value for split in ("train", "validation") for key, value in row["train"].items()',
+        "tests/tracking/test_follower.py::test_each_split_has_its_own_numbers",
+    ),
+    Fault(
+        "a program's unknown norm is sent",
+        "mltrainer/tracking/feed.py",
+        'return {"step/loss": loss} if self._is_program else {"step/loss": loss, "step/grad_norm": norm}',
+        'return {"step/loss": loss, "step/grad_norm": norm}',
+        "tests/tracking/test_follower.py::test_of_a_program_no_gradient_norm_is_shown",
+    ),
+    Fault(
+        "a secret of the config is sent",
+        "mltrainer/tracking/feed.py",
+        'return "[removed]" if scan_text(json.dumps({key: value}), "") else text',
+        "return text",
+        "tests/tracking/test_follower.py::test_no_secret_reaches_a_tracker",
+    ),
+    Fault(
+        "a stale gate is told as holding",
+        "mltrainer/tracking/feed.py",
+        'if gate.stale:\n        return "stale"',
+        'if gate.stale:\n        return "holds"',
+        "tests/tracking/test_follower.py::test_an_edited_config_is_told_as_stale",
+    ),
+    Fault(
+        "a changed report is not sent again",
+        "mltrainer/tracking/follower.py",
+        "if self.sent.files.get(name) != digest:",
+        "if name not in self.sent.files:",
+        "tests/tracking/test_follower.py::test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run",
+    ),
+    Fault(
+        "a password's special characters break the address",
+        "mltrainer/tracking/urls.py",
+        'quote(os.environ[name[1]], safe="")',
+        "os.environ[name[1]]",
+        "tests/tracking/test_mlflow.py::test_variables_are_filled_in_where_the_address_is_used",
+    ),
+    Fault(
+        "runs of another phase are sent",
+        "mltrainer/tracking/follower.py",
+        'if changed >= since and dict(read_json(path)).get("phase") == phase:',
+        "if changed >= since:",
+        "tests/tracking/test_follower.py::test_only_runs_that_the_phase_itself_began_are_followed",
+    ),
+)
