@@ -57,8 +57,8 @@ FAULTS = (
     Fault(
         "the best evaluation of a loss is the largest",
         "mltrainer/monitor/scene.py",
-        'choose = min if metric["mode"] == "min" else max',
-        "choose = max",
+        'mode=told["mode"], ties=ties)',
+        'mode="max", ties=ties)',
         "tests/monitor/test_follower.py::test_a_run_so_far_is_shown_by_its_best_evaluation",
     ),
     Fault(
