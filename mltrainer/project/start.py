@@ -7,8 +7,8 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -117,11 +117,13 @@ class Beginning:
         values: Of its `mltrainer.yaml`.
         told: Sentences that say why.
         templates: The text of config templates of its own, by path.
+        doubts: Sentences for the project file, above its `data`.
     """
 
     values: dict[str, Any]
     told: list[str]
     templates: dict[str, str] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def make_project(
     written += _write_templates(folder, found.templates)
     written += _data_file(folder, example)
     write_schemas(folder)
-    commented = header("mltrainer.json") + _commented(text) + _open_criterion(content)
+    commented = header("mltrainer.json") + _commented(text, found.doubts) + _open_criterion(content)
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
     told = [*found.told, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
@@ -187,9 +189,10 @@ COMMENTS = {  # a line of the project file: what a person should know of it
 }
 
 
-def _commented(text: str) -> str:
-    """Return the project file's text with a comment above what was inferred."""
+def _commented(text: str, doubts: Sequence[str]) -> str:
+    """Return the project file's text with a comment above what was inferred, and what is doubted above `data`."""
     told = {key: f"  # {comment}\n" for key, comment in COMMENTS.items()}
+    told["data:"] = "".join(f"# {doubt}\n" for doubt in doubts)
     lines = text.splitlines(keepends=True)
     return "".join(next((comment for key, comment in told.items() if line.startswith(key)), "") + line for line in lines)
 
@@ -291,7 +294,7 @@ def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[s
     given = found.values["data"]
     source = {"source": given["source"], **own}
     told = [*found.told, *(f"the {name} split comes from {path}" for name, path in own.items())]
-    return Beginning({**found.values, "data": {**source, **given, **source}}, told, found.templates)
+    return replace(found, values={**found.values, "data": {**source, **given, **source}}, told=told)
 
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | None:
@@ -344,7 +347,7 @@ def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) ->
         "metric": _metric(found.metric, classification),
     }
     told = [*found.explanation, *(f"warning: {w}" for w in found.warnings), NO_CRITERION]
-    return Beginning(values, told, _templates(found))
+    return Beginning(values, told, _templates(found), found.doubted)
 
 
 def _metric(name: str, classification: bool) -> dict[str, str]:

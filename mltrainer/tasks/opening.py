@@ -310,7 +310,11 @@ class _Builtin(_Holdings):
         return self.task.describe(self._open_ids())
 
     def findings(self, limits: DataLimits) -> list[Finding]:
-        return [*self.task.findings(self._open_ids(), limits), *self._kept_together(), *self._held_out()]
+        own = [*self.task.findings(self._open_ids(), limits), *self._kept_together(), *self._held_out()]
+        if self.classes is None or self.labels is None:
+            return own
+        held_out = {f"the {name} split": self.ids[name] for name in SPLITS[1:]}
+        return [*own, *validation.label_findings(self.classes, self.labels, {"train": self.ids["train"], **held_out})]
 
     def _held_out(self) -> list[Finding]:
         """Return which splits come from sources of their own."""

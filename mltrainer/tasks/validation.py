@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -123,6 +123,45 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
         text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
         found.append(finding("warning", text))
     return found
+
+
+def label_findings(names: Sequence[str], labels: np.ndarray, ids: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Return which labels of held-out samples no training sample has, each with the nearest that one has.
+
+    It is an error where a label differs from a training label by capitals or punctuation at its ends alone, or where half of a
+    split has such labels: whatever is trained, it is wrong there.
+
+    Args:
+        names: The classes.
+        labels: The class number of each sample.
+        ids: The samples as "train", and those held out by what sentences call them.
+    """
+    known = {names[number] for number in np.unique(labels[ids["train"]])}
+    found = []
+    for place in [name for name in ids if name != "train"]:
+        counts = np.bincount(labels[ids[place]], minlength=len(names))
+        unknown = {name: int(count) for name, count in zip(names, counts, strict=True) if count and name not in known}
+        if not unknown:
+            continue
+        nearest = {name: _nearest(name, known) for name in unknown}
+        shown = [f"{name!r} ({unknown[name]} rows{f', near {near!r}' if near else ''})" for name, near in nearest.items()]
+        misspelt = [name for name, near in nearest.items() if near is not None and _core(near) == _core(name)]
+        is_error = bool(misspelt) or 2 * sum(unknown.values()) >= len(ids[place])
+        text = f"labels of {place} that no training row has: {', '.join(shown[:8])}"
+        text += f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        mend = "; write them as the training rows do" if misspelt else "; no model can predict them"
+        found.append(finding("error" if is_error else "warning", text + mend))
+    return found
+
+
+def _nearest(name: str, known: Collection[str]) -> str | None:
+    alike = [other for other in sorted(known) if _core(other) == _core(name)]
+    return next(iter([*alike, *difflib.get_close_matches(name, sorted(known), n=1)]), None)
+
+
+def _core(name: str) -> str:
+    """Return a label without capitals, and without blanks and punctuation at its ends."""
+    return name.strip(" .,;:_'\"\t").casefold()
 
 
 def suited_metric(names: Sequence[str], counts: np.ndarray, of: str = "rows") -> tuple[str, list[str]]:

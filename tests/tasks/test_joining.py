@@ -9,6 +9,9 @@ from PIL import Image
 from pydantic import ValidationError
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.configs.loading import validate_values
+from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.templates import baseline_template
 from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
 from mltrainer.tasks.joining import own_splits
@@ -229,3 +232,46 @@ def test_a_folder_of_files_is_taken_apart_and_names_win(tmp_path):
     other = own_splits(tmp_path, {"test": tmp_path / "later.csv", "validation": None})
     assert other["test"].name == "later.csv"
     assert own_splits(tmp_path / "train.csv", {}) == {"train": tmp_path / "train.csv"}
+
+
+# --- labels that no training row has ---
+
+
+@pytest.fixture
+def income(tmp_path):
+    """Begin a project with a training and a test file, and return what `init` said, and planning's findings."""
+
+    def make(train, test):
+        for name, labels in {"train": train, "test": test}.items():
+            lines = [f"{number},{number * 7 % 13}.5,{label}" for number, label in enumerate(labels)]
+            write(tmp_path / f"{name}.csv", lines)
+        told = make_project(tmp_path / "p", None, tmp_path / "train.csv", "t", {"test": tmp_path / "test.csv"})
+        values = {**baseline_template(tmp_path / "p"), **load_project(tmp_path / "p" / "mltrainer.yaml").model_dump()}
+        opened = open_task(validate_values(TrainingConfig, values, "test"), tmp_path / "p")
+        found = {row["severity"]: row["what"] for row in opened.facts(DataLimits())["findings"] if "labels of" in row["what"]}
+        return [line for line in told if "labels of" in line], found
+
+    return make
+
+
+def test_labels_with_a_stop_behind_them_are_an_error_that_names_the_nearest(income):
+    told, found = income(["<=50K", ">50K"] * 60, ["<=50K.", ">50K."] * 15)
+    what = "that no training row has: '<=50K.' (15 rows, near '<=50K'), '>50K.' (15 rows, near '>50K')"
+    assert found == {"error": f"labels of the test split {what}; write them as the training rows do"}
+    assert told == [f"warning: labels of 'test.csv' {what}; write them as the training rows do; planning stops there"]
+
+
+def test_a_class_that_only_few_test_rows_have_is_a_warning(income):
+    told, found = income(["red", "green"] * 60, [*["red", "green"] * 9, "blue"])
+    assert found == {"warning": "labels of the test split that no training row has: 'blue' (1 rows); no model can predict them"}
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(("strange", "severity"), [(10, "error"), (9, "warning")])
+def test_half_a_split_of_strange_labels_is_an_error(income, strange, severity):
+    _, found = income(["red", "green"] * 60, ["blue"] * strange + ["red"] * (20 - strange))
+    assert list(found) == [severity]
+
+
+def test_labels_that_are_known_are_not_told(income):
+    assert income(["red", "green"] * 60, ["red", "green"] * 9) == ([], {})

@@ -22,7 +22,8 @@ from mltrainer.tasks.tables.doubts import OTHER_READING, as_key, doubts
 from mltrainer.tasks.tables.gaps import spellings, texts_of
 from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.schema import Schema, is_day, labels_of, schema_of, vocabularies, width_of
-from mltrainer.tasks.validation import LARGEST_REPEAT, row_hashes, suited_metric
+from mltrainer.tasks.tables.sentinels import sentinels
+from mltrainer.tasks.validation import LARGEST_REPEAT, Finding, label_findings, row_hashes, suited_metric
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
 LOOKED_AT = 2000  # distinct texts of a column that are tried
@@ -54,6 +55,7 @@ class Inference:
         text: The column of texts, for `data.text`.
         rows: How many samples there are.
         width: Columns of the matrix that a table becomes.
+        doubted: Numbers that may stand for no value, in a sentence each; among the warnings too.
     """
 
     kind: str
@@ -68,6 +70,7 @@ class Inference:
     has_wrong_cells: bool = False
     rows: int = 0
     width: int = 0
+    doubted: list[str] = field(default_factory=list)
 
 
 def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
@@ -162,7 +165,8 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     ]
     warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings += [*schema.notes, *_constant(schema), *_gaps(schema), *_giant_repeat(schema), *_moments(schema), *_groups(schema)]
-    warnings += [told for column in plain.values() for told in doubts(column, kinds.get(column.name))]
+    doubted = [one.question for one in sentinels(table, [*schema.features, schema.target], schema.kept, np.arange(len(schema)))]
+    warnings += [*doubted, *(told for column in plain.values() for told in doubts(column, kinds.get(column.name)))]
     return Inference(
         task,
         metric,
@@ -173,6 +177,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         has_wrong_cells=bool(schema.wrong),
         rows=len(schema),
         width=width_of(schema),
+        doubted=doubted,
     )
 
 
@@ -306,7 +311,18 @@ def _classes(schema: Schema) -> tuple[str, list[str]]:
     rare = [f"{names[nr]} has {counts[nr]} rows" for nr in np.flatnonzero(counts < 3)]
     warnings = [f"too few rows for every split: {', '.join(rare[:5])}"] if rare else []
     metric, told = suited_metric(names, counts)
-    return metric, [*told, *warnings]
+    return metric, [*told, *warnings, *_labels(schema)]
+
+
+def _labels(schema: Schema) -> list[str]:
+    """Return the labels of files for validation and test that the training file lacks."""
+    later = schema.table.later
+    if not later:
+        return []
+    labels, names = labels_of(schema)
+    file = np.searchsorted([first for first, _ in later], schema.kept, side="right")
+    ids = {name: np.flatnonzero(file == place) for place, name in enumerate(["train", *(repr(name) for _, name in later)])}
+    return list(map(_planned, label_findings(names, labels, ids)))
 
 
 def _quantity(schema: Schema) -> tuple[str, list[str]]:
@@ -325,7 +341,12 @@ def _leaks(schema: Schema, task: str) -> list[str]:
     labels, names = (None, []) if task == "tabular_regression" else labels_of(schema)
     rows = np.arange(len(schema))
     found = leaks(schema.features, Wanted(schema.target, labels, len(names)), vocabularies(schema, rows), rows, DataLimits())
-    return [f"{one['what']}{'; planning stops there' if one['severity'] == 'error' else ''}" for one in found]
+    return list(map(_planned, found))
+
+
+def _planned(found: Finding) -> str:
+    """Return a finding as `init` says it, with what planning will make of it."""
+    return f"{found['what']}{'; planning stops there' if found['severity'] == 'error' else ''}"
 
 
 def id_reason(column: Column) -> str | None:

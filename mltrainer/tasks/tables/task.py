@@ -29,6 +29,7 @@ from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.near import near_copies
 from mltrainer.tasks.tables.population import trained_on
+from mltrainer.tasks.tables.sentinels import sentinels
 from mltrainer.tasks.trust import residuals
 from mltrainer.tasks.validation import Finding
 
@@ -213,6 +214,8 @@ class _Tabular(BuiltinTask):
         wanted = Wanted(self._schema.target, self.labels, len(self.classes or []))
         found += leaks(columns, wanted, self._vocabulary, train, limits)
         found += near_copies(columns, train, ids["validation"], limits)
+        doubted = sentinels(self._schema.table, [*columns, self._schema.target], self._schema.kept, train)
+        found += [validation.finding("warning", one.question) for one in doubted]
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += validation.scale_finding(largest, limits)

@@ -1,0 +1,101 @@
+"""Numbers that may stand for no value, such as -200 or 999: far from all others, and far more often than any of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mltrainer.tasks.content import Table
+from mltrainer.tasks.tables.columns import Column
+
+# Chosen by us, looking at air quality (-200), bank marketing (999, -1), diabetes (0) and counts, where 0 is a value:
+LEAST_SHARE = 0.01  # of the known values
+LEAST_ROWS = 10
+OTHERS = 20  # distinct values beside it, below which a number is as good as a category
+TIMES = 5  # as often as the next most frequent value
+APART = 0.5  # standard deviations of the others between it and the nearest of them
+FAR = 2.0  # where there are so many, it need not be more frequent than they are
+
+
+@dataclass(frozen=True)
+class Sentinel:
+    """A number of a column that may stand for no value.
+
+    Attributes:
+        column: The column's name.
+        rows: Those that hold it.
+        share: Of the column's known values.
+        spellings: How its cells are written.
+        others: Columns that hold such a cell too, where it is no such number.
+    """
+
+    column: str
+    rows: np.ndarray
+    share: float
+    spellings: list[str]
+    others: list[str]
+
+    @property
+    def question(self) -> str:
+        """What a person should know, and what to write."""
+        said = ", ".join(self.spellings)
+        what = f"{said} stands in {self.share:.0%} of the rows of {self.column!r} ({len(self.rows)}), far from all other values"
+        if self.others:
+            held = f"data.missing would empty it in {', '.join(map(repr, self.others[:5]))} too"
+            return f"{what}: if it means no value, leave these cells empty; {held}"
+        return f"{what}: if it means no value, write data: {{missing: {json.dumps(self.spellings, ensure_ascii=False)}}}"
+
+
+def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: np.ndarray) -> list[Sentinel]:
+    """Return the numbers at an end of some columns' values that may stand for none.
+
+    Args:
+        table: The cells.
+        columns: Features and target.
+        kept: The table's row of each row of the columns.
+        rows: The rows that are looked at.
+    """
+    numeric = [column for column in columns if column.values.dtype == np.float64]
+    found = [(column, value, rows[column.values[rows] == value]) for column in numeric for value in _ends(column.values[rows])]
+    suspects = {(column.name, value) for column, value, _ in found}
+    return [
+        Sentinel(
+            column.name,
+            held,
+            len(held) / int((~np.isnan(column.values[rows])).sum()),
+            _spellings(table, column.name, kept[held]),
+            [c.name for c in numeric if (c.name, value) not in suspects and bool((c.values[rows] == value).any())],
+        )
+        for column, value, held in found
+    ]
+
+
+def _ends(values: np.ndarray) -> list[float]:
+    """Return the smallest and the largest of some values where it may stand for none."""
+    numbers, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+    if len(numbers) <= OTHERS:
+        return []
+    return [float(numbers[place]) for place in (0, len(numbers) - 1) if _is_suspect(numbers, counts, place)]
+
+
+def _is_suspect(numbers: np.ndarray, counts: np.ndarray, place: int) -> bool:
+    count, others, times = counts[place], np.delete(numbers, place), np.delete(counts, place)
+    if count < max(LEAST_ROWS, LEAST_SHARE * counts.sum()):
+        return False
+    mean = np.average(others, weights=times)
+    spread = np.sqrt(np.average(np.square(others - mean), weights=times))
+    apart = np.abs(others - numbers[place]).min() / max(spread, np.finfo(np.float64).tiny)
+    is_alone_below_zero = numbers[place] < 0 <= others.min()
+    return bool(apart >= FAR or (count >= TIMES * times.max() and (is_alone_below_zero or apart >= APART)))
+
+
+def _spellings(table: Table, name: str, rows: np.ndarray) -> list[str]:
+    """Return how a column's cells are written in some rows."""
+    cells = table.columns[name]
+    if isinstance(cells, np.ndarray) and cells.dtype != object:
+        return [f"{float(cells[rows[0]]):.12g}"]
+    found: Sequence[object] = cells[rows].tolist() if isinstance(cells, np.ndarray) else cells.gather(rows).unique().to_list()
+    return sorted({str(cell) for cell in found})
