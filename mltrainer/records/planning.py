@@ -135,7 +135,7 @@ class Data(Part):
     target: Target | None
     shape: list[int] | None
     findings: list[Finding]
-    duplicates_across_splits: int
+    duplicates_across_splits: int | None
     start: Begun | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,8 @@ from mltrainer.tasks.streams import Stream, stream_of
 from mltrainer.tasks.task import Task
 
 MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
+MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
+COMPARING_S = 5.0  # seconds that this may take for each split
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,29 @@ def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
         if isinstance(samples.dataset, Stream) and len(places) == len(samples):
             samples.dataset.refuse_more()
     return digest.hexdigest(), len(places)
+
+
+def sample_hashes(samples: Samples, seed: int) -> np.ndarray | None:
+    """Return a 64-bit hash of samples of a map-style data set, as they are read, uint64; None where each reading draws anew.
+
+    At most 20,000 evenly spaced ones are read, and no more than 5 seconds allow.
+    """
+    places, begun = samples.spread(MAX_COMPARED).tolist(), time.monotonic()
+    found: list[int] = []
+    with generators_kept():
+        if any(_hash(samples.read(seed, "sample", 0, one)) != _hash(samples.read(seed, "sample", 1, one)) for one in places[:3]):
+            return None
+        for place in places:
+            if time.monotonic() - begun > COMPARING_S:
+                break
+            found.append(_hash(samples.read(seed, "sample", 0, place)))
+    return np.array(found, dtype=np.uint64)
+
+
+def _hash(sample: Any) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    _add(digest, sample)
+    return int.from_bytes(digest.digest(), "little")
 
 
 @contextlib.contextmanager

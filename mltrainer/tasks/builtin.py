@@ -115,6 +115,11 @@ class BuiltinTask(Task):
             )
         return equal_rows(split, self.keys)
 
+    @property
+    def repeats_belong(self) -> bool:
+        """Whether samples that repeat are part of what is learned, so that none is looked for in another split."""
+        return False
+
     def binds_repeats(self) -> bool:
         """Return whether `split.repeats: together` binds equal rows; not where they must repeat by chance."""
         return True

@@ -17,7 +17,7 @@ from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
-from mltrainer.tasks._samples import Samples, fingerprint, is_iterable, labels_of, pick, samples_of
+from mltrainer.tasks._samples import Samples, fingerprint, is_iterable, labels_of, pick, sample_hashes, samples_of
 from mltrainer.tasks.builtin import BuiltinTask, Classification, builtin_task
 from mltrainer.tasks.content import Source
 from mltrainer.tasks.sources import read_source
@@ -113,8 +113,8 @@ class OpenTask:
         Args:
             limits: By what the findings are judged.
         """
-        repeats = self._holdings.repeats()
-        ids = self._holdings.ids
+        hashes, ids = self._compared(), self._holdings.ids
+        repeats = {name: validation.repeated(hashes[name], hashes["train"]) for name in SPLITS[1:]} if hashes else None
         return {
             "sha256": self.data_sha256,
             "samples": sum(len(part) for part in ids.values()),
@@ -126,9 +126,21 @@ class OpenTask:
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),
             **self._holdings.describe(),
-            "findings": [*self._holdings.findings(limits), *self._repeat_findings(repeats, limits)],
-            "duplicates_across_splits": sum(repeats.values()),
+            "findings": [*self._holdings.findings(limits), *self._repeat_findings(repeats, hashes, limits)],
+            "duplicates_across_splits": None if repeats is None else sum(repeats.values()),
         }
+
+    def _compared(self) -> dict[str, np.ndarray]:
+        """Return a hash of the samples of each split that are compared; nothing where they cannot be."""
+        if self._holdings.not_compared is not None:
+            return {}
+        found: dict[str, np.ndarray] = {}
+        for name in SPLITS:
+            hashes = self._holdings.compared(name)
+            if hashes is None:
+                return {}
+            found[name] = hashes
+        return found
 
     def repeated_shares(self) -> dict[str, float]:
         """Return how much repeats: validation samples among the training samples, and these among themselves.
@@ -149,11 +161,20 @@ class OpenTask:
         }
         return {"classes": names, "class_counts": {name: dict(zip(names, row, strict=True)) for name, row in counts.items()}}
 
-    def _repeat_findings(self, repeats: Mapping[str, int], limits: DataLimits) -> list[Finding]:
-        total = len(self._holdings.ids["validation"])
-        found = [repeats["validation"], repeats["test"]]
-        excuse = self._holdings.excuse(limits) if found[0] >= limits.leak_rows * total else None
-        return validation.duplicate_findings(found[0], total, found[1], excuse, limits)
+    def _repeat_findings(
+        self, repeats: Mapping[str, int] | None, hashes: Mapping[str, np.ndarray], limits: DataLimits
+    ) -> list[Finding]:
+        """Return what repeated samples mean, and which were not looked at."""
+        if repeats is None:
+            why = self._holdings.not_compared or "each reading of a sample draws anew"
+            return [validation.finding("info", f"duplicates across splits were not looked for: {why}")]
+        total = len(hashes["validation"])
+        excuse = self._holdings.excuse(limits) if repeats["validation"] >= limits.leak_rows * total else None
+        found = validation.duplicate_findings(repeats["validation"], total, repeats["test"], excuse, limits)
+        sizes = {name: len(part) for name, part in self._holdings.ids.items()}
+        partly = [f"{len(hashes[name])} of {size} {name} samples" for name, size in sizes.items() if len(hashes[name]) < size]
+        told = f"duplicates across splits were looked for among {', '.join(partly)} only: reading them all takes too long"
+        return [*found, *([validation.finding("info", told)] if partly else [])]
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
@@ -274,10 +295,14 @@ class _Holdings(ABC):
         """Return why equal samples may be no leakage, or None."""
         return None
 
-    def repeats(self) -> dict[str, int]:
-        """Return how many samples of the other splits the training split has too."""
-        training = self.hashes("train")
-        return {name: validation.repeated(self.hashes(name), training) for name in ("validation", "test")}
+    @property
+    def not_compared(self) -> str | None:
+        """Why samples of one split are not looked for in another; None where they are."""
+        return None
+
+    def compared(self, split: str) -> np.ndarray | None:
+        """Return a hash of each sample of a split that is looked for in others; None where each reading draws anew."""
+        return self.hashes(split)
 
 
 class _Builtin(_Holdings):
@@ -336,6 +361,10 @@ class _Builtin(_Holdings):
         split = next(name for name, part in self.ids.items() if row in part)
         return validation.giant_finding(self.place(row), int(counts.max()), self.task.size, split, self._split)
 
+    @property
+    def not_compared(self) -> str | None:
+        return "what repeats in a text is part of what is learned" if self.task.repeats_belong else None
+
     def hashes(self, split: str) -> np.ndarray:
         return self.task.hashes(self.ids[split])
 
@@ -352,7 +381,7 @@ class _Own(_Holdings):
     parts: dict[str, Samples]
 
     def __init__(self, task: Task, root: Path, seed: int) -> None:
-        self.task = task
+        self.task, self._seed, self._root = task, seed, root
         with user_code(root, "samples of your task"):
             self._load(seed)
             self.files = _file_rows(task.bound_files(), root)
@@ -383,8 +412,21 @@ class _Own(_Holdings):
         names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
         return found + (validation.class_findings(names, train, held_out, limits) if len(names) <= len(train) else [])
 
+    @property
+    def not_compared(self) -> str | None:
+        return "the samples come as a stream" if any(part.is_stream for part in self.parts.values()) else None
+
+    def compared(self, split: str) -> np.ndarray | None:
+        part = self.parts[split]
+        if part.dataset is None or not len(part):
+            return self.hashes(split)
+        with user_code(self._root, "samples of your task"):
+            return sample_hashes(part, self._seed)
+
     def excuse(self, limits: DataLimits) -> str | None:
-        training = self.hashes("train")
+        training = self.compared("train")
+        if training is None:
+            return None
         few = len(np.unique(training)) < limits.chance_distinct * len(training)
         return "the training samples repeat one another, too" if few else None
 

@@ -416,3 +416,68 @@ def test_a_data_set_that_fails_on_a_sample_is_told_by_its_line(own):
     body = RANDOM.format(length=40).replace("return torch.full", "return self.missing if i else torch.full")
     with pytest.raises(MltrainerError, match="samples of your task: AttributeError"):
         own(body)
+
+
+# --- samples of one split in another ---
+
+DATASETS = """
+    class Some(Dataset):
+        def __init__(self, rows, noise=0.0): self.rows, self.noise = rows, noise
+        def __len__(self): return len(self.rows)
+        def __getitem__(self, i): return X[self.rows[i]] + self.noise * torch.randn(2), Y[self.rows[i]]
+
+    class Mine(Base):
+        def dataset(self, split): return {{"train": {train}, "validation": {validation}, "test": None}}[split]
+"""
+
+
+def compared(opened):
+    facts = opened.facts(DataLimits())
+    return facts["duplicates_across_splits"], [row["what"] for row in facts["findings"] if "split" in row["what"]]
+
+
+def test_samples_of_a_data_set_are_looked_for_in_other_splits(own):
+    """160 of 400 validation samples of a Dataset were training samples, and 0 duplicates were sealed."""
+    count, found = compared(own(DATASETS.format(train="Some(range(30))", validation="Some(range(26, 36))")))
+    assert count == 4
+    assert found[0].startswith("leakage: 4 of 10 validation rows and 0 test rows are in the training split too")
+
+
+def test_data_sets_that_share_nothing_are_said_to(own):
+    assert compared(own(DATASETS.format(train="Some(range(30))", validation="Some(range(30, 40))"))) == (0, [])
+
+
+def test_samples_that_are_drawn_anew_are_said_not_to_be_compared(own):
+    opened = own(DATASETS.format(train="Some(range(30), 0.1)", validation="Some(range(20, 30))"))
+    assert compared(opened) == (None, ["duplicates across splits were not looked for: each reading of a sample draws anew"])
+
+
+def test_a_stream_is_said_not_to_be_compared(own):
+    body = """
+    class Mine(Base):
+        def dataset(self, split): return Stream(20) if split != "test" else None
+    class Stream(IterableDataset):
+        def __init__(self, n): self.n = n
+        def __len__(self): return self.n
+        def __iter__(self): return iter([(X[i], Y[i]) for i in range(self.n)])
+    """
+    assert compared(own(body)) == (None, ["duplicates across splits were not looked for: the samples come as a stream"])
+
+
+def test_of_a_large_data_set_it_is_said_how_many_were_compared(own, monkeypatch):
+    monkeypatch.setattr(_samples, "MAX_COMPARED", 10)
+    count, found = compared(own(DATASETS.format(train="Some(range(30))", validation="Some(range(30, 40))")))
+    assert count == 0
+    assert found == [
+        "duplicates across splits were looked for among 10 of 30 train samples only: reading them all takes too long"
+    ]
+
+
+def test_comparing_ends_where_it_takes_too_long_and_draws_nothing(own, monkeypatch):
+    opened = own(DATASETS.format(train="Some(range(30))", validation="Some(range(40))"))
+    monkeypatch.setattr(_samples, "COMPARING_S", -1.0)
+    state = torch.get_rng_state()
+    count, found = compared(opened)
+    assert count == 0
+    assert "among 0 of 30 train samples, 0 of 40 validation samples only" in found[0]
+    assert torch.equal(torch.get_rng_state(), state)

@@ -82,6 +82,11 @@ class TextGeneration(BuiltinTask):
         """Return a number of its own for each window: what repeats in a text is part of what is to be learned."""
         return np.arange(self.size, dtype=np.uint64)
 
+    @property
+    def repeats_belong(self) -> bool:
+        """Whether what repeats is part of what is learned: in a text it is."""
+        return True
+
     def hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return the windows' numbers."""
         return ids.astype(np.uint64)

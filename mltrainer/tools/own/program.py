@@ -143,8 +143,10 @@ def _facts(data: Data, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
         "fingerprinted": sum(counts.values()),
         "splits": {name: {"samples": count, "sha256": data.sha256} for name, count in counts.items()},
         **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
-        "findings": [],
-        "duplicates_across_splits": 0,
+        "findings": [
+            {"severity": "info", "what": "duplicates across splits were not looked for: only the tool reads the samples"}
+        ],
+        "duplicates_across_splits": None,
     }
 
 

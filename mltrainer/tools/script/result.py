@@ -146,12 +146,12 @@ def _facts(config: TrainingConfig, opened: list[dict[str, Any]]) -> dict[str, An
         "splits": {name: {"samples": 0, "sha256": sha256} for name in ("train", "validation", "test")},
         **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
         "findings": [*_findings(opened)],
-        "duplicates_across_splits": 0,
+        "duplicates_across_splits": None,
     }
 
 
 def _findings(opened: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    yield {"severity": "info", "what": "which samples train and which validate, only the program knows"}
+    yield {"severity": "info", "what": "which samples train and which validate, only the program knows: none were compared"}
     if not opened:
         told = "it was seen to open no file of data: name those that a library's C code opens in task.reads"
         yield {"severity": "warning", "what": told}
