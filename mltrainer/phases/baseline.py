@@ -58,16 +58,28 @@ def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
     """Return the code identity that planning recorded, with the files that this run imported."""
     planned = ctx.earlier["planning"]["source"]
     found = _but_for_data(ctx, planned, result) if planned["dirty"] and ctx.is_of_program else planned
+    later = {row["path"] for row in result["code_files"]} - {row["path"] for row in planned["files"]}
+    if later and not found["dirty"] and source(ctx.project.root, result["code_files"], _bound(ctx, result))["dirty"]:
+        found = {
+            **found,
+            "dirty": True,
+            "note": f"imported after planning's steps, and not committed: {', '.join(sorted(later))}",
+        }
     return {**found, "imported": result["code_files"]}
 
 
 def _but_for_data(ctx: Context, planned: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """Return a code identity as clean where all that is not committed is data that the program opened after planning's steps."""
-    configs = map(ctx.project.relative, config_files(ctx.project, ctx.earlier["planning"]["evidence"]["template"]))
-    now = source(ctx.project.root, planned["files"], [*configs, *(row["path"] for row in result["program"]["read"])])
+    now = source(ctx.project.root, planned["files"], _bound(ctx, result))
     if now["dirty"] or now["commit"] != planned["commit"]:
         return planned
     return {**planned, **{key: now[key] for key in ("dirty", "diff_sha256", "untracked")}}
+
+
+def _bound(ctx: Context, result: dict[str, Any]) -> list[str]:
+    """Return the files that are held by their digests: configs, and what a program read."""
+    configs = map(ctx.project.relative, config_files(ctx.project, ctx.earlier["planning"]["evidence"]["template"]))
+    return [*configs, *(row["path"] for row in (result.get("program") or {}).get("read", ()))]
 
 
 def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -101,7 +101,7 @@ def run(ctx: Context) -> Result:
     data = [*probes[0]["data"]["files"], *(opened["opened"] or [])]
     inputs = [*rows_with_role(data, "data"), *rows_with_role(files, "code")]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
-    return _result(ctx, evidence, _source(ctx, files, [*bound, *(row["path"] for row in data)]), inputs)
+    return _result(ctx, evidence, _source(ctx, config, files, [*bound, *(row["path"] for row in data)]), inputs)
 
 
 def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:
@@ -164,18 +164,25 @@ def config_files(project: Project, template: str) -> list[Path]:
     return own if template in handbook.page_paths() else [*own, project.root / template]
 
 
-def _source(ctx: Context, files: list[dict[str, Any]], bound: list[str]) -> dict[str, Any]:
+def _source(ctx: Context, config: TrainingConfig, files: list[dict[str, Any]], bound: list[str]) -> dict[str, Any]:
     """Return the code identity; a dirty tree is captured, so that it can be restored."""
-    found = source(ctx.project.root, files, bound)
+    started = _started(ctx, config)
+    found = source(ctx.project.root, files, bound, started)
     if found["commit"] is None and found["note"]:
         ctx.note(found["note"])
     if not found["dirty"]:
         return found
-    told = _some(uncommitted(ctx.project.root, bound))
+    told = _some(uncommitted(ctx.project.root, [*(row["path"] for row in files), *started], bound))
     ctx.note(f"uncommitted changes{told}: captured and marked on every report; the finalization gate wants a commit")
     taken = take_snapshot(ctx.project.root)
     note = "; ".join(filter(None, (found["note"], taken.note))) or None
     return {**found, "snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note}
+
+
+def _started(ctx: Context, config: TrainingConfig) -> list[str]:
+    """Return the project's files among the words that start a program: a script that starts Python is not imported."""
+    words = config.task.command(config.seed) if ctx.is_of_program else ()
+    return [word for word in words if (ctx.project.root / word).is_file()]
 
 
 def _some(paths: list[str]) -> str:

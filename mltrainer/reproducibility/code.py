@@ -127,7 +127,7 @@ def _row(root: Path, path: str) -> dict[str, Any]:
 # --- identity -----------------------------------------------------------------------------------
 
 
-def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = ()) -> dict[str, Any]:
+def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = (), started: Collection[str] = ()) -> dict[str, Any]:
     """Return the identity of the code that ran; works everywhere and says in `note` what could not be known.
 
     Args:
@@ -135,10 +135,12 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = ())
         files: What was imported, as `imported_files` returns it.
         bound: Files, relative to the project, that are no code and are held by their digests elsewhere: whether they are
             committed makes no difference.
+        started: Further files, relative to the project, that were run and not imported, such as a shell script.
 
     Returns:
         `files` and their digest `sha256`; `commit`, `branch`, `dirty`, `diff_sha256` (digest of what differs from the
-        commit, None in a clean tree), `untracked` (files that git does not know), `snapshot` (None) and `note`.
+        commit, None in a clean tree), `untracked` (files that git does not know), `snapshot` (None) and `note`. A file that git
+        does not know makes a difference only where it was imported or started.
     """
     identity = {"files": files, "sha256": digest(files), "snapshot": None}
     try:
@@ -151,7 +153,8 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = ())
     known = git.head(repository)
     if unheld:
         known["note"] = "; ".join(filter(None, (known["note"], f"imported, but hidden from git: {', '.join(unheld)}")))
-    difference = [*_difference(repository, changed), *({"path": f"{repository.prefix}{path}", "hidden": True} for path in unheld)]
+    used = _used(repository, changed, [*(row["path"] for row in files), *started])
+    difference = [*_difference(repository, used), *({"path": f"{repository.prefix}{path}", "hidden": True} for path in unheld)]
     return {
         **identity,
         **known,
@@ -161,17 +164,25 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = ())
     }
 
 
-def uncommitted(root: Path, bound: Collection[str] = ()) -> list[str]:
+def uncommitted(root: Path, used: Collection[str], bound: Collection[str] = ()) -> list[str]:
     """Return the files that are not as the commit has them, by their paths in the repository; none where git cannot tell.
 
     Args:
         root: The project's folder.
+        used: Files that were imported or started: of those that git does not know, they alone count.
         bound: Files that do not count, as in `source`.
     """
     try:
-        return [change.path for change in _unbound(git.locate(root), bound)]
+        repository = git.locate(root)
+        return [change.path for change in _used(repository, _unbound(repository, bound), used)]
     except GitError:
         return []
+
+
+def _used(repository: Repository, changed: Sequence[Change], used: Collection[str]) -> list[Change]:
+    """Return the changes of what git knows, and of what was used although it does not: code, and pages of the project's own."""
+    names = {os.path.normpath(f"{repository.prefix}{path}") for path in (*used, *handbook.page_paths())}
+    return [change for change in changed if change.tracked or change.path in names]
 
 
 def _unbound(repository: Repository, bound: Collection[str]) -> list[Change]:

@@ -8,8 +8,10 @@ two traced processes name the line.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import platform
+import re
 import shlex
 import sys
 import time
@@ -28,13 +30,17 @@ from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.judged import Judged, judged
 from mltrainer.wrap.lines import Chain, Unlike, chains, compared, first_unlike, last_step, steps_in, traces, unlike_ends
 from mltrainer.wrap.silence import silence
-from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, start
+from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, lacks_terminal, start
 
 STEPS = 20
+TRACED_S = 150.0  # of one traced run, in which some hundred thousand operations are seen; chosen by us
 TRIES = 3  # traced pairs, where a race does not show at once
 TAIL = 12  # lines of a log that are shown
 TAIL_BYTES = 1 << 16  # of its end that are read
 MOST_LINES = 5
+LEAST_S = 1.0  # before a rate is told
+SCRIPT = "task.script"  # where a project's program is typed, which is always run in a copy
+MISSING = re.compile(r"No such file or directory: '([^']+)'")
 NOTHING = Surroundings()
 ALL = Surroundings(hashes=True, memory=True, listing=True, folder=True, pause=True)
 ONE_BY_ONE = {
@@ -228,13 +234,13 @@ class Check:
 
     def _traced(self, change: Surroundings, steps: int) -> tuple[Shown | None, Ended, Ended]:
         """Return where two traced runs first differ; a race need not show at once."""
-        one = self._run("the cause: traced", NOTHING, steps, trace=True)
+        one = self._run(f"the cause: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=True)
         if one.code != 0:
             self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
         for _ in range(TRIES):
             other = self._run("the cause: traced beside it", change, steps, trace=True)
             shown = first_shown(traces(one.lines), traces(other.lines))
-            if shown is not None:
+            if shown is not None or max(one.seconds, other.seconds) > TRACED_S:
                 break
         return shown, one, other
 
@@ -326,7 +332,12 @@ class Check:
         self._tell({"event": "note", "text": what})
         scratch = self._scratch / f"run-{self._starts}"
         settings = {"steps": steps, "trace": trace, "files": files, "kill": kill}
-        return start(program or self._program, scratch, change, settings, self._polled(steps), place)
+        limit_s = TRACED_S if trace else 0.0
+        ended = start(program or self._program, scratch, change, settings, self._polled(steps), place, limit_s)
+        if self._program.has_terminal or place is not None or not lacks_terminal(ended):
+            return ended
+        self._program = dataclasses.replace(self._program, has_terminal=True)
+        return self._run(f"{what}, with a terminal, for which it asks", change, steps, trace=trace, files=files, kill=kill)
 
     def _polled(self, steps: int) -> Callable[[Path], None]:
         pace = _pace(self._tell, steps)
@@ -369,8 +380,7 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
         said = "".join(f"\n    {line}" for line in _tail(ended, program))
         printed = f"it printed last:{said}" if said else "it printed nothing"
         told = f"it ended with {ended_with(ended.code)} in a copy of its folder; {printed}"
-        mend = "try it by itself; where it needs files outside this folder, name them by absolute paths"
-        raise InputError(told, where=shlex.join(program.command), mend=mend)
+        raise InputError(told, where=shlex.join(program.command), mend=_way_out(said, program))
     if not found:
         told = "no step of a PyTorch optimizer was seen in any of its processes"
         mend = (
@@ -379,6 +389,20 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
         )
         raise InputError(told, where=shlex.join(program.command), mend=mend)
     return found
+
+
+def _way_out(said: str, program: Program) -> str:
+    """Return what to try with a program that failed in a copy of its folder: the exact flag where a file beside it is missing."""
+    if program.in_place:
+        return "try it by itself"
+    by_paths = "name them by absolute paths"
+    if program.where == SCRIPT:
+        return f"try it by itself; where it needs files outside this folder, {by_paths}"
+    here = f"mltrainer wrap --in-place -- {shlex.join(program.command)}"
+    missing = [name for name in MISSING.findall(said) if ".." in Path(name).parts and (program.folder / name).exists()]
+    if missing:
+        return f"{missing[0]} lies beside this folder, and is not beside its copy: {here}"
+    return f"try it by itself; where it needs files outside this folder, {by_paths}, or run it here: {here}"
 
 
 def _of_the_machine(ended: Ended, program: Program) -> str | None:
@@ -392,21 +416,44 @@ def _of_the_machine(ended: Ended, program: Program) -> str | None:
 
 def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
     """Return what tells how far a run has come, with its rate; a run to its end has no known number of steps."""
-    began: float | None = None
-    quiet = silence(lambda text: tell({"event": "note", "text": text}))
+    quiet, rate_of, shown = silence(lambda text: tell({"event": "note", "text": text})), rate(steps), 0
 
     def poll(lines: Path) -> None:
-        nonlocal began
+        nonlocal shown
         quiet(last_step(lines))
-        done = steps_in(lines) if steps else 0
-        if not done:
-            return
-        began = began or time.monotonic()
-        passed = time.monotonic() - began
-        pace = {"steps_per_s": done / passed} if passed > 1 else {}
-        tell({"event": "progress", "step": min(done, steps), "steps": steps, **pace})
+        done = min(steps_in(lines), steps) if steps else 0
+        if done > shown:
+            shown = done
+            tell({"event": "progress", "step": done, "steps": steps, "steps_per_s": rate_of(done)})
 
     return poll
+
+
+def rate(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[int], float]:
+    """Return what tells the rate after some steps, by which the time left is shown; 0 where that would be more than was shown.
+
+    Steps grow slower where a program is traced: a time that counts upward is no estimate, and none is given then.
+
+    Args:
+        steps: Of the whole run.
+        clock: Tells the time in seconds.
+    """
+    first: tuple[int, float] | None = None
+    left = math.inf
+
+    def after(done: int) -> float:
+        nonlocal first, left
+        now = clock()
+        if first is None:
+            first = (done, now)
+            return 0.0
+        found = (done - first[0]) / max(now - first[1], 1e-9)
+        if now - first[1] < LEAST_S or (steps - done) / found > left:
+            return 0.0
+        left = (steps - done) / found
+        return found
+
+    return after
 
 
 def _left_over(kind: str) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ import json
 import os
 import shutil
 import subprocess
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ LINKED = (".git", "node_modules")
 LEFT_OUT = (".mltrainer", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 OURS = ("PYDANTIC_DISABLE_PLUGINS",)  # set for our own command's sake
 FILL = "195"  # glibc fills memory that it hands out with the other bits of this byte: small numbers as floats
+TERMINAL = (24, 80)  # lines and columns
+END_OF_INPUT = b"\x04"
+NO_TERMINAL, LOOKED_BYTES = b"Inappropriate ioctl for device", 1 << 16  # what the system says, looked for at the log's end
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -65,6 +69,7 @@ class Program:
         timeout: Seconds until a start is given up; 0 for never.
         leaves: Files of the folder that it writes itself: what lies there of an earlier run is not copied.
         where: Where its user typed it, as messages name the place.
+        has_terminal: Whether its standard input is a terminal of 24 lines, on which nobody types, in place of no input.
         hash_seeds: Those of an undisturbed start, and of one with another hash seed; the same where it may not be changed.
     """
 
@@ -74,6 +79,7 @@ class Program:
     timeout: float = 0.0
     leaves: tuple[str, ...] = ()
     where: str = "the command"
+    has_terminal: bool = False
     hash_seeds: tuple[str, str] = field(default_factory=lambda: usual_hash_seeds())
 
 
@@ -103,6 +109,7 @@ def start(
     settings: dict[str, Any],
     on_poll: Callable[[Path], None] = lambda _: None,
     place: Path | None = None,
+    limit_s: float = 0.0,
 ) -> Ended:
     """Run a program to its end under observation.
 
@@ -113,6 +120,7 @@ def start(
         settings: What the observer does: `steps`, `trace`, `kill`.
         on_poll: Called now and then with the folder of the observer's lines.
         place: A copy of the program's folder to go on in; by default a new one is made.
+        limit_s: After so many seconds it is ended as if its steps were made; 0 for never.
 
     Raises:
         InputError: There is no such program, its folder is too large to copy, or it ran longer than it may.
@@ -128,20 +136,57 @@ def start(
         temporary = Path(short, "temporary-files-of-another-run" if surroundings.folder else "tmp")
         temporary.mkdir()
         seed = program.hash_seeds[surroundings.hashes]
-        process = _popen(program, place, _environment(surroundings, told, temporary, seed), out)
-        code = _ended(process, program, lines, int(settings.get("steps") or 0), on_poll)
+        with _standard_input(program) as given:
+            process = _popen(program, place, _environment(surroundings, told, temporary, seed), given, out)
+            code = _ended(process, program, lines, (int(settings.get("steps") or 0), limit_s), on_poll)
     return Ended(code, lines, log, place, time.monotonic() - started)
 
 
-def _ended(process: subprocess.Popen[bytes], program: Program, lines: Path, steps: int, on_poll: Callable[[Path], None]) -> int:
-    """Wait for a program, end all that it began, and return its exit code; 0 where it only waits, its steps made."""
+@contextlib.contextmanager
+def _standard_input(program: Program) -> Iterator[int]:
+    """Give what a program reads: nothing, or a terminal that has a size, and tells each reader that no more comes."""
+    if not program.has_terminal:
+        yield subprocess.DEVNULL
+        return
+    ours, theirs = os.openpty()
+    try:
+        termios.tcsetwinsize(theirs, TERMINAL)
+        os.write(ours, END_OF_INPUT * 64)
+        yield theirs
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def lacks_terminal(ended: Ended) -> bool:
+    """Return whether a program failed for want of a terminal, as what it printed last tells."""
+    with ended.log.open("rb") as file:
+        file.seek(max(0, ended.log.stat().st_size - LOOKED_BYTES))
+        return ended.code != 0 and NO_TERMINAL in file.read()
+
+
+def _ended(
+    process: subprocess.Popen[bytes], program: Program, lines: Path, most: tuple[int, float], on_poll: Callable[[Path], None]
+) -> int:
+    """Wait for a program, end all that it began, and return its exit code; 0 where it has made its steps, or had its time.
+
+    Args:
+        process: The program.
+        program: As it was typed.
+        lines: Where its observer's lines lie.
+        most: Steps and seconds, 0 for no limit.
+        on_poll: Called now and then.
+    """
     mark, started = str(lines).encode(), time.monotonic()
     is_still = standstill(lambda: began(process.pid, mark))
+    steps, limit_s = most
+
+    def is_done() -> bool:
+        return bool((limit_s and time.monotonic() - started > limit_s) or (steps and steps_in(lines) >= steps and is_still()))
+
     with guarded(process.pid, mark):
         try:
-            waits = _wait(
-                process, program, lambda: on_poll(lines), lambda: bool(steps) and steps_in(lines) >= steps and is_still(), started
-            )
+            waits = _wait(process, program, lambda: on_poll(lines), is_done, started)
         finally:
             end_all(process.pid, mark)
             process.wait()
@@ -169,12 +214,10 @@ def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Pa
     return {**user, **chosen}
 
 
-def _popen(program: Program, place: Path, environment: dict[str, str], out: Any) -> subprocess.Popen[bytes]:
+def _popen(program: Program, place: Path, environment: dict[str, str], given: int, out: Any) -> subprocess.Popen[bytes]:
     command = [_seen_from(argument, program.folder, place) for argument in program.command]
     try:
-        return subprocess.Popen(
-            command, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-        )
+        return subprocess.Popen(command, cwd=place, env=environment, stdin=given, stdout=out, stderr=out, start_new_session=True)
     except FileNotFoundError as error:
         mend = "type it as you type it in this folder, such as python train.py"
         raise InputError(f"there is no program {program.command[0]!r}", where=program.where, mend=mend) from error

@@ -8,7 +8,7 @@ import pytest
 
 from mltrainer import handbook
 from mltrainer.reproducibility import code
-from mltrainer.reproducibility.code import imported_files, snapshot, source, take_snapshot
+from mltrainer.reproducibility.code import imported_files, snapshot, source, take_snapshot, uncommitted
 from mltrainer.workspace import digest, sha256_file
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -110,12 +110,28 @@ def test_undoing_a_change_makes_the_tree_clean_again(repository):
     assert source(repository, []) == clean
 
 
-def test_untracked_files_are_counted_and_part_of_the_difference(repository):
+def test_an_untracked_file_that_is_imported_is_part_of_the_difference(repository):
     (repository / "new.py").write_text("a")
-    first = source(repository, [])
+    first = source(repository, imported(repository, "new.py"))
     (repository / "new.py").write_text("b")
     assert (first["untracked"], first["dirty"]) == (1, True)
-    assert source(repository, [])["diff_sha256"] != first["diff_sha256"]
+    assert source(repository, imported(repository, "new.py"))["diff_sha256"] != first["diff_sha256"]
+
+
+def test_an_untracked_file_that_nothing_used_is_counted_and_makes_nothing_dirty(repository):
+    (repository / "notes.txt").write_text("a")
+    found = source(repository, imported(repository, "model.py"))
+    assert (found["untracked"], found["dirty"], found["diff_sha256"]) == (1, False, None)
+    assert uncommitted(repository, ["model.py"]) == []
+    (repository / "model.py").write_text("x = 2\n")
+    assert source(repository, [])["dirty"] is True  # git knows it: somebody changed what is committed
+    assert uncommitted(repository, []) == ["model.py"]
+
+
+def test_an_untracked_script_that_starts_the_program_is_used(repository):
+    (repository / "run.sh").write_text("python model.py")
+    assert source(repository, [], (), ["run.sh"])["dirty"] is True
+    assert uncommitted(repository, ["run.sh"]) == ["run.sh"]
 
 
 def test_files_that_a_record_binds_by_digest_need_no_commit(repository):
@@ -152,7 +168,7 @@ def test_artifacts_are_no_code_and_committing_them_changes_no_difference(reposit
 
 @pytest.mark.parametrize("page", ["phases/02_baseline/workflow.md", "diagnostics/nan_loss.md"])
 def test_a_projects_own_page_of_the_handbook_counts(repository, page, monkeypatch):
-    monkeypatch.setattr(handbook, "page_paths", lambda: ["phases/02_baseline/workflow.md"])
+    monkeypatch.setattr(handbook, "page_paths", lambda: ["phases/02_baseline/workflow.md", "diagnostics/nan_loss.md"])
     (repository / page).parent.mkdir(parents=True)
     (repository / page).write_text("policy")
     assert source(repository, [])["dirty"] is True
@@ -162,9 +178,9 @@ def test_a_project_in_a_folder_of_a_repository_leaves_out_its_own_artifacts_only
     inner = repository / "teams" / "vision"
     inner.mkdir(parents=True)
     write_artifacts(inner)
-    assert source(inner, [])["dirty"] is False
+    assert source(inner, [])["untracked"] == 0
     write_artifacts(repository)
-    assert source(inner, [])["dirty"] is True
+    assert source(inner, [])["untracked"] > 0
 
 
 def test_an_imported_file_that_git_ignores_is_not_committed(repository):

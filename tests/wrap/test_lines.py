@@ -155,3 +155,15 @@ def test_lines_are_written_where_no_file_can_be_mapped(tmp_path: Path, monkeypat
 
 def raised(*_: object) -> None:
     raise OSError(errno.ENODEV, "no such device")
+
+
+def test_two_processes_of_one_name_are_told_apart_by_their_order_and_the_second_is_compared(tmp_path: Path) -> None:
+    for run, bits in (("one", "a"), ("other", "b")):
+        (tmp_path / run).mkdir()
+        for pid, gradients in ((9, "a"), (10, bits)):  # 10 is begun later, though it comes first as text
+            (tmp_path / run / f"chain-x-{pid}.jsonl").write_text(f"5 1 0 0 {gradients} w -\n")
+    one, other = chains(tmp_path / "one"), chains(tmp_path / "other")
+    assert [*one] == [("x", 0), ("x", 1)]
+    assert [chain.entries[0].gradients for chain in other.values()] == ["a", "b"]
+    assert first_unlike(one, other) == Unlike(1, "the gradients", "x")
+    assert steps_in(tmp_path / "one") == 1

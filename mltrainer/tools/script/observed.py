@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from mltrainer.workspace import digest
 from mltrainer.wrap.checking import ALL, NOTHING, required
 from mltrainer.wrap.judged import Judged, judged
 from mltrainer.wrap.lines import Chain, Entry, last_step
-from mltrainer.wrap.starting import Program, start
+from mltrainer.wrap.starting import Ended, Program, Surroundings, lacks_terminal, start
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def observed(
         InputError: It failed, or trained nothing.
     """
     change = ALL if is_disturbed else NOTHING
-    ended = start(program, scratch / "run", change, {**settings, "files": True}, lambda lines: on_step(last_step(lines)))
+    ended = _started(program, scratch / "run", change, {**settings, "files": True}, lambda lines: on_step(last_step(lines)))
     chains = required(ended, program)
     key = max(sorted(chains), key=lambda each: len(chains[each].entries))
     others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
@@ -107,6 +109,17 @@ def observed(
         [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
         judged(ended.lines, ended.place, program.folder),
     )
+
+
+def _started(
+    program: Program, folder: Path, change: Surroundings, settings: dict[str, Any], on_poll: Callable[[Path], None]
+) -> Ended:
+    """Run a program to its end; one that fails for want of a terminal once more with one."""
+    ended = start(program, folder, change, settings, on_poll)
+    if not lacks_terminal(ended):
+        return ended
+    shutil.rmtree(folder)
+    return start(dataclasses.replace(program, has_terminal=True), folder, change, settings, on_poll)
 
 
 def _of(lines: Path, kind: str, key: Key) -> list[list[Any]]:
