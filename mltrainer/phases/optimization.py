@@ -91,7 +91,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         **_looking_back(template),
     }
     _require_measurable(ctx, study.get("pruning"), trial_config)
-    contract = contract_of(ctx.earlier["planning"], config)
+    contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     study_id = digest({**study, **contract, "config": bits_config(TrainingConfig.model_validate(trial_config))})[:12]
     job = {
         "schema": 1,

@@ -22,7 +22,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
     if ctx.page.phase == "finalization" and "checkpoints" not in tool.capabilities and not ctx.is_of_program:
         mend = "name training_orchestrator on the pages of planning, baseline and finalization"
         raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)
-    contract = contract_of(ctx.earlier["planning"], config)
+    contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     run = run_id(contract)
     folder = ctx.project.runs_dir / run
     if not folder.exists():

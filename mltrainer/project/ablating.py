@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import mltrainer
@@ -52,6 +53,7 @@ class Ablation:
         swaps: What is swapped.
         seeds: On how many fresh seeds.
         level: Of the one-sided tests.
+        root: The project's folder.
         planning: Planning's record.
         asked: What was asked for.
     """
@@ -110,7 +112,9 @@ def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         ablation = _prepared(project, asked, seeds)
         tools.note(f"{ablation.file}: {ablation.why}")
-        measured = tools.run(TOOL, job_of(ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE))
+        measured = tools.run(
+            TOOL, job_of(project.root, ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE)
+        )
         return _written(project, _table(project, ablation, measured))
 
 
@@ -192,10 +196,11 @@ def _held(values: Any, key: str) -> Any:
 # --- its runs -------------------------------------------------------------------------------------
 
 
-def job_of(planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seeds: int, phase: str) -> Found:
+def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seeds: int, phase: str) -> Found:
     """Return the tool's job; periodic checkpoints are not kept, which renames no run.
 
     Args:
+        root: The project's folder.
         planning: Planning's record.
         config: The whole config.
         swaps: What is trained beside it.
@@ -205,7 +210,7 @@ def job_of(planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seed
     program = {"data_files": planning.data["evidence"]["data"]["files"]} if config.task.script is not None else {}
     if not program:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
-    contract = {key: value for key, value in contract_of(planning.data, config).items() if key != "config_sha256"}
+    contract = {key: value for key, value in contract_of(planning.data, config, root).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
     run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": seeds})[:12]
     return {

@@ -97,7 +97,7 @@ def _tried(tools: Tools, run: str, config: TrainingConfig, asked: list[Candidate
     require_no_secret([one.changes for one in asked])
     swaps = [Swap(one.name, one.changes) for one in asked]
     tools.note(f"run {run}: {', '.join(fired)} fired; training {len(asked)} changes beside the unchanged config")
-    measured = tools.run(TOOL, job_of(planning.record, config, swaps, ON_OWN_SEED, PHASE))
+    measured = tools.run(TOOL, job_of(project.root, planning.record, config, swaps, ON_OWN_SEED, PHASE))
     references = references_of(project, run)
     unchanged, *others = (_side(project, side, references) for (side,) in measured["sides"])
     symptoms = [name for name in fired if name in unchanged["fired"]]

@@ -53,7 +53,7 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
         config, _, file, why = whole_config(project, planning)
         _require_seeded(project, config)
         tools.note(f"{file}: {why}; {seeds} seeds")
-        measured = tools.run(TOOL, job_of(planning.record, config, [], seeds, PHASE))
+        measured = tools.run(TOOL, job_of(project.root, planning.record, config, [], seeds, PHASE))
         level = level_of(project)
         table = contributions([], measured["sides"], measured["seeds"], config.metric.mode, level)
         folder = project.state_dir / FOLDER

@@ -11,6 +11,7 @@ from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.reproducibility.needed import reached
 from mltrainer.reproducibility.witnesses import RESULT_FILE as RESULT_FILE
 from mltrainer.reproducibility.witnesses import has_ended, sound_result
 from mltrainer.workspace import Project, digest, read_json, sha256_file
@@ -20,14 +21,19 @@ OTHERS_RECORD = re.compile(r"/phases/\d\d_\w+/record\.json$")
 ERROR_FILE = "error.json"  # why a run ended without a result
 
 
-def contract_of(planning: dict[str, Any], config: TrainingConfig) -> dict[str, str]:
+def contract_of(planning: dict[str, Any], config: TrainingConfig, root: Path) -> dict[str, str]:
     """Return what a run's bits are a function of, as planning's record holds it.
+
+    Args:
+        planning: The record.
+        config: What is trained.
+        root: The project's folder.
 
     Raises:
         DifferenceError: This machine's environment is not the recorded one.
     """
     evidence = planning["evidence"]
-    check_environment(evidence["environment"])
+    check_environment(evidence["environment"], root, planning["source"]["files"])
     return {
         "config_sha256": config_digest(config),
         "data_sha256": evidence["data"]["sha256"],
@@ -46,19 +52,32 @@ def _inputs_digest(opened: list[dict[str, Any]]) -> dict[str, str]:
     return {"inputs_sha256": digest(contents)} if contents else {}
 
 
-def check_environment(recorded: dict[str, Any]) -> None:
-    """Compare this machine's environment with a recorded one.
+def check_environment(recorded: dict[str, Any], root: Path, files: list[dict[str, Any]]) -> None:
+    """Compare this machine's environment with a recorded one, as far as a project's code can reach it.
+
+    Args:
+        recorded: The environment.
+        root: The project's folder.
+        files: What was imported of it.
 
     Raises:
         DifferenceError: It differs; each difference is named.
     """
-    changes = difference(recorded, capture(recorded["threads"]))
+    changes = environment_changes(recorded, capture(recorded["threads"]), root, files)
     if changes:
         lines = "\n".join(f"  {c['what']}: {c['expected']} -> {c['found']}" for c in changes)
         raise DifferenceError(
             f"the environment is not the one that planning recorded:\n{lines}",
             mend="restore it, or record this one with `mltrainer phase run planning`",
         )
+
+
+def environment_changes(
+    recorded: dict[str, Any], found: dict[str, Any], root: Path, files: list[dict[str, Any]]
+) -> list[dict[str, str]]:
+    """Return how an environment differs from a recorded one, as far as a project's code can reach it."""
+    packages = {row["name"] for environment in (recorded, found) for row in environment["distributions"]}
+    return reached(difference(recorded, found), packages, root, files)
 
 
 def run_id(contract: dict[str, str]) -> str:

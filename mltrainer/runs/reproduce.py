@@ -11,8 +11,8 @@ from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records.reading import read_record
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.causes import sentence
-from mltrainer.reproducibility.environment import capture, difference, environment_digest
-from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.reproducibility.environment import capture, environment_digest
+from mltrainer.runs.contract import RESULT_FILE, environment_changes
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
@@ -159,7 +159,7 @@ def environment_differences(project: Project, result: Row) -> list[Row]:
         return []
     evidence = _planning(project, "environment")
     if evidence is not None and environment_digest(evidence) == expected:
-        return [dict(row) for row in difference(evidence, found)]
+        return [dict(row) for row in environment_changes(evidence, found, project.root, result["code_files"])]
     return [_row("environment", "all of it (the run was planned before the present plan)", expected[:12], actual[:12])]
 
 

@@ -166,6 +166,7 @@ def test_planning_names_what_is_not_committed(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     for number in range(7):
         (project.root / f"new_{number}.py").touch()
+    git(project.root, "add", ".")
     said = cli("phase", "run", "planning", "--project", project.root)
     assert "uncommitted changes (new_0.py, new_1.py, new_2.py, new_3.py, new_4.py, 2 more): captured" in said.err
 
@@ -182,7 +183,8 @@ def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path: Path,
 def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     (project.root / ".git" / "index.lock").touch()
-    (project.root / "new.py").touch()
+    with (project.root / "my_task.py").open("a") as file:
+        file.write("# changed\n")
     source = planned(cli, project)
     assert (source["dirty"], source["snapshot"] is None, source["note"]) == (True, False, None)
     assert (project.root / ".git" / "index.lock").exists()
@@ -195,13 +197,15 @@ def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path: Path, cli: Cli
 @pytest.mark.slow
 def test_a_project_in_a_subfolder_is_recorded_with_the_commit_around_it(tmp_path: Path, cli: Cli, name: str) -> None:
     project = versioned(tmp_path / "top" / name, top=tmp_path / "top")
-    before = held(project.root)
+    before, code = held(project.root), (project.root / "my_task.py").read_text()
     (project.root / "späte Änderung.py").write_text("x = 1\n")
+    (project.root / "my_task.py").write_text(code + "# changed\n")
     source = planned(cli, project)
     assert (source["dirty"], source["untracked"], source["branch"]) == (True, 1, "main")
     listed = git(tmp_path / "top", "ls-tree", "-r", "-z", "--name-only", source["snapshot"]).split("\0")
     assert f"{name}/späte Änderung.py" in listed
     (project.root / "späte Änderung.py").unlink()
+    (project.root / "my_task.py").write_text(code)
     assert held(project.root) == before
 
 
