@@ -284,6 +284,7 @@ WRITTEN = {
 }
 CLOCK = r"(?:[T\s]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?)?\s*(Z|UTC|[-+]\d{2}:?\d{2})?"
 YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){CLOCK}")
+COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(?:(\d{2}(?:\.\d+)?))?(Z|[-+]\d{2}:?\d{2})?")  # ISO 8601's basic form
 YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})[-/.](\d{{4}}){CLOCK}")
 YEAR_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?")
@@ -313,6 +314,8 @@ def as_seconds(cell: str, day_first: bool = False) -> float | None:
     """
     if match := YEAR_FIRST.fullmatch(cell):
         return seconds_of(match[1], match[2], match[3], match.groups()[3:])
+    if match := COMPACT.fullmatch(cell):
+        return seconds_of(match[1], match[2], match[3], (match[4], match[5], match[6], None, match[7]))
     if match := YEAR_LAST.fullmatch(cell):
         first, second = (match[1], match[3]) if day_first or match[2] == "." else (match[3], match[1])
         return seconds_of(match[4], second, first, match.groups()[4:])

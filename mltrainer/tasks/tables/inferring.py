@@ -18,10 +18,11 @@ from mltrainer.tasks.content import Arrays, Corpus, Table, without
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.splits import FEW_COPIES
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
-from mltrainer.tasks.tables.doubts import OTHER_READING, as_key, doubts
+from mltrainer.tasks.tables.doubts import OTHER_READING, doubts
 from mltrainer.tasks.tables.gaps import spellings, texts_of
 from mltrainer.tasks.tables.leaks import Wanted, leaks
-from mltrainer.tasks.tables.schema import Schema, is_day, labels_of, schema_of, vocabularies, width_of
+from mltrainer.tasks.tables.questions import NAMES, are_names, questions
+from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, vocabularies, width_of
 from mltrainer.tasks.tables.sentinels import sentinels
 from mltrainer.tasks.validation import LARGEST_REPEAT, Finding, label_findings, row_hashes, suited_metric
 
@@ -33,7 +34,6 @@ MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them ar
 GENERATED = 128  # characters of a sample of text to generate, by default
 LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
 HEAVY = 0.5  # chosen by us: a hundredth of the rows with so much of the target's variance; of a normal one they have 0.1
-ROWS_OF_ONE = 2  # chosen by us: so many rows for each name, in the mean, are groups
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
@@ -164,7 +164,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
     warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
-    warnings += [*schema.notes, *_constant(schema), *_gaps(schema), *_giant_repeat(schema), *_moments(schema), *_groups(schema)]
+    warnings += [*schema.notes, *_constant(schema), *_giant_repeat(schema), *questions(schema)]
     doubted = [one.question for one in sentinels(table, [*schema.features, schema.target], schema.kept, np.arange(len(schema)))]
     warnings += [*doubted, *(told for column in plain.values() for told in doubts(column, kinds.get(column.name)))]
     return Inference(
@@ -272,22 +272,6 @@ def _giant_repeat(schema: Schema) -> list[str]:
     return [f"one row's features occur {most} times in {len(schema)} rows: are its copies samples of their own, or one?"]
 
 
-def _moments(schema: Schema) -> list[str]:
-    """Return how to split by time, where there are dates."""
-    dates = [column.name for column in schema.features if is_day(column)]
-    text = "is what you will predict later than what you have? split: {time: %s} trains on the past and tests on the future"
-    return [text % as_key(dates[0])] if dates else []
-
-
-def _groups(schema: Schema) -> list[str]:
-    """Return how to keep the rows of one person or thing together, where a column names them."""
-    every = np.arange(len(schema))
-    named = [column for column in schema.features if _ID_NAME.search(column.name)]
-    found = [c.name for c in named if ID_ROWS <= ROWS_OF_ONE * c.distinct(every) <= len(schema)]
-    text = "do rows of one {!r} belong together? split: {{group: {}}} keeps them in one split, and out of the features"
-    return [text.format(name, as_key(name)) for name in found]
-
-
 def _kind(target: Column) -> tuple[str, str]:
     every = np.arange(len(target.values))
     distinct = target.distinct(every)
@@ -301,7 +285,8 @@ def _kind(target: Column) -> tuple[str, str]:
     if whole and distinct <= MAX_CLASSES:
         return "tabular_classification", f"{target.name!r} holds {distinct} distinct whole numbers: tabular_classification"
     what = "whole numbers" if whole else "numbers with fractions"
-    return "tabular_regression", f"{target.name!r} holds {what} with {distinct} distinct values: tabular_regression"
+    told = f"{target.name!r} holds {what} with {distinct} distinct values: tabular_regression"
+    return "tabular_regression", f"{told}{f'; {NAMES}' if whole and are_names(target) else ''}"
 
 
 def _classes(schema: Schema) -> tuple[str, list[str]]:
@@ -368,8 +353,3 @@ def id_reason(column: Column) -> str | None:
 def _constant(schema: Schema) -> list[str]:
     same = [c for c in schema.features if not c.missing.any() and (c.values[0] == c.values).all()]
     return [f"column {c.name!r} has one value only" for c in same]
-
-
-def _gaps(schema: Schema) -> list[str]:
-    gaps = [(c.name, int(c.missing.sum())) for c in schema.features]
-    return [f"column {name!r} is missing in {count} of {len(schema)} rows" for name, count in gaps if 2 * count > len(schema)]

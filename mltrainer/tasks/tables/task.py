@@ -23,12 +23,14 @@ from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.splits import Bound
 from mltrainer.tasks.tables import binding, inferring, schema
 from mltrainer.tasks.tables.columns import Column
+from mltrainer.tasks.tables.doubts import OTHER_READING, doubts
 from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.near import near_copies
 from mltrainer.tasks.tables.population import trained_on
+from mltrainer.tasks.tables.questions import questions
 from mltrainer.tasks.tables.sentinels import sentinels
 from mltrainer.tasks.trust import residuals
 from mltrainer.tasks.validation import Finding
@@ -163,6 +165,15 @@ class _Tabular(BuiltinTask):
         still = validation.repeated(whole[ids["validation"]], whole[ids["train"]])
         return [c.name for c in telling] if still < limits.leak_rows * len(ids["validation"]) else []
 
+    def _questions(self) -> list[str]:
+        """Return what `init` asked of the columns, where the plan has not answered it."""
+        split, data = self._config.split, self._config.data
+        kinds = data.columns if data is not None else {}
+        asked = questions(self._schema, split.time is not None, split.group is not None or split.column is not None)
+        unread = [schema.column_of(self._schema.table, name) for name, kind in kinds.items() if kind in OTHER_READING]
+        plain = [*unread, *(column for column in self._schema.features if column.name not in kinds)]
+        return [*asked, *(told for column in plain for told in doubts(column, kinds.get(column.name)))]
+
     def _few_values(self, rows: np.ndarray, times: float) -> bool:
         """Return whether the columns can take fewer values together than so many times some rows."""
         values = 1
@@ -216,6 +227,7 @@ class _Tabular(BuiltinTask):
         found += near_copies(columns, train, ids["validation"], limits)
         doubted = sentinels(self._schema.table, [*columns, self._schema.target], self._schema.kept, train)
         found += [validation.finding("warning", one.question) for one in doubted]
+        found += [validation.finding("warning", told) for told in self._questions()]
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += validation.scale_finding(largest, limits)

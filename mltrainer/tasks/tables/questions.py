@@ -1,0 +1,100 @@
+"""What a person should be asked of a table's columns, by `init` and by planning alike; in one sentence each."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from mltrainer.tasks.tables.columns import Column
+from mltrainer.tasks.tables.doubts import as_key
+from mltrainer.tasks.tables.schema import Schema, is_day
+
+ROWS_OF_ONE = 2  # chosen by us: so many rows for each name, in the mean, are groups
+LEAST_NAMES = 10  # chosen by us: fewer names than that are categories
+BELONGS = re.compile(r"(^|[_ .-])(id|uuid|guid|nr)([_ .-]|\d|$)|patient|customer|user|subject|person", re.IGNORECASE)
+MOST_ASKED = 2  # chosen by us: of more columns that are called so, only those on which another one hangs
+PARTS = {"year": (1000, 3000), "month": (1, 12), "day": (1, 31)}  # the parts of a date as columns of their own, and their values
+CODE_NAME = re.compile(
+    r"(^|[_ .-])(zip|zipcode|plz|post(al)?_?code|code|class|label|category|type|id)([_ .-]|\d|$)", re.IGNORECASE
+)
+MOST_NAMES = 500  # chosen by us: with more distinct whole numbers, a target is a quantity
+ROWS_PER_NAME = 5  # chosen by us: classes have so many rows in the mean
+NAMES = "if these numbers are names and no quantities, write task: {kind: tabular_classification}"
+
+
+def questions(schema: Schema, by_time: bool = False, by_group: bool = False) -> list[str]:
+    """Return what a table asks its person: gaps, time, and rows that belong together.
+
+    Args:
+        schema: The table.
+        by_time: Whether it is split by time already.
+        by_group: Whether it is split by a column already.
+    """
+    return [*_gaps(schema), *([] if by_time else _moments(schema)), *([] if by_time or by_group else _groups(schema))]
+
+
+def are_names(target: Column) -> bool:
+    """Return whether whole numbers to predict may be names, such as postal codes: few, of one length, or called so."""
+    numbers, counts = np.unique(target.values[~target.missing], return_counts=True)
+    if len(numbers) > MOST_NAMES or counts.mean() < ROWS_PER_NAME:
+        return False
+    lengths = {len(str(int(abs(number)))) for number in numbers}
+    return bool(CODE_NAME.search(target.name)) or (len(lengths) == 1 and lengths.pop() >= 4 and not _is_year(numbers))
+
+
+def _is_year(numbers: np.ndarray) -> bool:
+    return bool(numbers.min() >= 1800 and numbers.max() <= 2200)
+
+
+def _gaps(schema: Schema) -> list[str]:
+    gaps = [(c.name, int(c.missing.sum())) for c in schema.features]
+    return [f"column {name!r} is missing in {count} of {len(schema)} rows" for name, count in gaps if 2 * count > len(schema)]
+
+
+def _moments(schema: Schema) -> list[str]:
+    """Return how to split by time, where there are dates, or their parts in columns of their own."""
+    asked = "is what you will predict later than what you have?"
+    dates = [column.name for column in schema.features if is_day(column)]
+    if dates:
+        return [f"{asked} split: {{time: {as_key(dates[0])}}} trains on the past and tests on the future"]
+    parts = {part: column.name for part in PARTS for column in schema.features if _is_part(column, part)}
+    if not {"year", "month"} <= parts.keys():
+        return []
+    names = ", ".join(map(repr, parts.values()))
+    written = "-".join(("2014", "10", "13")[: len(parts)])
+    told = f"{asked} columns {names} tell when: make one column of them, such as {written}, and write split: {{time: COLUMN}}"
+    return [f"{told}, which trains on the past and tests on the future"]
+
+
+def _is_part(column: Column, part: str) -> bool:
+    """Return whether a column holds a part of a date, by its name and its values."""
+    words = re.split(r"[\W_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name).lower())
+    if column.kind != "number" or part not in words or column.missing.all():
+        return False
+    low, high = PARTS[part]
+    known = column.values[~column.missing]
+    return bool((known == np.floor(known)).all() and known.min() >= low and known.max() <= high)
+
+
+def _groups(schema: Schema) -> list[str]:
+    """Return how to keep the rows of one person or thing together, where a column is called so, or others hang on it."""
+    every = np.arange(len(schema))
+    sizes = [
+        (column, column.distinct(every)) for column in schema.features if column.kind not in ("text", "date", "date_day_first")
+    ]
+    likely = [column for column, distinct in sizes if distinct >= LEAST_NAMES and ROWS_OF_ONE * distinct <= len(schema)]
+    called = [column for column in likely if BELONGS.search(column.name)]
+    found = [
+        c.name for c in called if len(called) <= MOST_ASKED or any(_hangs(one, c) for one in schema.features if one is not c)
+    ]
+    text = "do rows of one {!r} belong together? split: {{group: {}}} keeps them in one split, and out of the features"
+    return [text.format(name, as_key(name)) for name in found]
+
+
+def _hangs(column: Column, on: Column) -> bool:
+    """Return whether a column that varies has one value for nearly each value of another, as a patient has one year of birth."""
+    first, second = (np.unique(one.values, return_inverse=True)[1] for one in (on, column))
+    values = len(np.unique(second))
+    pairs = len(np.unique(first.astype(np.int64) * values + second))
+    return values > 1 and pairs <= 1.05 * len(np.unique(first))
