@@ -206,8 +206,8 @@ def _so_far(folder: Path, config: Mapping[str, Any], log: Log) -> Row:
 
 def _best(rows: Iterable[Row], config: Mapping[str, Any]) -> Row | None:
     """Return the evaluation by which a run is described, of those that tell the metric."""
-    told = metric_of(config)
-    ties: Literal["first", "loss"] = "loss" if (config.get("metric") or {}).get("ties") == "loss" else "first"
+    told, given = metric_of(config), config.get("metric")
+    ties: Literal["first", "loss"] = "loss" if isinstance(given, dict) and given.get("ties") == "loss" else "first"
     metric = Metric.model_construct(name=str(told["name"]), mode=told["mode"], ties=ties)
     needed = (metric.name, "loss") if ties == "loss" else (metric.name,)
     return best_row([row for row in rows if all(row["validation"].get(name) is not None for name in needed)], metric)
