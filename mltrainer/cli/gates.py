@@ -123,7 +123,7 @@ def check(
     gates = [state.gate for state in asked(states, phase)]
     if custom_checks:
         gates = _rerun(project, gates)
-    holds = bool(gates) and all(gate.holds for gate in gates)
+    holds = all(gate.holds for gate in gates)  # never of none: planning is always asked for
     if as_json:
         emit({"holds": holds, "phases": [gate_json(gate) for gate in gates]})
         return 0 if holds else 4

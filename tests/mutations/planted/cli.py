@@ -6,17 +6,10 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
-        "`gate check` of a project that has not begun holds",
-        "mltrainer/cli/gates.py",
-        "holds = bool(gates) and all(gate.holds for gate in gates)",
-        "holds = all(gate.holds for gate in gates)",
-        "tests/cli/test_contract.py::test_a_project_without_a_phase_does_not_hold",
-    ),
-    Fault(
         "one gate that holds is enough",
         "mltrainer/cli/gates.py",
-        "holds = bool(gates) and all(gate.holds for gate in gates)",
-        "holds = bool(gates) and any(gate.holds for gate in gates)",
+        "holds = all(gate.holds for gate in gates)",
+        "holds = any(gate.holds for gate in gates)",
         "tests/cli/test_contract.py::test_a_locked_phase_and_a_gate_that_does_not_hold_are_exit_4",
     ),
     Fault(
