@@ -327,9 +327,21 @@ def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
             else:
                 look.notes.append(f"{row['path']}: not here, digest recorded")
             continue
+        if found is not None and _says_the_same(look, row):
+            look.notes.append(f"{row['path']}: edited since, to the same values")
+            continue
         change = "is missing" if found is None else f"changed: sha256 {row['sha256'][:12]} -> {found[:12]}"
         detail = config_change(look, row["path"]) if row["role"] == "config" else ""
         yield f"{row['path']} ({row['role']}) {change}{detail}; next: {row.get('mend') or look.rerun}"
+
+
+def _says_the_same(look: _Look, row: dict[str, Any]) -> bool:
+    """Return whether a config of planning's was edited without another value: comments, layout, or who looks on."""
+    if look.page.phase != "planning" or row["role"] not in ("project", "config"):
+        return False
+    from mltrainer.gates.deciding import says_the_same  # only who edited waits for the configs' models
+
+    return says_the_same(look.project.root / row["path"], row["role"], look.record.evidence)
 
 
 def config_change(look: _Look, path: str) -> str:
@@ -344,7 +356,7 @@ def config_change(look: _Look, path: str) -> str:
         return " (it is not readable now)"
     then = flatten(meaningful(look.record.evidence.get("config", {})))
     keys = [f"{k}: {then.get(k)!r} -> {now.get(k)!r}" for k in sorted(now.keys() | then.keys()) if now.get(k) != then.get(k)]
-    return f" ({'; '.join(keys[:5])})" if keys else " (comments or layout only)"
+    return f" ({'; '.join(keys[:5])})" if keys else ""
 
 
 def _delivered(look: _Look, _previous: Gate | None) -> Iterator[str]:

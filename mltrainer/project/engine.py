@@ -14,7 +14,7 @@ from typing import Any
 import mltrainer
 from mltrainer import handbook
 from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages, tool_path, trained_by
-from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.project import TrainingConfig, load_project, load_training
 from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.executors.sandbox import unavailable
@@ -28,6 +28,7 @@ from mltrainer.gates.policy import policy_of
 from mltrainer.leftovers import sweep, sweep_below
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
+from mltrainer.phases.planning import CONFIG_FILE
 from mltrainer.records.envelope import parsed
 from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import SCHEMA
@@ -146,10 +147,18 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
 
 
 def _tracking(project: Project, earlier: Mapping[str, dict[str, Any]]) -> Tracking | None:
-    """Return the trackers that planning's config names; before planning, those of the project file."""
-    if "planning" not in earlier:
-        return load_project(project.file).tracking
-    return TrainingConfig.model_validate(earlier["planning"]["evidence"]["config"]).tracking
+    """Return the trackers that the project file names now, or those that the training config names in their place.
+
+    They look on, so that naming one is no reason to plan again.
+    """
+    if "planning" in earlier:
+        evidence = earlier["planning"]["evidence"]
+        planned, generated = (TrainingConfig.model_validate(evidence[key]).tracking for key in ("config", "generated"))
+        path = project.phase_dir("planning") / CONFIG_FILE
+        own = load_training(path, project.relative(path)).tracking if path.is_file() else planned
+        if own != generated:
+            return own
+    return load_project(project.file).tracking
 
 
 def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:

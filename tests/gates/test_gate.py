@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mltrainer import handbook
 from mltrainer.configs.pages import policy_digest
@@ -188,6 +190,49 @@ def test_an_edited_config_key_is_named_with_both_values(digits: Project) -> None
     path = digits.phase_dir("planning") / "training_config.yaml"
     path.write_text(path.read_text().replace("epochs: 12", "epochs: 13"))
     assert "epochs: 12 -> 13" in stale_reasons(digits)
+
+
+CONFIG = "phases/01_planning/training_config.yaml"
+NO_VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
+    "a comment": ("mltrainer.yaml", lambda text: f"# why\n{text}  # the end\n"),
+    "a tracker": ("mltrainer.yaml", lambda text: f"{text}\ntracking: [tensorboard]\n"),
+    "keys in another order": ("mltrainer.yaml", lambda text: yaml.safe_dump(yaml.safe_load(text), sort_keys=True)),
+    "a default spelled out": ("mltrainer.yaml", lambda text: f"{text}\nstart: null\n"),
+    "no comments in the config": (CONFIG, lambda text: yaml.safe_dump(yaml.safe_load(text))),
+    "a tracker in the config": (CONFIG, lambda text: re.sub(r"tracking: .*", "tracking: [mlflow]", text)),
+}
+VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
+    "the seed": ("mltrainer.yaml", lambda text: text.replace("seed: 42", "seed: 43")),
+    "the name": ("mltrainer.yaml", lambda text: re.sub("name: .*", "name: other", text, count=1)),
+    "the budget, beside a comment": ("mltrainer.yaml", lambda text: text.replace("minutes: 60}", "minutes: 59}  # 60")),
+    "an unknown key": ("mltrainer.yaml", lambda text: f"{text}\ncolour: blue\n"),
+    "nothing left": ("mltrainer.yaml", lambda text: ""),
+    "what is kept": (CONFIG, lambda text: text.replace("keep: 3", "keep: 4")),
+    "who observes": (CONFIG, lambda text: text.replace("signals: true", "signals: false")),
+    "cut off": (CONFIG, lambda text: text[: text.index("# classes of your own")]),
+}
+
+
+@pytest.mark.parametrize("edit", NO_VALUES)
+def test_an_edit_that_changes_no_value_makes_nothing_stale_and_is_noted(digits: Project, edit: str) -> None:
+    name, change = NO_VALUES[edit]
+    path = digits.root / name
+    before = path.read_text()
+    path.write_text(change(before))
+    assert path.read_text() != before
+    assert holding(digits) == list(PHASES)
+    assert f"{name}: edited since, to the same values" in check_gates(digits)[0].notes
+
+
+@pytest.mark.parametrize("edit", VALUES)
+def test_an_edit_of_a_value_makes_planning_stale(digits: Project, edit: str) -> None:
+    name, change = VALUES[edit]
+    path = digits.root / name
+    before = path.read_text()
+    path.write_text(change(before))
+    assert path.read_text() != before
+    assert holding(digits) == []
+    assert f"{name} (" in stale_reasons(digits)
 
 
 FILES_OF_RUNS = ["checkpoints/*/state.safetensors", "result.json", "chain.txt"]

@@ -1,0 +1,39 @@
+"""Whether a config that was edited still says what a phase was decided by: values count, and not how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+
+# Who looks on while a run is trained. Names and criteria decide no bit either, but reports and verdicts are made of them.
+LOOKS_ON = frozenset({"tracking"})
+
+
+def says_the_same(path: Path, role: str, evidence: Mapping[str, Any]) -> bool:
+    """Return whether a file that people write has the values that planning recorded, but for who looks on.
+
+    Args:
+        path: `mltrainer.yaml`, or the training config.
+        role: "project" or "config", as planning's record calls it.
+        evidence: Planning's: `generated` holds what the project file said, `config` what the training config did.
+    """
+    import pydantic
+
+    from mltrainer.configs.loading import read_text, told
+    from mltrainer.configs.project import ProjectConfig, TrainingConfig, is_complete, load_project, load_training, of_task
+    from mltrainer.configs.yaml import parse
+
+    try:
+        found: ProjectConfig = load_project(path) if role == "project" else load_training(path, path.name)
+        said = parse(read_text(path, "the config"), path.name).value
+        then = TrainingConfig.model_validate(evidence["generated" if role == "project" else "config"])
+    except (InputError, KeyError, pydantic.ValidationError):
+        return False
+    needed = {key: value for key, value in of_task(told(found), found.task).items() if key not in LOOKS_ON}
+    if role == "config" and not is_complete(said, needed):
+        return False  # what is cut off would be taken for its default
+    now, before = found.model_dump(), then.model_dump()
+    return all(value == before[key] for key, value in now.items() if key not in LOOKS_ON)

@@ -1,0 +1,41 @@
+"""Which trackers a phase shows its runs in: those that the project file names now, unless the training config names its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.phases.planning import CONFIG_FILE
+from mltrainer.project.engine import _tracking
+from mltrainer.workspace import Project
+from tests.projects import PROJECT, write_rings
+
+VALUES = TrainingConfig.model_validate({**PROJECT, "tracking": ["mlflow"]}).model_dump()
+PLANNED: dict[str, dict[str, Any]] = {"planning": {"evidence": {"config": VALUES, "generated": VALUES}}}
+
+
+def shown_in(project: Project, earlier: dict[str, dict[str, Any]]) -> list[str]:
+    tracking = _tracking(project, earlier)
+    return [name for name, _ in tracking.named()] if tracking is not None else []
+
+
+@pytest.mark.parametrize(("now", "shown"), [({}, []), ({"tracking": ["tensorboard"]}, ["tensorboard"])])
+@pytest.mark.parametrize("earlier", [{}, PLANNED])
+def test_what_the_project_file_names_now_counts_also_after_planning(
+    tmp_path: Path, now: dict[str, Any], shown: list[str], earlier: dict[str, Any]
+) -> None:
+    assert shown_in(write_rings(tmp_path, **now), earlier) == shown
+
+
+def test_what_the_training_config_names_in_its_place_counts_more(tmp_path: Path) -> None:
+    project = write_rings(tmp_path, tracking=["tensorboard"])
+    path = project.phase_dir("planning") / CONFIG_FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump({**VALUES, "tracking": ["wandb"]}))
+    assert shown_in(project, PLANNED) == ["wandb"]
+    path.write_text(yaml.safe_dump(VALUES))
+    assert shown_in(project, PLANNED) == ["tensorboard"]
