@@ -13,7 +13,7 @@ from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import Progress
-from mltrainer.reports.notebook import parting
+from mltrainer.reports.notebook import parting, told_apart
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
@@ -78,6 +78,8 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
         return 0
     rows = [[d["what"], str(d["first"]), str(d["second"])] for d in found["differences"]]
     print(table(rows, ["", found["first"], found["second"]]) if rows else "no difference")
+    if said := told_apart(found):
+        print(said)
     print(parting(found))
     return 0
 

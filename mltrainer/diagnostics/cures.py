@@ -15,8 +15,9 @@ from mltrainer.configs.loading import EXCLUSIVE, flatten, validate_values
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.diagnostics.rules import assess, changes_to_try
 from mltrainer.errors import InputError
+from mltrainer.tasks.shares import SHARES, share_difference
 
-CURES, HELPS, NOTHING, WORSE = VERDICTS = ("cures", "helps", "changes nothing", "makes it worse")
+CURES, HELPS, UNTOLD, NOTHING, WORSE = VERDICTS = ("cures", "helps", "not told apart", "changes nothing", "makes it worse")
 TEMPLATE, TOGETHER = "the shipped baseline template", "all suggestions together"
 TEMPLATE_KEYS = (  # those that decide how a model learns; the rest of a template is about the machine and what is kept
     *("batch_size", "accumulate", "class_weights", "optimizer", "schedule", "clip", "gradients"),
@@ -160,61 +161,86 @@ class Outcome:
         critical: Those of them that are critical.
         fit: good, overfitting, underfitting or unknown.
         value: The metric on validation; NaN where it failed.
+        samples: Of how many rows the metric is a share; None where it is none, so that one seed tells nothing of its spread.
     """
 
     fired: tuple[str, ...]
     critical: tuple[str, ...]
     fit: str
     value: float
+    samples: int | None = None
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], run_result: Mapping[str, Any], value: float) -> Self:
         """Return what the rows of `diagnose` say of a run's result."""
         fired = [row for row in rows if row["state"] == "fired"]
         critical = tuple(row["id"] for row in fired if row["severity"] == "critical")
-        return cls(tuple(row["id"] for row in fired), critical, assess(rows, run_result)["fit"], value)
+        rows_of = (run_result.get("measured_samples") or {}).get("validation") or None
+        samples = rows_of if (run_result.get("metric") or {}).get("name") in SHARES else None
+        return cls(tuple(row["id"] for row in fired), critical, assess(rows, run_result)["fit"], value, samples)
 
 
-def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str) -> tuple[str, str]:
+def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str, comparisons: int = 1) -> tuple[str, str]:
     """Judge a change by what the training showed without and with it.
 
     A change cures where none of the symptoms fires any more, nothing critical fires, the fit is good or the metric better, and
-    the metric no worse.
+    the metric no worse. A metric is better or worse only outside of the interval that so few rows leave to chance; of a metric
+    that has none, one seed shows neither, and what looks worse is never said to help.
 
     Args:
         before: Of the unchanged config.
         after: Of the changed one.
         symptoms: The diagnostics that are to be cured: those that fired on the unchanged config.
         mode: max or min: which metric is better.
+        comparisons: How many changes are judged beside the same unchanged config.
 
     Returns:
         One of `VERDICTS`, and why, in words.
     """
-    change = compared(before.value, after.value, mode)
+    change = compared(before, after, mode, comparisons)
     gone = [name for name in symptoms if name not in after.fired]
     stay = [name for name in symptoms if name in after.fired]
     fresh = [name for name in after.critical if name not in before.fired]
     why = "; ".join(filter(None, (_listed("no more", gone), _listed("still", stay), _listed("new", fresh), f"metric {change}")))
     if change == "worse" or (fresh and change != "better"):
         return WORSE, why
+    if change == UNTOLD and before.samples is None and not _is_larger(before.value, after.value, mode):
+        return UNTOLD, why
     is_well = after.fit == "good" or (change == "better" and not math.isnan(before.value))
     if gone and not stay and not after.critical and is_well:
         return CURES, why
-    is_help = change == "better" or (gone and not math.isnan(after.value))
-    return (HELPS if is_help else NOTHING), why
+    if change == "better" or (gone and not math.isnan(after.value)):
+        return HELPS, why
+    return (UNTOLD if change == UNTOLD else NOTHING), why
 
 
 def _listed(word: str, names: Sequence[str]) -> str:
     return f"{word} {', '.join(names)}" if names else ""
 
 
-def compared(before: float, after: float, mode: str) -> str:
-    """Return whether a metric is better, worse or equal; one that is NaN is worse than any that is not."""
-    if math.isnan(before) or math.isnan(after):
-        return "equal" if math.isnan(before) and math.isnan(after) else "better" if math.isnan(before) else "worse"
-    if abs(after - before) <= EQUAL * abs(before):
+def compared(before: Outcome, after: Outcome, mode: str, comparisons: int = 1) -> str:
+    """Return whether a metric is better, worse, equal or not told apart; one that is NaN is worse than any that is not.
+
+    Args:
+        before: Of one training.
+        after: Of another one, on the same seed.
+        mode: max or min.
+        comparisons: How many there are.
+    """
+    old, new = before.value, after.value
+    if math.isnan(old) or math.isnan(new):
+        return "equal" if math.isnan(old) and math.isnan(new) else "better" if math.isnan(old) else "worse"
+    if abs(new - old) <= EQUAL * abs(old):
         return "equal"
-    return "better" if (after > before) == (mode == "max") else "worse"
+    ends = share_difference(old, new, before.samples, comparisons) if before.samples else None
+    if ends is None or ends[0] <= 0 <= ends[1]:
+        return UNTOLD
+    return "better" if _is_larger(old, new, mode) else "worse"
+
+
+def _is_larger(old: float, new: float, mode: str) -> bool:
+    """Return whether a metric moved in its better direction."""
+    return (new > old) == (mode == "max")
 
 
 def ranked(rows: Sequence[Mapping[str, Any]], mode: str) -> list[Mapping[str, Any]]:

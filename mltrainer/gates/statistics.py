@@ -7,7 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mltrainer.tasks.correction import fewest_pairs as fewest_pairs
 from mltrainer.tasks.correction import holm as holm
+from mltrainer.tasks.correction import spent_level
 from mltrainer.workspace import plain
 
 TEST = "exact sign-flip, one-sided"
@@ -33,6 +35,11 @@ def improvements(candidate: Sequence[Any], baseline: Sequence[Any], mode: str) -
         return []
     sign = 1 if mode == "max" else -1
     return [sign * (new - old) for new, old in pairs]
+
+
+def level_at(number: int | None, level: float) -> float:
+    """Return the level that a comparison may spend, by its number; all of it where earlier versions did not count."""
+    return level if number is None else spent_level(level, number)
 
 
 def is_better(differences: list[float], seeds: int, level: float) -> bool:
@@ -102,11 +109,6 @@ def interval(differences: Sequence[float], level: float) -> tuple[float, float] 
         subsets += [(total + difference, size + 1) for total, size in subsets]
     means = sorted(total / size if abs(total) > limit else 0.0 for total, size in subsets[1:])
     return means[nth - 1], means[-nth]
-
-
-def fewest_pairs(level: float, comparisons: int = 1) -> int:
-    """Return the fewest pairs by which the sign-flip test can be passed at a level at all, among so many comparisons."""
-    return next(pairs for pairs in range(1, MAX_NEEDED) if comparisons * 0.5**pairs <= level)
 
 
 def effect_size(differences: Sequence[float]) -> float | None:

@@ -15,19 +15,23 @@ from mltrainer.configs.pages import ORCHESTRATOR, SCRIPT_RUNNER, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, of_task
 from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
 from mltrainer.errors import InputError
-from mltrainer.gates.statistics import TEST, improvements, is_better
+from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
 from mltrainer.phases.baseline import run_source
+from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.retrain import reproduce
+from mltrainer.tools.search.points import mean_of, points
 from mltrainer.workspace import digest, write_atomic
 
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
 SPACE = "space."
+MOST_POINTS = 10_000  # as many as a template may ask for: counted no further
 LEARNING = ("tpe", "gp", "cma_es")
+RECORDED = ("lag", "rungs", "search_s", "comparison_s", "forecast", "ended", "minutes", "points")  # as the search tells it
 NOT_BITS = {
     "minutes": None,
     "workers": None,
@@ -72,6 +76,8 @@ def _template(ctx: Context) -> dict[str, Any]:
     if isinstance(changed["space"], dict):
         dimensions = {key.removeprefix(SPACE): value for key, value in changes if key.startswith(SPACE)}
         changed = {**changed, "space": {**changed["space"], **dimensions}}
+    if ctx.is_of_program and changed.get("pruning") == tuning_template(None).get("pruning"):
+        changed["pruning"] = None  # a program is not ended at a rung, so that the shipped one would save nothing
     own = {key: value for key, value in changed.items() if key != "comparison"}
     where = redact(" ".join(f"--set {assignment}" for assignment in ctx.assignments)) or TUNING
     validate_values(TuningTemplate, own, where)
@@ -83,8 +89,10 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     config, template = ctx.planned_config(), _template(ctx)
     values = overlay(config.model_dump(), of_task(template["trial"], config.task))
     trial_config = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial")).model_dump()
+    space = _space(ctx, template["space"], trial_config)
+    template = {**template, **_fitting(ctx, template, space, trial_config)}
     study = {
-        "space": _space(ctx, template["space"], trial_config),
+        "space": space,
         "trials": template["trials"],
         "strategy": template["strategy"],
         "config": trial_config,
@@ -100,8 +108,8 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "folder": f".mltrainer/studies/{study_id}",
         **study,
         **{key: template.get(key, default) for key, default in NOT_BITS.items()},
-        **_expected(ctx, trial_config),
-        "seeds": int(_settings(ctx)["seeds"]),
+        **_expected(ctx, trial_config, space),
+        **_compared(ctx, config),
         "contract": {key: value for key, value in contract.items() if key != "config_sha256"},
         "code_files": ctx.earlier["planning"]["source"]["files"],
         **ctx.planned_data(),
@@ -110,15 +118,57 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         "threads": config.threads,
     }
     found = ctx.tool.run(job)
-    return _collect(ctx, diagnosis, {**found, "cheaper": differences(config.model_dump(), values)}, job)
+    about = {"cheaper": differences(config.model_dump(), values), "points": template.get("points")}
+    return _collect(ctx, diagnosis, {**found, **about}, job)
 
 
-def _expected(ctx: Context, trial_config: dict[str, Any]) -> dict[str, Any]:
-    """Return how long the baseline took, and how long a run of a share of its epochs will."""
+def _expected(ctx: Context, trial_config: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
+    """Return how long the baseline took, and how long a trial's run and one of the comparison will.
+
+    A trial takes its share of the epochs, and steps as many as the batch sizes and epochs of the space mean on average: small
+    batches, of which a step takes about as long, are what makes trials dear.
+    """
     baseline = ctx.earlier["baseline"]["evidence"]
-    wall_s, folds = baseline["run"]["wall_s"], baseline.get("folds")
-    share = 1.0 if ctx.is_of_program else trial_config["epochs"] / baseline["run"]["epochs"]  # it may have ended early
-    return {"baseline_s": sum(row["wall_s"] for row in folds["rows"]) if folds else wall_s, "run_s": wall_s * share}
+    run, folds = baseline["run"], baseline.get("folds")
+    whole_s = run["wall_s"]
+    found = {"baseline_s": sum(row["wall_s"] for row in folds["rows"]) if folds else whole_s}
+    if ctx.is_of_program:
+        return {**found, "run_s": whole_s, "planned_s": whole_s}
+    per_epoch_s, train_s = whole_s / run["epochs"], (run.get("time_s") or {}).get("train", 0.0) / run["epochs"]
+    epochs = mean_of(space, "epochs", trial_config["epochs"], lambda count: count)
+    share = mean_of(space, "batch_size", trial_config["batch_size"], lambda size: run["batch_size"] / size)
+    planned = ctx.planned_config().epochs  # the baseline may have ended early
+    return {**found, "run_s": epochs * (per_epoch_s + train_s * (share - 1)), "planned_s": planned * per_epoch_s}
+
+
+def _fitting(ctx: Context, template: dict[str, Any], space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Return what a space of few points changes of the template: each is tried once, and none twice.
+
+    Returns:
+        `points`, how many it has, where a search goes through them one by one; then `strategy` and `trials`, too.
+    """
+    trials, strategy = int(template["trials"]), template["strategy"]
+    found = points(space, config, strategy, MOST_POINTS)
+    if found is None or (found > trials and strategy != "grid"):
+        return {}
+    if found > trials:
+        more = "more than " if found > MOST_POINTS else ""
+        ctx.note(f"the grid has {more}{min(found, MOST_POINTS):,} points: {trials} are tried, {more}{found - trials:,} left out")
+        return {"points": found}
+    if found < trials:
+        ctx.note(f"the space has {found} points: {found} trials, each of them once, and not {trials}")
+    return {"points": found, "strategy": "grid", "trials": found}
+
+
+def _compared(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
+    """Return what the comparison trains, on how many seeds at least, and what was compared before."""
+    settings = _settings(ctx)
+    return {
+        "planned": ctx.with_workers(config).model_dump(),
+        "seeds": int(settings["seeds"]),
+        "level": float(settings["level"]),
+        "earlier": known_comparisons(ctx.project, ctx.current),
+    }
 
 
 def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +252,8 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
     replay = reproduce(ctx.tools, best["run"]) if best else None
     planned, settings = ctx.planned_config(), _settings(ctx)
     comparison = judged(found["comparison"], planned.metric.mode)
-    promoted = best is not None and is_better(comparison["differences"], int(settings["seeds"]), float(settings["level"]))
+    level = level_at(comparison.get("number"), float(settings["level"]))
+    promoted = best is not None and is_better(comparison["differences"], int(settings["seeds"]), level)
     values = assign(planned.model_dump(), best["values"].items() if best and promoted else ())
     config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate").model_dump()
     evidence: dict[str, Any] = {
@@ -212,7 +263,7 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
         "space": job["space"],
         "cheaper": found["cheaper"],
         "planned_trials": found.get("planned", job["trials"]),
-        **{key: found[key] for key in ("lag", "rungs", "search_s", "ended", "minutes") if key in found},
+        **{key: found[key] for key in RECORDED if key in found},
         "metric": config["metric"],
         "trials": found["trials"],
         "best": found["best"],

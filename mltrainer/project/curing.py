@@ -101,7 +101,7 @@ def _tried(tools: Tools, run: str, config: TrainingConfig, asked: list[Candidate
     references = references_of(project, run)
     unchanged, *others = (_side(project, side, references) for (side,) in measured["sides"])
     symptoms = [name for name in fired if name in unchanged["fired"]]
-    rows = [_row(config, one, unchanged, after, symptoms) for one, after in zip(asked, others, strict=True)]
+    rows = [_row(config, one, unchanged, after, symptoms, len(asked)) for one, after in zip(asked, others, strict=True)]
     best = ranked(rows, config.metric.mode)
     helps = best[0]["verdict"] in (CURES, HELPS)
     return {"symptoms": symptoms, "unchanged": unchanged, "rows": best, "best": best[0] if helps else None}
@@ -112,14 +112,14 @@ def _side(project: Project, side: Mapping[str, Any], references: Mapping[str, An
     told = {"run": side["run"], "value": side["value"], "reason": side["reason"], "wall_s": side["wall_s"]}
     result = result_of(project, side["run"])
     if result is None:
-        return {**told, "fired": [], "critical": [], "fit": "unknown"}
+        return {**told, "fired": [], "critical": [], "fit": "unknown", "samples": None}
     judged = beside(result, references)
     shown = Outcome.of(diagnose(judged, project.root), judged, side["value"])
-    return {**told, "fired": list(shown.fired), "critical": list(shown.critical), "fit": shown.fit}
+    return {**told, "fired": list(shown.fired), "critical": list(shown.critical), "fit": shown.fit, "samples": shown.samples}
 
 
-def _row(config: TrainingConfig, one: Candidate, before: Found, after: Found, symptoms: list[str]) -> Found:
-    word, why = verdict(_outcome(before), _outcome(after), symptoms, config.metric.mode)
+def _row(config: TrainingConfig, one: Candidate, before: Found, after: Found, symptoms: list[str], changes: int) -> Found:
+    word, why = verdict(_outcome(before), _outcome(after), symptoms, config.metric.mode, changes)
     return {
         "candidate": one.name,
         "why": one.why,
@@ -134,7 +134,7 @@ def _row(config: TrainingConfig, one: Candidate, before: Found, after: Found, sy
 
 def _outcome(side: Mapping[str, Any]) -> Outcome:
     value = float(side["value"]) if side["reason"] is None else math.nan
-    return Outcome(tuple(side["fired"]), tuple(side["critical"]), side["fit"], value)
+    return Outcome(tuple(side["fired"]), tuple(side["critical"]), side["fit"], value, side["samples"])
 
 
 def command(changes: Mapping[str, Any]) -> str:

@@ -142,7 +142,7 @@ def _templates(what: str, samples: int, batch_size: int, space: dict[str, Any]) 
     trial = {"epochs": epochs, "early_stopping": {"patience": max(4, epochs // 6)}}
     return {
         BASELINE: _text(BASELINE, what, {"epochs": epochs, "batch_size": batch_size, **patience}),
-        TUNING: _text(TUNING, what, {"trials": 10, "trial": trial, "space": space}),
+        TUNING: _text(TUNING, what, {"trials": 10, "pruning": first_rung(epochs), "trial": trial, "space": space}),
         PRODUCTION: _text(PRODUCTION, what, {"epochs": epochs * 3 // 2, **patience}),
     }
 
@@ -167,7 +167,12 @@ def tuning(size: Size) -> dict[str, Any]:
     checkpoint = {"every_n_epochs": epochs, "save_best": True, "save_last": True, "keep": 0}
     trial = {"epochs": epochs, "early_stopping": {"patience": 6}, "checkpoint": checkpoint}
     space = {"optimizer.lr": {"log_uniform": SMALL_RATES if size.rows < SMALL else RATES}, **SPACE}
-    return {"trials": 10 if is_large else 20, "space": space, "trial": trial}
+    return {"trials": 10 if is_large else 20, "pruning": first_rung(epochs), "space": space, "trial": trial}
+
+
+def first_rung(epochs: int) -> dict[str, int]:
+    """Return the epoch at which the first trials may end: a ninth of all, so that the schedule's warm-up is over by then."""
+    return {"first": max(1, epochs // 9)}
 
 
 def production(size: Size) -> dict[str, Any]:

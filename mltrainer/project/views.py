@@ -218,7 +218,7 @@ class Comparison:
 
     Attributes:
         found: As `mltrainer runs compare --json` prints it: `first`, `second`, `differences`, `first_divergence` (step and what;
-            None: they do not part), and `steps_compared`, 0 where one of the two is not here.
+            None: they do not part), `steps_compared`, 0 where one of the two is not here, and `metric`: whether it is told apart.
     """
 
     found: Mapping[str, Any] = field(repr=False)

@@ -175,6 +175,10 @@ class Searching(Contracted):
         workers: Trials at a time; None: as many as there are cores or GPUs.
         silent_minutes: A worker that says nothing for so long is taken for hung.
         storage: The database that several machines share, as the tuning template has it; None: there is one machine.
+        planned: What both sides of the comparison are trained by; None: the config of the trials.
+        planned_s: What a run of it will take; None: as a trial's.
+        level: That all comparisons with this plan's baseline may spend; None: they are not counted.
+        earlier: The comparisons that were begun before this study, rows of `search.counting`.
     """
 
     space: dict[str, Any]
@@ -189,6 +193,10 @@ class Searching(Contracted):
     workers: int | None = None
     silent_minutes: Number = 30
     storage: str | None = None
+    planned: dict[str, Any] | None = None
+    planned_s: Number | None = None
+    level: Number | None = None
+    earlier: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class Variant(Part):

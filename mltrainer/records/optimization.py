@@ -66,8 +66,39 @@ class Replay(Part):
     identical: bool
 
 
+class Trained(Part):
+    """What a side of the comparison was trained on.
+
+    Attributes:
+        epochs: How many it may train; None: only its program knows.
+        steps: Of each run, the optimizer steps that it took.
+        samples: Of each run, the training samples that it saw, one that came again counted again.
+    """
+
+    epochs: int | None
+    steps: list[int]
+    samples: list[int | None]
+
+
+class Earlier(Part):
+    """A comparison with the same plan's baseline that was begun before, by its number."""
+
+    number: int
+    candidate_sha256: str
+
+
 class Comparison(Part):
-    """Baseline and candidate on the same fresh seeds; the gate computes what follows from it again."""
+    """Baseline and candidate on the same fresh seeds; the gate computes what follows from it again.
+
+    Attributes:
+        budget: Of each side, by name; empty in records of versions that did not count it.
+        number: Of this comparison among those with the plan's baseline, from 1; None where they were not counted.
+        earlier: Those before it.
+        plan_sha256: The baseline's config without its seed, by which comparisons are of one series.
+        data_sha256: The data, likewise.
+        candidate_sha256: The candidate's config: found again, it is no new comparison.
+        study: The search that found the candidate.
+    """
 
     seeds: list[int]
     baseline: list[Measured | None]
@@ -76,6 +107,20 @@ class Comparison(Part):
     differences: list[Measured]
     mean_difference: Measured | None
     worst_difference: Measured | None
+    budget: dict[Literal["baseline", "candidate"], Trained] = Field(default_factory=dict)
+    number: int | None = None
+    earlier: list[Earlier] = Field(default_factory=list)
+    plan_sha256: str | None = None
+    data_sha256: str | None = None
+    candidate_sha256: str | None = None
+    study: str | None = None
+
+
+class Forecast(Part):
+    """What the search said that it would take, in seconds; None: nobody knew."""
+
+    search_s: Measured | None
+    comparison_s: Measured | None
 
 
 class Skipped(Part):
@@ -92,7 +137,8 @@ class Searched(Part):
 
     A trial is suggested from the results of those up to `lag` trials before it; `rungs` are the epochs at which trials are
     stopped, `search_s` is the search's wall time, and `ended` says what ended it: the planned trials, or the time, `minutes`,
-    after which none begins.
+    after which none begins. `forecast` is what was said of `search_s` and `comparison_s` before them. `points` says how many
+    different trials a space has that a search goes through one by one; None of any other.
     """
 
     skipped: Literal[False]
@@ -115,3 +161,6 @@ class Searched(Part):
     search_s: Measured | None = None
     ended: Literal["trials", "time"] = "trials"
     minutes: Measured | None = None
+    comparison_s: Measured | None = None
+    forecast: Forecast | None = None
+    points: int | None = None

@@ -108,6 +108,40 @@ def template_lines(found: Sequence[Advice]) -> list[str]:
     return [*sections[""], *named]
 
 
+SEARCH = "mltrainer phase run optimization"
+KEEP = 'mltrainer gate waive optimization improvement_validated --reason "..."'
+
+
+def next_search(evidence: Mapping[str, Any]) -> str:
+    """Return what to do where a search showed no better config: what its report advises, in a line.
+
+    Args:
+        evidence: Of the search.
+    """
+    search = Search(evidence)
+    found = advice(search)
+    lines = template_lines(found)
+    if len(lines) == 1 and lines[0].startswith("trials:"):
+        return f"{SEARCH} --set trials={lines[0].removeprefix('trials:').strip()}"
+    if lines:
+        return f"change configs/tuning_template.yaml as tuning_results.md advises, then {SEARCH}"
+    if _left(search) and 0 < len(search.trials) < MIN_TRIALS:  # too few to advise anything
+        return f"{SEARCH} --set trials={_more(search)}"
+    return f"search another space (configs/tuning_template.yaml), then {SEARCH}; or keep the baseline: {KEEP}"
+
+
+def _left(search: Search) -> bool:
+    """Return whether the space has trials that were not drawn."""
+    points = search.evidence.get("points")
+    return points is None or len(search.evidence["trials"]) < points
+
+
+def _more(search: Search) -> int:
+    """Return how many trials a longer search of the same space has: twice as many, and no more than there are points."""
+    wanted, points = 2 * len(search.evidence["trials"]), search.evidence.get("points")
+    return wanted if points is None else min(wanted, points)
+
+
 # --- against the baseline -----------------------------------------------------------------------
 
 
@@ -266,12 +300,15 @@ def _progress(search: Search) -> Iterator[Advice]:
     recent = search.gain(best, _best_of(search, in_order[: len(in_order) * 3 // 4]))
     half = search.gain(best, _best_of(search, in_order[: len(in_order) // 2]))
     seeds = f"seeds alone make a difference of {number(spread, 3)}"
-    if recent > spread:
+    if recent > spread and not _left(search):
+        text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}"
+        yield Advice(None, f"{text}: every point of the space was tried, so widen it.")
+    elif recent > spread:
         text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}"
         if search.evidence.get("ended") == "time":
             yield Advice(None, f"{text}: give the search more time.")
         else:
-            yield Advice(None, f"{text}: run more trials.", "", f"trials: {2 * len(search.evidence['trials'])}")
+            yield Advice(None, f"{text}: run more trials.", "", f"trials: {_more(search)}")
     elif half < spread / 2:
         brought = f"improved the best value by {number(half, 3)}" if half > 0 else "did not improve the best value"
         yield Advice(None, f"The second half of the trials {brought}; {seeds}: more trials of this space will hardly help.")

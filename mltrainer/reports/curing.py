@@ -35,6 +35,7 @@ def text(found: Found) -> str:
             *(f"{row['candidate']}: {row['why']}; {swap_text(row['keys'])}" for row in found["rows"]),
             *_left_out(found),
             *_unseen(found),
+            *_untold(found),
             *_best(found),
         ]
     )
@@ -61,6 +62,18 @@ def _unseen(found: Found) -> list[str]:
     """Say which findings such a trial cannot show to be cured: the unchanged config does not show them either."""
     unseen = [name for name in found["fired"] if name not in found["symptoms"]]
     return [f"not shown by the unchanged config in this trial, so not judged: {_ids(unseen)}"] if unseen else []
+
+
+def _untold(found: Found) -> list[str]:
+    """Say what a metric that is not told apart means: one seed was trained, so that the rows alone tell of chance."""
+    if not any("not told apart" in row["because"] or row["verdict"] == "not told apart" for row in found["rows"]):
+        return []
+    samples = found["unchanged"]["samples"]
+    if samples is None:
+        return ["not told apart: one seed shows no interval of this metric; `mltrainer ablate` compares on several"]
+    rows, changes = counted(samples, "validation row"), counted(len(found["rows"]), "change")
+    within = f"within what {rows} leave to chance at 95 % ({changes} compared)"
+    return [f"not told apart: {within}; `mltrainer ablate` compares on several seeds"]
 
 
 def _best(found: Found) -> list[str]:

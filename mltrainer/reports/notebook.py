@@ -12,7 +12,7 @@ from typing import Any
 from mltrainer.figures.content import Figure, of_run
 from mltrainer.reports import html
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import counted, duration, number
+from mltrainer.reports.values import counted, duration, number, signed
 
 VERDICTS = {"pass": "✅ pass", "fail": "❌ fail", "not_applicable": "⚪ not applicable", "waived": "⚠️ waived"}
 SHOWN = 20  # rows of predictions
@@ -161,14 +161,33 @@ def comparison_html(found: Mapping[str, Any]) -> str:
     """Return how two runs differ, and where they part."""
     rows = [(html.code(d["what"]), html.words(d["first"]), html.words(d["second"])) for d in found["differences"]]
     table = html.table(("", found["first"], found["second"]), rows) if rows else html.paragraph("no difference")
-    return html.whole(table, html.paragraph(html.escaped(parting(found))))
+    return html.whole(table, html.paragraph(html.escaped(_said(found))))
 
 
 def comparison_markdown(found: Mapping[str, Any]) -> str:
     """Return the same as Markdown."""
     rows = [(md.code(d["what"]), md.plain_value(d["first"]), md.plain_value(d["second"])) for d in found["differences"]]
     heads = ("", md.code(found["first"]), md.code(found["second"]))
-    return md.document([md.table(heads, rows) if rows else "no difference", md.text(parting(found))])
+    return md.document([md.table(heads, rows) if rows else "no difference", md.text(_said(found))])
+
+
+def _said(found: Mapping[str, Any]) -> str:
+    return "; ".join(filter(None, (told_apart(found), parting(found))))
+
+
+def told_apart(found: Mapping[str, Any]) -> str:
+    """Say whether the metric of two runs differs by more than chance; nothing where they have none in common."""
+    row = found.get("metric")
+    if row is None:
+        return ""
+    if row["verdict"] == "same":
+        return f"{row['name']} on validation: the same"
+    difference = f"{row['name']} on validation: {signed(row['difference'], 4)}"
+    if row["interval"] is None:
+        return f"{difference}, not told apart: one seed each shows no interval of it"
+    low, high = (signed(end, 4) for end in row["interval"])
+    rows = f"95 % interval {low} to {high} by {counted(row['samples'], 'row')}, seeds not counted"
+    return f"{difference} ({rows}): {'the second is ' if row['verdict'] != 'not told apart' else ''}{row['verdict']}"
 
 
 def parting(found: Mapping[str, Any]) -> str:

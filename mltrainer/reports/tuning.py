@@ -44,7 +44,25 @@ def names(evidence: Mapping[str, Any], judged: Mapping[str, Any]) -> Row:
         "rows": shown(search),
         "spread": seed_spread(evidence["comparison"]),
         "power": comparison_power(judged, len(evidence["comparison"]["seeds"])),
+        "budget": budget(evidence),
+        "left_out": left_out(evidence),
     }
+
+
+def budget(evidence: Mapping[str, Any]) -> list[Row]:
+    """Return what each side of the comparison was trained on, in all its runs; none where it was not counted."""
+    sides = evidence["comparison"].get("budget") or {}
+    return [{"side": name, "epochs": side["epochs"], **_all_of(side)} for name, side in sorted(sides.items())]
+
+
+def _all_of(side: Mapping[str, Any]) -> Row:
+    known = [count for count in side["samples"] if count is not None]
+    return {"steps": sum(side["steps"]), "samples": sum(known) if len(known) == len(side["samples"]) else None}
+
+
+def left_out(evidence: Mapping[str, Any]) -> int:
+    """Return how many points of a grid were not planned."""
+    return max(0, (evidence.get("points") or 0) - int(evidence["planned_trials"]))
 
 
 def changed(evidence: Mapping[str, Any]) -> list[Row]:

@@ -347,8 +347,9 @@ def judge(record: Record, gate: Rows) -> dict[str, Any]:
     )
     return {
         "improved": found.get("verdict") == "pass",
-        **{key: at(found, f"evidence.{key}") for key in ("p_value", "interval", "effect_size", "seeds_needed")},
-        "level": settings.get("level"),
+        **{key: at(found, f"evidence.{key}") for key in ("p_value", "interval", "effect_size", "seeds_needed", "comparison")},
+        "level": at(found, "evidence.level") or settings.get("level"),
+        "whole_level": settings.get("level"),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mltrainer.follow.log import read_log
 from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
+from mltrainer.tasks.shares import SHARES, share_difference
 from mltrainer.trainer.stopping import flat_metrics
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
@@ -163,8 +165,8 @@ def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
     """Return how two runs differ: config keys, digests, metrics, and the first step at which they part.
 
     Returns:
-        first, second, differences, `first_divergence` (None: they do not part), and `steps_compared`: how many entries of
-        their chains were compared, 0 where one of the two is not here.
+        first, second, differences, `first_divergence` (None: they do not part), `steps_compared`: how many entries of
+        their chains were compared, 0 where one of the two is not here; and `metric`, as `metric_difference`.
     """
     sides = [_side(project, run) for run in (first, second)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
@@ -178,7 +180,35 @@ def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
         "differences": differences,
         "first_divergence": fingerprint.first_divergence(*chains),
         "steps_compared": min(sum(not line.startswith("w ") for line in chain) for chain in chains),
+        "metric": metric_difference(*(result_of(project, run) or {} for run in (first, second))),
     }
+
+
+def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what two results' chosen metric shows of a difference: one seed each, so that only the rows tell of chance.
+
+    Returns:
+        `name`, `mode`, `difference` (second less first), `samples` and the `interval` that so many rows leave to it (None: of
+        this metric, or of these two, it is not known), and `verdict`: same, better, worse or not told apart. None where
+        the two have no such metric in common.
+    """
+    chosen, values = first.get("metric"), [(one.get("metrics") or {}) for one in (first, second)]
+    if chosen is None or chosen != second.get("metric"):
+        return None
+    old, new = (value.get(chosen["name"]) for value in values)
+    if not isinstance(old, int | float) or not isinstance(new, int | float):
+        return None
+    counts = {(one.get("measured_samples") or {}).get("validation") for one in (first, second)}
+    samples = counts.pop() if len(counts) == 1 and chosen["name"] in SHARES else None
+    ends = share_difference(old, new, samples) if samples else None
+    if old == new:
+        verdict = "same"
+    elif ends is None or ends[0] <= 0 <= ends[1]:
+        verdict = "not told apart"
+    else:
+        verdict = "better" if (new > old) == (chosen["mode"] == "max") else "worse"
+    told = {"difference": new - old, "samples": samples, "interval": list(ends) if ends else None, "verdict": verdict}
+    return {"name": chosen["name"], "mode": chosen["mode"], **told}
 
 
 def _side(project: Project, run: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from mltrainer.tasks import shares
+
 MOST_BINS = 15  # as Guo et al., 2017, arXiv 1706.04599
 FEWEST_SAMPLES = 20  # of a bin: of fewer, a frequency tells nothing
 RESIDUAL_BINS = 10
@@ -66,11 +68,9 @@ def _bin(sure: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson, 1927, Journal of the American Statistical Association 22:209-212)."""
-    share, z = hits / count, NORMAL_95
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    """Return the 95 % interval of a share."""
+    low, high = shares.wilson(hits / count, count, NORMAL_95)
+    return max(0.0, low), min(1.0, high)
 
 
 def residuals(outputs: Tensor, targets: Tensor) -> dict[str, Any] | None:

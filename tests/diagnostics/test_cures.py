@@ -15,6 +15,7 @@ from mltrainer.diagnostics.cures import (
     NOTHING,
     TEMPLATE,
     TOGETHER,
+    UNTOLD,
     WORSE,
     Outcome,
     candidates,
@@ -30,7 +31,8 @@ from tests.projects import PROJECT
 NAN = math.nan
 DECAY = "optimizer.weight_decay"
 ADAMW = {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01}
-BEFORE = Outcome(("learning_rate_low", "underfitting"), (), "underfitting", 0.5)
+MANY = 100_000  # rows, by which nearly any two metrics are told apart
+BEFORE = Outcome(("learning_rate_low", "underfitting"), (), "underfitting", 0.5, MANY)
 BOTH = ("learning_rate_low", "underfitting")
 
 
@@ -69,7 +71,7 @@ def test_gone_is_not_cured_unless_the_model_learns(after: Outcome, expected: str
 
 
 def test_a_run_that_failed_is_cured_by_a_good_fit_not_by_having_a_metric() -> None:
-    before = Outcome(("nan_loss",), ("nan_loss",), "unknown", NAN)
+    before = Outcome(("nan_loss",), ("nan_loss",), "unknown", NAN, MANY)
     assert verdict(before, Outcome((), (), "good", 0.9), ["nan_loss"], "max")[0] == CURES
     assert verdict(before, Outcome((), (), "underfitting", 0.1), ["nan_loss"], "max")[0] == HELPS
     assert verdict(before, before, ["nan_loss"], "max")[0] == NOTHING
@@ -77,7 +79,7 @@ def test_a_run_that_failed_is_cured_by_a_good_fit_not_by_having_a_metric() -> No
 
 
 def test_what_the_unchanged_config_did_not_show_cannot_be_cured() -> None:
-    healthy = Outcome((), (), "good", 0.9)
+    healthy = Outcome((), (), "good", 0.9, MANY)
     assert verdict(healthy, healthy, [], "max")[0] == NOTHING
     assert verdict(healthy, Outcome((), (), "good", 0.95), [], "max")[0] == HELPS
 
@@ -88,20 +90,48 @@ def test_the_verdict_says_why() -> None:
     assert why == "no more learning_rate_low; still underfitting; new dead_layers; metric equal"
 
 
+def at(value: float, rows: int | None = None) -> Outcome:
+    return Outcome((), (), "good", value, rows)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "mode", "expected"),
     [
-        (2.0, 1.0, "min", "better"),
-        (2.0, 3.0, "min", "worse"),
-        (2.0, 2.009, "min", "equal"),
-        (-1.0, -0.5, "max", "better"),
+        (0.5, 0.6, "max", "better"),
+        (0.6, 0.5, "max", "worse"),
+        (0.6, 0.5, "min", "better"),
+        (0.6, 0.602, "max", "equal"),
         (0.0, 0.0, "max", "equal"),
         (NAN, 1.0, "min", "better"),
         (1.0, NAN, "min", "worse"),
     ],
 )
 def test_metrics_are_compared_in_their_direction(before: float, after: float, mode: str, expected: str) -> None:
-    assert compared(before, after, mode) == expected
+    assert compared(at(before, MANY), at(after, MANY), mode) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rows", "comparisons", "expected"),
+    [
+        (0.9777, 0.9888, 358, 1, UNTOLD),
+        (0.9888, 0.9777, 358, 1, UNTOLD),
+        (0.90, 0.95, 358, 1, "better"),
+        (0.90, 0.95, 358, 40, UNTOLD),  # of forty changes one looks so good by luck
+        (2.0, 1.0, None, 1, UNTOLD),  # of a loss one seed shows no interval
+    ],
+)
+def test_what_so_few_rows_leave_to_chance_is_neither_better_nor_worse(
+    before: float, after: float, rows: int | None, comparisons: int, expected: str
+) -> None:
+    assert compared(at(before, rows), at(after, rows), "max", comparisons) == expected
+
+
+def test_a_metric_without_an_interval_never_helps_and_what_looks_worse_cures_nothing() -> None:
+    before = Outcome(BOTH, (), "underfitting", 2.0)
+    assert verdict(before, Outcome(BOTH, (), "underfitting", 1.0), BOTH, "min")[0] == UNTOLD
+    assert verdict(before, Outcome((), (), "good", 1.0), BOTH, "min")[0] == CURES
+    said = "no more learning_rate_low, underfitting; metric not told apart"
+    assert verdict(before, Outcome((), (), "good", 3.0), BOTH, "min") == (UNTOLD, said)
 
 
 def test_the_best_stands_first_by_verdict_then_metric() -> None:

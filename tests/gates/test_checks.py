@@ -249,3 +249,65 @@ def test_the_sign_flip_test_counts_sums_that_are_equal_but_for_rounding() -> Non
     hits = [(311, 309), (323, 319), (311, 306), (344, 346), (306, 304), (346, 343)]
     assert sign_flip_p_value([float(new - old) for new, old in hits]) == 4 / 64
     assert sign_flip_p_value([new / 360 - old / 360 for new, old in hits]) == 4 / 64
+
+
+# --- comparisons that are counted -----------------------------------------------------------------
+
+EARLIER = [{"number": 1, "candidate_sha256": "a"}]
+
+
+def improvement(wins: int = 5, **comparison: Any) -> Outcome:
+    """Return the outcome of a candidate that wins on so many seeds, by the shipped policy."""
+    evidence = copy.deepcopy(TUNED)
+    sides = {"baseline": [0.9] * wins, "candidate": [0.9 + (nr + 1) / 100 for nr in range(wins)]}
+    evidence["comparison"] = {"seeds": list(range(wins)), **sides, **comparison}
+    return outcome("optimization", "improvement_validated", kept("optimization", **evidence))
+
+
+@pytest.mark.parametrize(
+    ("wins", "number", "earlier", "verdict"),
+    [
+        (5, None, [], "pass"),  # as earlier versions recorded it
+        (5, 1, [], "pass"),
+        (4, 1, [], "fail"),
+        (6, 2, EARLIER, "fail"),  # 1/64 is above three sixteenths of 0.05
+        (7, 2, EARLIER, "pass"),
+        (7, 1, EARLIER, "fail"),  # two have been compared
+        (7, 3, EARLIER, "fail"),
+        (9, 3, EARLIER, "pass"),  # one of them is not known any more
+    ],
+)
+def test_a_comparison_is_tested_at_the_level_that_its_number_leaves(
+    wins: int, number: int | None, earlier: list[Record], verdict: str
+) -> None:
+    assert improvement(wins, number=number, earlier=earlier).verdict == verdict
+
+
+def side(epochs: int | None, samples: list[int | None], steps: int = 10) -> Record:
+    return {"epochs": epochs, "steps": [steps] * len(samples), "samples": samples}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "verdict"),
+    [
+        (side(20, [100] * 5), side(20, [100] * 5), "pass"),
+        (side(20, [100] * 5), side(19, [95] * 5), "pass"),
+        (side(20, [100] * 5), side(21, [105] * 5), "fail"),
+        (side(None, [None] * 5), side(None, [None] * 5), "pass"),  # a program's
+        (side(20, [100] * 5), side(None, [None] * 5), "fail"),
+    ],
+)
+def test_a_candidate_that_may_see_more_samples_than_the_baseline_is_not_better(
+    baseline: Record, candidate: Record, verdict: str
+) -> None:
+    assert improvement(budget={"baseline": baseline, "candidate": candidate}).verdict == verdict
+    assert improvement(budget={"baseline": baseline}).verdict == "fail"
+
+
+def test_the_budget_of_both_sides_stands_in_the_gates_evidence() -> None:
+    found = improvement(number=1, budget={"baseline": side(20, [100] * 5), "candidate": side(20, [100] * 5, steps=40)})
+    samples = {"epochs": 20, "samples": 500}
+    assert found.evidence["budget"] == {"baseline": {**samples, "steps": 50}, "candidate": {**samples, "steps": 200}}
+    assert (found.evidence["comparison"], found.evidence["level"]) == (1, 1 / 32)
+    partly = improvement(budget={"baseline": side(20, [100, None]), "candidate": side(20, [1, 2])})
+    assert [partly.evidence["budget"][name]["samples"] for name in ("baseline", "candidate")] == [None, 3]

@@ -17,6 +17,7 @@ import yaml
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases import optimization
+from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
 from mltrainer.runs.launcher import launch
@@ -121,6 +122,34 @@ def test_the_comparison_has_fresh_seeds_and_the_same_splits(optimized: Project) 
     assert found["worst_difference"] > 0
 
 
+def test_both_sides_of_the_comparison_are_trained_as_planned_and_their_budget_is_told(optimized: Project) -> None:
+    found = evidence(optimized)["comparison"]
+    runs = [run for run in results(optimized).values() if run["seed"] in found["seeds"]]
+    assert {run["epochs"] for run in runs} == {3}  # as planned, where a trial has two
+    assert found["budget"]["baseline"] == {"epochs": 3, "steps": [60] * 5, "samples": [3 * 1260] * 5}
+    assert found["budget"]["candidate"] == found["budget"]["baseline"]
+    report = (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
+    assert "| candidate | 3 | 300 | 18,900 |" in report
+    assert "both were trained as planned" in report
+
+
+def test_the_first_comparison_of_a_plan_is_counted_and_told(optimized: Project, cli: Cli) -> None:
+    found = evidence(optimized)["comparison"]
+    assert (found["number"], found["earlier"]) == (1, [])
+    known = known_comparisons(optimized, None)
+    assert [row["candidate_sha256"] for row in known] == [found["candidate_sha256"]]
+    item = cli("gate", "check", "optimization", "--json", "--project", optimized.root).json["phases"][-1]["items"][2]
+    shown = {key: item["evidence"][key] for key in ("comparison", "level", "p_value", "budget")}
+    trained = {"epochs": 3, "steps": 300, "samples": 18900}
+    assert shown == {"comparison": 1, "level": 1 / 32, "p_value": 1 / 32, "budget": {"baseline": trained, "candidate": trained}}
+
+
+def test_the_forecast_stands_beside_what_the_search_took(optimized: Project) -> None:
+    found = evidence(optimized)
+    assert found["forecast"]["search_s"] > 0 < found["comparison_s"]
+    assert "were forecast)" in (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
+
+
 def test_the_winner_is_promoted_and_keeps_the_planned_budget(optimized: Project) -> None:
     found = evidence(optimized)
     planned = read_json(optimized.phase_dir("planning") / "record.json")["evidence"]["config"]
@@ -153,6 +182,74 @@ def test_a_change_of_a_search_that_is_skipped_is_refused(digits: Project, cli: C
     assert "optimization is skipped, because the baseline meets every acceptance criterion" in said.err
     assert "next: mltrainer phase run optimization, or ask for more in mltrainer.yaml" in said.err
     assert cli("gate", "check", "--project", digits.root).code == 0
+
+
+# --- searches that are repeated ---
+
+
+def counted_in(project: Project) -> list[int]:
+    return sorted(row["number"] for row in known_comparisons(project, None))
+
+
+def test_a_comparison_is_known_from_git_when_the_records_and_the_state_are_gone(optimized: Project, tmp_path: Path) -> None:
+    project = Project(Path(shutil.copytree(optimized.root, tmp_path / "cleaned", symlinks=True)))
+    commit(project.root)
+    shutil.rmtree(project.state_dir)
+    shutil.rmtree(project.phase_dir("optimization"))
+    assert counted_in(project) == [1]
+    shutil.rmtree(project.root / ".git")
+    assert counted_in(project) == []
+
+
+SPACES: list[tuple[str, dict[str, Any], int, tuple[Any, ...]]] = [
+    ("tpe", {"batch_size": {"choice": [16, 32, 64]}}, 20, ("grid", 3, 3, "the space has 3 points: 3 trials, each of them once")),
+    ("tpe", {"epochs": {"integer": [1, 3]}}, 3, ("grid", 3, 3, None)),
+    ("tpe", {"batch_size": {"choice": [16, 32, 64]}}, 2, (None, None, None, None)),
+    ("random", {"optimizer.lr": {"uniform": [0.1, 0.2]}}, 20, (None, None, None, None)),
+    ("random", {"epochs": {"integer": [1, 30]}}, 50, (None, None, None, None)),  # a grid has five of its points
+    (
+        "grid",
+        {"batch_size": {"choice": [16, 32, 64]}, "epochs": {"integer": [1, 30]}},
+        4,
+        (None, None, 15, "4 are tried, 11 left"),
+    ),
+    ("grid", {"optimizer.lr": {"uniform": [0.1, 0.2]}}, 20, ("grid", 5, 5, "the space has 5 points")),
+]
+
+
+@pytest.mark.parametrize(("strategy", "space", "trials", "expected"), SPACES)
+def test_a_space_of_few_points_is_gone_through_once_and_what_is_left_out_is_said(
+    strategy: str, space: dict[str, Any], trials: int, expected: tuple[Any, ...]
+) -> None:
+    told: list[str] = []
+    ctx: Any = SimpleNamespace(note=told.append)
+    found = optimization._fitting(ctx, {"strategy": strategy, "trials": trials}, space, {})
+    assert (found.get("strategy"), found.get("trials"), found.get("points")) == expected[:3]
+    assert (expected[3] in told[0]) if expected[3] else not told
+
+
+# --- what it will take ----------------------------------------------------------------------------
+
+RATES = {"optimizer.lr": {"uniform": [0.1, 0.2]}}
+BATCHES = {"batch_size": {"choice": [16, 32, 64]}}
+
+
+def expected(space: dict[str, Any], epochs: int = 10, ran: int = 20, planned: int = 20) -> tuple[float, float]:
+    """Return what a trial and a run of the comparison will take after a baseline of 40 s, 30 of them in its steps of 64."""
+    run = {"wall_s": 40.0, "epochs": ran, "batch_size": 64, "time_s": {"train": 30.0}}
+    config = SimpleNamespace(epochs=planned)
+    ctx: Any = SimpleNamespace(earlier={"baseline": {"evidence": {"run": run}}}, is_of_program=False)
+    ctx.planned_config = lambda: config
+    found = optimization._expected(ctx, {"epochs": epochs, "batch_size": 64}, space)
+    return found["run_s"], found["planned_s"]
+
+
+def test_a_forecast_counts_the_steps_that_small_batches_and_other_lengths_take() -> None:
+    assert expected(RATES) == (20.0, 40.0)
+    assert expected(BATCHES)[0] == pytest.approx(5 + 15 * (4 + 2 + 1) / 3)
+    assert expected({"batch_size": {"choice": [128]}})[0] == pytest.approx(5 + 15 / 2)
+    assert expected({"epochs": {"choice": [10, 30]}})[0] == pytest.approx(40)
+    assert expected(RATES, ran=10) == (40.0, 80.0)  # a baseline that ended early says less of a run that may not
 
 
 # --- a search without a gain ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from mltrainer.configs.templates import Dimension as Given
 from mltrainer.figures.drawn import draw
-from mltrainer.reports.advice import Search, advice, comparison_power, template_lines
+from mltrainer.reports.advice import Search, advice, comparison_power, next_search, template_lines
 from mltrainer.reports.importance import chi_squared_tail, importances, ranked
 from mltrainer.reports.render import render
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
@@ -228,6 +228,43 @@ def test_more_trials_are_advised_where_the_last_ones_improved_by_more_than_seeds
     assert "trials: 40" in template_lines(advice(search(improving)))
     assert "more trials of this space will hardly help" in texts(search(finished_early))
     assert "give the search more time" in texts(search(improving, ended="time"))
+
+
+FLAT = [trial(nr, 0.5 if nr == 1 else 0.1) for nr in range(1, 17)]  # nothing after the first
+
+
+def test_gate_and_report_advise_the_same() -> None:
+    improving = search([trial(nr, 0.1 + (0.1 if nr > 13 else 0)) for nr in range(1, 17)], RATE)
+    assert "run more trials" in texts(improving)
+    assert next_search(improving.evidence) == "mltrainer phase run optimization --set trials=32"
+    assert "more trials of this space will hardly help" in texts(search(FLAT, RATE))
+    assert "trials" not in next_search(search(FLAT, RATE).evidence)
+    assert "gate waive" in next_search(search(FLAT, RATE).evidence)
+
+
+def test_no_more_trials_are_advised_than_the_space_has_points() -> None:
+    values = [trial(nr, 0.1 + (0.1 if nr > 13 else 0)) for nr in range(1, 17)]
+    assert "every point of the space was tried" in texts(search(values, RATE, points=16))
+    assert next_search(search(values, RATE, points=20).evidence).endswith("--set trials=20")
+    few = [trial(nr, 0.1) for nr in range(1, 4)]
+    assert next_search(search(few, RATE).evidence).endswith("--set trials=6")
+    assert "another space" in next_search(search(few, RATE, points=3).evidence)
+
+
+def test_the_report_shows_the_budget_of_both_sides_and_what_a_grid_left_out() -> None:
+    record = records.searched(12)
+    sides = {"baseline": (20, [10, 11], [320, 352]), "candidate": (20, [40, 44], [320, 352])}
+    budget = {name: dict(zip(("epochs", "steps", "samples"), given, strict=True)) for name, given in sides.items()}
+    comparison = {**record["evidence"]["comparison"], "budget": budget, "number": 2}
+    forecast = {"search_s": 100.0, "comparison_s": 50.0}
+    changes = {"comparison": comparison, "points": 15, "planned_trials": 12, "forecast": forecast, "comparison_s": 70.0}
+    gate = [{**records.improvement("fail", 0.2)[0], "evidence": {"p_value": 0.2, "comparison": 2, "level": 0.009375}}]
+    told = render(records.again({**record, "evidence": {**record["evidence"], **changes}}), [], gate)["tuning_results.md"]
+    assert "| baseline | 20 | 21 | 672 |" in told
+    assert "| candidate | 20 | 84 | 672 |" in told
+    assert "comparison 2 of a candidate with this plan's baseline" in told
+    assert "The grid has 15 points: 12 were tried and 3 left out" in told
+    assert "against 0.009375" in told
 
 
 def test_a_key_without_importance_beside_one_with_it_is_left_out() -> None:

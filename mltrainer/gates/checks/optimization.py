@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.project import Task, meets
 from mltrainer.gates.check import RUN_OPTIMIZATION, Outcome, check, recorded, when
-from mltrainer.gates.statistics import effect_size, improvements, interval, is_better, seeds_needed, sign_flip_p_value
-from mltrainer.records.optimization import Searched, Skipped, Trial
+from mltrainer.gates.statistics import (
+    effect_size,
+    improvements,
+    interval,
+    is_better,
+    level_at,
+    seeds_needed,
+    sign_flip_p_value,
+)
+from mltrainer.records.optimization import Comparison, Searched, Skipped, Trained, Trial
+from mltrainer.reports.advice import next_search
 
 if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
     from mltrainer.records.envelope import Envelope
@@ -73,11 +82,57 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
     if not comparison.seeds and _takes_no_seed(evidence):
         rule = "the program does not offer it: it takes no {seed} (task.script), so that nothing is promoted"
         return Outcome("not_applicable", {"rule": rule, "promoted": evidence.promoted})
+    level = level_at(comparison.number, settings.level)
     differences = improvements(comparison.candidate, comparison.baseline, evidence.metric.mode)
+    found = {
+        **_shown(differences, level),
+        "seeds": len(differences),
+        "promoted": evidence.promoted,
+        **_counted(comparison, level),
+        **_budget(comparison),
+    }
     fresh = len(set(comparison.seeds)) == len(comparison.candidate)
-    found = {**_shown(differences, settings.level), "seeds": len(differences), "promoted": evidence.promoted}
-    more = f"{RUN_OPTIMIZATION} --set trials={2 * evidence.planned_trials}"
-    return when(fresh and is_better(differences, settings.seeds, settings.level), found, more)
+    sound = fresh and _is_counted(comparison) and _is_fair(comparison)
+    if not sound:
+        return Outcome("fail", found, RUN_OPTIMIZATION)
+    better = is_better(differences, settings.seeds, level)
+    return when(better, found, "" if better else next_search(evidence.model_dump()))
+
+
+def _counted(comparison: Comparison, level: float) -> dict[str, Any]:
+    """Return which comparison with the plan's baseline it is, and at which level it is tested; nothing where none counted."""
+    return {"comparison": comparison.number, "level": level} if comparison.number is not None else {}
+
+
+def _is_counted(comparison: Comparison) -> bool:
+    """Return whether a comparison's number is above that of each one before it."""
+    return comparison.number is None or comparison.number > max(
+        [len(comparison.earlier), *(e.number for e in comparison.earlier)]
+    )
+
+
+def _budget(comparison: Comparison) -> dict[str, Any]:
+    """Return what each side was trained on: the epochs that it may train, and the steps and samples of all its runs."""
+    sides = comparison.budget.items()
+    return {"budget": {name: _trained(side) for name, side in sides}} if sides else {}
+
+
+def _trained(side: Trained) -> dict[str, Any]:
+    samples = [count for count in side.samples if count is not None]
+    known = len(samples) == len(side.samples)
+    return {"epochs": side.epochs, "steps": sum(side.steps), "samples": sum(samples) if known else None}
+
+
+def _is_fair(comparison: Comparison) -> bool:
+    """Return whether the candidate was trained for no more epochs than the baseline may; who did not count them is believed."""
+    if not comparison.budget:
+        return True
+    base, new = comparison.budget.get("baseline"), comparison.budget.get("candidate")
+    if base is None or new is None:
+        return False
+    if base.epochs is None or new.epochs is None:  # of a program, which alone knows
+        return base.epochs is new.epochs
+    return new.epochs <= base.epochs
 
 
 def _takes_no_seed(evidence: Searched) -> bool:

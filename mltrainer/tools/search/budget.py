@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from mltrainer.tools.search.halving import expected_share
+
 LEAST_SHARE = 0.5  # of the budget, for the trials: chosen by us, so that a dear baseline leaves a search, not two trials
 
 
@@ -46,8 +48,9 @@ class Budget:
             start_s: What a process takes before it trains; nobody knows how busy the machine will be then.
         """
         run_s, minutes = job["run_s"], job["minutes"]
-        comparison_s = _wall_s(run_s or 0.0, 2 * job["seeds"], workers)
-        trial_s = None if run_s is None else run_s * (job["config"]["split"].get("folds") or 1)
+        whole_s = run_s if job["planned_s"] is None else job["planned_s"]
+        comparison_s = _wall_s(whole_s or 0.0, 2 * job["seeds"], workers)
+        trial_s = None if run_s is None else run_s * (job["config"]["split"].get("folds") or 1) * _kept(job, trials)
         if minutes is None and run_s is not None:
             budget = job["config"]["budget"]["minutes"]
             minutes = max(LEAST_SHARE * budget, budget - (job["baseline_s"] + comparison_s) / 60)
@@ -57,6 +60,14 @@ class Budget:
     def search_s(self) -> float | None:
         """What all trials will take, from the start of their workers on."""
         return None if self.trial_s is None else self.start_s + _wall_s(self.trial_s, self.trials, self.workers)
+
+    def forecast(self) -> dict[str, float | None]:
+        """Return what is said of the search and of its comparison, in seconds, as the report shows it beside what they took."""
+        limit = math.inf if self.minutes is None else 60 * self.minutes
+        return {
+            "search_s": None if self.search_s is None else min(self.search_s, limit),
+            "comparison_s": self.comparison_s or None,
+        }
 
     def told(self) -> str | None:
         """Return the estimate in words, and what to do where the search would not fit; None where nobody knows."""
@@ -72,6 +83,15 @@ class Budget:
             f"{words}; there are {self.minutes:.3g} minutes for them, in which about {fitting} begin: the same as the first "
             f"{fitting} of a longer search. --set minutes={math.ceil(self.search_s / 60)} lets all of them begin"
         )
+
+
+def _kept(job: Mapping[str, Any], trials: int) -> float:
+    """Return which share of their epochs trials are trained for on average; the first, which no older ones decide, for all."""
+    if job["pruning"] is None:
+        return 1.0
+    share = expected_share(job["pruning"], job["config"]["epochs"])
+    whole: int = min(trials, job["lag"] + job["pruning"]["eta"] - 1)
+    return (whole + (trials - whole) * share) / trials
 
 
 def _wall_s(run_s: float, runs: int, workers: int) -> float:

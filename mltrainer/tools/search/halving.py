@@ -8,6 +8,7 @@ neither the number of workers nor their pace decides anything, and the trial its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,10 +39,27 @@ def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: 
     rungs = rungs_of(pruning, epochs)
     if pruning is None or pruning["name"] == "successive_halving" or not rungs:
         return rungs
-    weights = [pruning["eta"] ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
+    weights = _brackets(pruning, rungs)
     place = float(seeds.generator(seed, "tuner/bracket", trial).random()) * sum(weights)
     skipped = next(nr for nr in range(len(weights)) if place < sum(weights[: nr + 1]) or nr == len(weights) - 1)
     return rungs[skipped:]
+
+
+def _brackets(pruning: Mapping[str, Any], rungs: Sequence[float]) -> list[float]:
+    """Return how likely the bracket without the first s rungs is, for each s, but for a factor."""
+    return [pruning["eta"] ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
+
+
+def expected_share(pruning: Mapping[str, Any], epochs: int) -> float:
+    """Return which share of its epochs a trial is trained for on average, where one of `eta` goes on at each of its rungs."""
+    rungs = rungs_of(pruning, epochs)
+    weights = _brackets(pruning, rungs) if pruning["name"] == "hyperband" else [1.0]
+    trained: list[float] = []
+    for skipped in range(len(weights)):
+        ends = [*rungs[skipped:], epochs]
+        parts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        trained.append(sum(part / pruning["eta"] ** nr for nr, part in enumerate(parts)))
+    return math.fsum(w * t for w, t in zip(weights, trained, strict=True)) / math.fsum(weights) / epochs
 
 
 def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Sequence[Row], metric: Metric) -> Rungs:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from mltrainer.configs.project import Metric, Task, TrainingConfig
+from mltrainer.configs.project import Task
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import Searching
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.tools.search.budget import Budget
+from mltrainer.tools.search.comparing import NO_COMPARISON, Comparison
 from mltrainer.tools.search.pool import Pool, places
 from mltrainer.tools.search.runs import Runs
-from mltrainer.tools.search.seeded import fresh_seeds, sown
-from mltrainer.tools.search.sharing import OF_ONE_KIND, Machines, Sharing
-from mltrainer.tools.search.space import Values, trial_config
-from mltrainer.tools.search.study import Study, best_trial, outcome, told
+from mltrainer.tools.search.sharing import OF_ONE_KIND, Machines
+from mltrainer.tools.search.space import trial_config
+from mltrainer.tools.search.study import Study, best_trial, outcome
 from mltrainer.workspace import write_json
 
 Row = dict[str, Any]
-NO_COMPARISON: Row = {"seeds": [], "baseline": [], "candidate": []}
 RECORDED = (
     *("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"),
     "curve",
@@ -57,10 +55,10 @@ def work(job: dict[str, Any], events: Events) -> int:
         if best:
             bring_here(runs, job, best)
         if best and has_seeds(job["config"]):
-            with machines.comparison(best["values"]) as sharing:
-                comparison = compare(runs, job, best["values"], sharing)
+            comparison = Comparison(job, best["values"]).run(runs, machines)
+        compared_s = runs.seconds - about["search_s"]
     told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
-    found = {"trials": told, "best": best and best["nr"], "comparison": comparison, **about}
+    found = {"trials": told, "best": best and best["nr"], "comparison": comparison, "comparison_s": compared_s, **about}
     write_json(runs.folder / "result.json", found)
     runs.live.close()
     return 0
@@ -87,60 +85,3 @@ def bring_here(runs: Runs, job: Row, best: Row) -> None:
     if found["value"] != expected:
         what = f"{config.metric.name} {expected} on the machine that trained it, and here {found['value']}"
         raise DifferenceError(f"trial {best['nr']} has {what}", mend=OF_ONE_KIND)
-
-
-def compare(runs: Runs, job: Row, values: Values, sharing: Sharing) -> Row:
-    """Train baseline and candidate on the same fresh seeds, and in turn on each fold; a run that failed has the value "nan"."""
-    config, metric = job["config"], Metric.model_validate(job["config"]["metric"])
-    fresh = fresh_seeds(config["seed"], "comparison", job["seeds"])
-    sides = {"baseline": trial_config(config, {}), "candidate": trial_config(config, values)}
-    runs.events.send("note", text=f"baseline and candidate on {len(fresh)} fresh seeds")
-    named = [(name, seed) for name in sides for seed in fresh]
-    asked = [one for side in sides.values() for one in sown(side, fresh)]
-    found = together(
-        runs, sharing, [(one, {"side": each[0], "seed": each[1]}) for one, each in zip(asked, named, strict=True)], metric
-    )
-    for nr, one in enumerate(found):
-        name, seed = [*sides][nr // len(fresh)], fresh[nr % len(fresh)]
-        runs.events.send("note", text=f"  {name}, seed {seed}: {told(one, metric)}")
-    scores = [one["value"] for one in found]
-    return {"seeds": fresh, "baseline": scores[: len(fresh)], "candidate": scores[len(fresh) :]}
-
-
-def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Row]:
-    """Return the outcomes of runs, each trained by one of the machines that share them.
-
-    Args:
-        runs: Where those of this machine are trained.
-        sharing: Which are this one's.
-        asked: Their configs, each with what it is called.
-        metric: What is measured.
-    """
-    found: dict[int, Row] = {}
-    training: set[int] = set()
-    while len(found) < len(asked):
-        runs.live.at("runs", len(found), len(asked))
-        sharing.look()
-        for nr in sorted(set(range(len(asked))) - set(found) - training):
-            (config, named), row = asked[nr], sharing.row(nr + 1)
-            if row is not None:
-                found[nr] = row
-            elif (known := runs.known(config, [])) is not None:
-                found[nr] = sharing.report(nr + 1, named, _row(known, metric))
-            elif runs.pool.room and sharing.claim(nr + 1, named):
-                runs.begin(nr, config, [])
-                training.add(nr)
-        for nr, result in runs.wait() if len(found) < len(asked) else ():
-            found[nr] = sharing.report(nr + 1, asked[nr][1], _row(result, metric))
-    sharing.end()
-    return [found[nr] for nr in range(len(asked))]
-
-
-def _row(result: Row, metric: Metric) -> Row:
-    return {
-        **outcome(result, metric),
-        "run": result["id"],
-        "history": [],
-        "curve": [],
-        **{key: result[key] for key in ("steps", "wall_s")},
-    }

@@ -120,12 +120,12 @@ class Machines:
             self._events.send("note", text=line)
         return shared
 
-    def comparison(self, values: Mapping[str, Any]) -> AbstractContextManager[Sharing]:
-        """Return who trains which run of the comparison of a candidate."""
+    def comparison(self, name: str) -> AbstractContextManager[Sharing]:
+        """Return who trains which run of a comparison of that name."""
         if self._database is None:
             return contextlib.nullcontext(Alone())
         space: Row = {"side": {"choice": ["baseline", "candidate"]}, "seed": {"integer": [0, 2**32]}}
-        return self._shared(self._database, f"{self._job['run']} comparison {digest(values)[:6]}", space)
+        return self._shared(self._database, f"{self._job['run']} comparison {name}", space)
 
     def _shared(self, database: Database, name: str, space: Mapping[str, spaces.Dimension]) -> Shared:
         metric = Metric.model_validate(self._job["config"]["metric"])

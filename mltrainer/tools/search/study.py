@@ -106,6 +106,7 @@ class Study:
             "rungs": halving.rungs_of(self.job["pruning"], config.epochs),
             "search_s": self.runs.seconds,
             "minutes": self._budget.minutes,
+            "forecast": self._budget.forecast(),
         }
 
     @property

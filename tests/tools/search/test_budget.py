@@ -71,3 +71,19 @@ def test_a_trial_has_a_run_for_each_fold_and_a_seed_of_the_comparison_has_one() 
         baseline_s=50, run_s=10, config={**config, "split": {**config["split"], "folds": 5}, "budget": {"minutes": 60}}
     )
     assert (found.trial_s, found.comparison_s) == (50, 50)
+
+
+def test_the_comparison_is_forecast_by_whole_runs_and_the_trials_by_what_rungs_leave() -> None:
+    whole = budget(baseline_s=300, run_s=120, planned_s=240)
+    assert whole.forecast() == {"search_s": 1200, "comparison_s": 1200}
+    pruning = {"name": "successive_halving", "eta": 3, "first": 1}
+    job = {**study({}, 20), "seeds": 5, "run_s": 120.0, "baseline_s": 300.0, "lag": 4, "pruning": pruning}
+    job["config"] = {**job["config"], "epochs": 10, "budget": {"minutes": 60}}
+    pruned = Budget.of(Searching.model_validate(job).model_dump(by_alias=True), 20, 2)
+    share = (1 + 2 / 3 + 6 / 9 + 1 / 27) / 10  # of the 14 trials that older ones can end: 4 + 3 - 1 go first
+    assert pruned.search_s == pytest.approx(10 * 120 * (6 + 14 * share) / 20)
+
+
+def test_a_forecast_is_no_longer_than_the_time_that_there_is() -> None:
+    assert budget(baseline_s=300, run_s=600).forecast()["search_s"] == 60 * 30
+    assert budget().forecast() == {"search_s": None, "comparison_s": None}

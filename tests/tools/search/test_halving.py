@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.project import Metric
-from mltrainer.tools.search.halving import best_of, cut, limits, own_rungs, rungs_of
+from mltrainer.tools.search.halving import best_of, cut, expected_share, limits, own_rungs, rungs_of
 from mltrainer.trainer.stopping import by_epochs_seen
 
 ACCURACY, LOSS = Metric(name="accuracy", mode="max"), Metric(name="loss", mode="min")
@@ -92,3 +92,18 @@ def test_hyperband_deals_trials_to_brackets_by_their_number_alone() -> None:
     assert dealt == [tuple(own_rungs(band, 27, 42, trial)) for trial in range(1, 400)]
     counts = [dealt.count(rungs) for rungs in ((1, 3, 9), (3, 9), (9,), ())]
     assert counts == sorted(counts, reverse=True)  # most begin with many rungs
+
+
+@pytest.mark.parametrize(
+    ("pruning", "epochs", "expected"),
+    [
+        (HALVING, 10, (1 + 2 / 3 + 6 / 9 + 1 / 27) / 10),
+        ({**HALVING, "first": 9}, 10, (9 + 1 / 3) / 10),
+        (HALVING, 1, 1.0),
+        ({**HALVING, "name": "hyperband"}, 3, (1.5 * (1 + 2 / 3) + 1 * 3) / 2.5 / 3),  # eta / 2 to 1 are the brackets' weights
+    ],
+)
+def test_the_share_that_trials_are_trained_for_is_what_one_of_eta_at_each_rung_leaves(
+    pruning: dict[str, Any], epochs: int, expected: float
+) -> None:
+    assert expected_share(pruning, epochs) == pytest.approx(expected)

@@ -1,0 +1,131 @@
+"""The points of a search's space, without drawing any: what each form of a dimension can be, and which combinations there are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mltrainer.configs.loading import flatten
+
+Values = dict[str, Any]
+Dimension = Mapping[str, Any]
+GRID_POINTS = 5  # of a range in a grid, both ends included
+SPREAD = 16  # places of a range over which a mean is taken
+
+
+def form_of(dimension: Dimension) -> str:
+    """Return the one form that a dimension is given in."""
+    return next(name for name, value in dimension.items() if name != "when" and value is not None)
+
+
+def at(dimension: Dimension, share: float) -> Any:
+    """Return the value at a share, from 0 up to 1, of a dimension's range or list.
+
+    Args:
+        dimension: `choice`, `uniform`, `log_uniform`, `integer` or `log_integer`.
+        share: Where in it.
+    """
+    form = form_of(dimension)
+    given = dimension[form]
+    if form == "choice":
+        return given[min(int(share * len(given)), len(given) - 1)]
+    low, high = given
+    if form == "uniform":
+        return float(low + (high - low) * share)
+    if form == "log_uniform":
+        return within(low, math.exp(math.log(low) + (math.log(high) - math.log(low)) * share), high)
+    if form == "integer":
+        return min(int(low + math.floor((high - low + 1) * share)), high)
+    return min(max(round(math.exp(math.log(low - 0.5) + (math.log(high + 0.5) - math.log(low - 0.5)) * share)), low), high)
+
+
+def within(low: float, value: float, high: float) -> float:
+    """Return the number of a range that is nearest to a value."""
+    return float(min(max(value, low), high))  # the exponential may round beyond an end
+
+
+def in_order(space: Mapping[str, Dimension]) -> list[str]:
+    """Return a space's keys, sorted, each behind those that decide whether it is there."""
+    found: list[str] = []
+    left = sorted(space)
+    while left:
+        ready = [key for key in left if not set(space[key].get("when") or ()) & set(left)] or left
+        found += ready
+        left = [key for key in left if key not in ready]
+    return found
+
+
+def is_there(dimension: Dimension, values: Mapping[str, Any]) -> bool:
+    """Return whether other values let a dimension be searched."""
+    wanted = dimension.get("when") or {}
+    return all(key in values and values[key] in allowed for key, allowed in wanted.items())
+
+
+def active(space: Mapping[str, Dimension], values: Values, config: Mapping[str, Any]) -> Values:
+    """Return the values of the dimensions that are there; what is not searched is as the config has it.
+
+    Args:
+        space: Dotted key to dimension.
+        values: A value for each.
+        config: A full training config.
+    """
+    fixed, found = flatten(dict(config)), Values()
+    for key in in_order(space):
+        if is_there(space[key], {**fixed, **found}):
+            found[key] = values[key]
+    return dict(sorted(found.items()))
+
+
+def grid(space: Mapping[str, Dimension], config: Mapping[str, Any]) -> Iterator[Values]:
+    """Yield every combination of the choices, and of evenly spaced points of the ranges; each once, the last key fastest."""
+    keys = sorted(space)
+    seen = set()
+    for combination in itertools.product(*(_points(space[key]) for key in keys)):
+        values = active(space, dict(zip(keys, combination, strict=True)), config)
+        mark = repr(values)
+        if mark not in seen:
+            seen.add(mark)
+            yield values
+
+
+def _points(dimension: Dimension) -> list[Any]:
+    form = form_of(dimension)
+    if form == "choice":
+        return list(dimension[form])
+    return list(dict.fromkeys(at(dimension, nr / (GRID_POINTS - 1)) for nr in range(GRID_POINTS)))
+
+
+def mean_of(space: Mapping[str, Dimension], key: str, held: float, cost: Callable[[float], float]) -> float:
+    """Return the mean cost over the values that a key may take; that of the value it has where it is not searched."""
+    if key not in space:
+        return cost(held)
+    return math.fsum(map(cost, _spread(space[key]))) / len(_spread(space[key]))
+
+
+def _spread(dimension: Dimension) -> list[Any]:
+    """Return the values of a choice, or such as lie evenly in a range."""
+    form = form_of(dimension)
+    return list(dimension[form]) if form == "choice" else [at(dimension, (nr + 0.5) / SPREAD) for nr in range(SPREAD)]
+
+
+def points(space: Mapping[str, Dimension], config: Mapping[str, Any], strategy: str, most: int) -> int | None:
+    """Return how many different trials a space has, at most `most` + 1; None where it has ranges that no list of points fills.
+
+    Args:
+        space: Dotted key to dimension.
+        config: A full training config.
+        strategy: Of a `grid` the points of a range are counted.
+        most: How far to count.
+    """
+    if strategy != "grid" and not all(map(_is_filled, space.values())):
+        return None
+    return sum(1 for _ in itertools.islice(grid(space, config), most + 1))
+
+
+def _is_filled(dimension: Dimension) -> bool:
+    """Return whether a grid goes through every value of a dimension."""
+    form = form_of(dimension)
+    whole = form in ("integer", "log_integer") and len(_points(dimension)) == dimension[form][1] - dimension[form][0] + 1
+    return form == "choice" or whole
