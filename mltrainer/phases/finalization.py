@@ -20,6 +20,7 @@ from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.training import train
 from mltrainer.records.run import output_name
+from mltrainer.reports.advice import next_search
 from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.exporting import run_manager
 from mltrainer.runs.references import measure_references
@@ -116,11 +117,13 @@ def way_back(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
 
     Returns:
         `set`: the values, by dotted key, that make the final training the baseline's, which met the criterion; empty where
-        the baseline did not. `trials`: how many configs optimization tried; None where it was skipped.
+        the baseline did not. `trials`: how many configs optimization tried; None where it was skipped. `search`: what its
+        report advises of the next one.
     """
     tuning = ctx.earlier["optimization"]["evidence"]
     back = taken_back(tuning["config"], config.model_dump()) if tuning["skipped"] else {}
-    return {"set": back, "trials": tuning.get("planned_trials")}
+    search = None if tuning["skipped"] else next_search(tuning, keep=False)
+    return {"set": back, "trials": tuning.get("planned_trials"), "search": search}
 
 
 def taken_back(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -49,10 +49,17 @@ class Intervals(Part):
 
 
 class WayBack(Part):
-    """What a model that misses on validation can be tried with next: values by dotted key, or more trials than these."""
+    """What a model that misses on validation can be tried with next: values by dotted key, or another search than this one.
+
+    Attributes:
+        set: The values.
+        trials: Of the search.
+        search: What the search's report advises; records of versions that did not note it advise more trials.
+    """
 
     set: dict[str, Any]
     trials: int | None
+    search: str | None = None
 
 
 class Test(Part):

@@ -112,11 +112,12 @@ SEARCH = "mltrainer phase run optimization"
 KEEP = 'mltrainer gate waive optimization improvement_validated --reason "..."'
 
 
-def next_search(evidence: Mapping[str, Any]) -> str:
-    """Return what to do where a search showed no better config: what its report advises, in a line.
+def next_search(evidence: Mapping[str, Any], *, keep: bool = True) -> str:
+    """Return what to do where a search found no config that is good enough: what its report advises, in a line.
 
     Args:
         evidence: Of the search.
+        keep: Whether the baseline may be kept in its place.
     """
     search = Search(evidence)
     found = advice(search)
@@ -127,7 +128,8 @@ def next_search(evidence: Mapping[str, Any]) -> str:
         return f"change configs/tuning_template.yaml as tuning_results.md advises, then {SEARCH}"
     if _left(search) and 0 < len(search.trials) < MIN_TRIALS:  # too few to advise anything
         return f"{SEARCH} --set trials={_more(search)}"
-    return f"search another space (configs/tuning_template.yaml), then {SEARCH}; or keep the baseline: {KEEP}"
+    another = f"search another space (configs/tuning_template.yaml), then {SEARCH}"
+    return f"{another}; or keep the baseline: {KEEP}" if keep else another
 
 
 def _left(search: Search) -> bool:

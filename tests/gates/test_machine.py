@@ -113,6 +113,14 @@ def test_a_tuned_model_that_misses_on_validation_is_searched_for_longer_each_tim
     assert commands == [f"mltrainer phase run optimization --set trials={n}" for n in (40, 80)]
 
 
+def test_a_tuned_model_that_misses_on_validation_is_told_what_the_search_s_report_advises() -> None:
+    advised = "search another space (configs/tuning_template.yaml), then mltrainer phase run optimization"
+    found = advice(states(*BEFORE_FINAL, final({"set": {}, "trials": 20, "search": advised}, 0.5, SEALED)))
+    assert found is not None
+    assert (found.command, found.asks) == (None, True)
+    assert advised in found.why
+
+
 def test_after_a_miss_on_the_test_split_no_search_is_advised_and_a_person_decides() -> None:
     seen = {"samples": 20, "metrics": {"accuracy": 0.8}}
     found = advice(states(*BEFORE_FINAL, final(TUNED, 0.95, seen)))
@@ -176,6 +184,25 @@ def test_a_baseline_that_failed_without_a_finding_is_trained_again() -> None:
     found = advice(states(passed("planning"), state))
     assert found is not None
     assert (found.phase, found.asks) == ("baseline", False)
+
+
+ASKING = {  # items of which only a person's decision or change can be the end, and the phase that each is of
+    "recommendation_given": "diagnostics",
+    "improvement_validated": "optimization",
+    "final_run_diagnosed": "finalization",
+    "test_opened_once": "finalization",
+    "acceptance_met": "finalization",
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_again_and_about_no_other(phase: str) -> None:
+    known = [diagnosed(ACCEPTED) if name == "diagnostics" else passed(name, run=RUN) for name in PHASES[: PHASES.index(phase)]]
+    for item in phase_page(phase, None).items:
+        row = GateItem(item.id, item.statement, "fail", {}, f"mltrainer phase run {phase}")
+        found = advice(states(*known, PhaseState(phase, "failed", (), gate(phase, {}, (row,)))))
+        assert found is not None
+        assert (item.id, found.asks) == (item.id, ASKING.get(item.id) == phase)
 
 
 # --- walking on the advice ------------------------------------------------------------------------

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mltrainer.configs.components import Swap
 from mltrainer.gates.statistics import fewest_pairs, holm
 from mltrainer.project.contributions import contributions
+from mltrainer.reports.ablation import _cells
+from mltrainer.reports.values import number, signed
 
 WHOLE = (0.91, 0.93, 0.90, 0.94, 0.92, 0.95, 0.89, 0.93)
 
@@ -45,6 +49,46 @@ def test_a_component_helps_where_the_metric_is_worse_without_it(by: float, mode:
     assert row["difference"] == pytest.approx(by, abs=0.002)
     assert row["difference_interval"][0] <= row["difference"] <= row["difference_interval"][1]
     assert {row["better"], row["worse"]} == {0, 8}
+
+
+def ends_by_inversion(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Return the shifts that the two one-sided sign-flip tests do not reject, by trying all signs on a fine grid of them."""
+    signs = np.array(list(itertools.product((1, -1), repeat=len(values))))
+    kept = []
+    for shift in np.linspace(min(values) - 1e-9, max(values) + 1e-9, 4001):
+        moved = np.array(values) - shift
+        sums = signs @ moved
+        above, below = (sums >= moved.sum() - 1e-12).mean(), (sums <= moved.sum() + 1e-12).mean()
+        if min(above, below) > level:
+            kept.append(shift)
+    return min(kept), max(kept)
+
+
+def test_the_interval_of_a_difference_is_the_inverted_test_and_stands_so_in_the_table() -> None:
+    draw = random.Random(8)
+    other = [value + draw.gauss(0.02, 0.01) for value in WHOLE]
+    (row,) = table(other)["rows"]
+    low, high = ends_by_inversion([new - old for new, old in zip(other, WHOLE, strict=True)], 0.05)
+    assert row["difference_interval"] == pytest.approx([low, high], abs=2e-5)
+    (whole_low, whole_high), whole = ends_by_inversion(WHOLE, 0.05), table(other)["whole"]
+    assert whole["interval"] == pytest.approx([whole_low, whole_high], abs=4e-5)
+    assert whole["mean"] == pytest.approx(float(np.mean(WHOLE)))
+    cells = _cells({**row, "keys": []}, {"parameters_change": False, "pace_changes": False})
+    shown = [number(end, 4) for end in row["difference_interval"]]
+    assert cells[3] == f"{signed(row['difference'], 4)} [{shown[0]}, {shown[1]}]"
+
+
+def test_p_is_that_of_the_permutation_test_of_another_library() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    draw = random.Random(3)
+    other = [value + draw.gauss(0.005, 0.01) for value in WHOLE]
+    (row,) = table(other)["rows"]
+    differences = [new - old for new, old in zip(other, WHOLE, strict=True)]
+    ends = [
+        stats.permutation_test((differences,), np.sum, permutation_type="samples", alternative=side, n_resamples=np.inf).pvalue
+        for side in ("greater", "less")
+    ]
+    assert row["p"] == pytest.approx(min(ends))
 
 
 def test_a_swap_of_ones_own_is_better_or_worse() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mltrainer.configs.templates import Dimension as Given
 from mltrainer.figures.drawn import draw
-from mltrainer.reports.advice import Search, advice, comparison_power, next_search, template_lines
+from mltrainer.reports.advice import Search, advice, comparison_power, next_search, seed_spread, template_lines
 from mltrainer.reports.importance import chi_squared_tail, importances, ranked
 from mltrainer.reports.render import render
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
@@ -231,6 +231,13 @@ def test_more_trials_are_advised_where_the_last_ones_improved_by_more_than_seeds
 
 
 FLAT = [trial(nr, 0.5 if nr == 1 else 0.1) for nr in range(1, 17)]  # nothing after the first
+
+
+def test_the_spread_between_seeds_is_pooled_with_the_variance_of_a_sample() -> None:
+    compared = {"seeds": [1, 2, 3], "baseline": [1.0, 2.0, 3.0], "candidate": [2.0, 6.0, 10.0]}
+    assert seed_spread(compared) == pytest.approx(math.sqrt((1 + 16) / 2))
+    assert seed_spread({**compared, "candidate": [2.0, 6.0]}) is None
+    assert seed_spread({**compared, "candidate": [2.0, "nan", 6.0]}) is None
 
 
 def test_gate_and_report_advise_the_same() -> None:

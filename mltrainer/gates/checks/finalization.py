@@ -137,6 +137,8 @@ def _way_on(evidence: Finalization) -> str:
     back = evidence.way_back
     if back and back.set:
         return f"{RUN_FINALIZATION} {as_typed(back.set)}"
+    if back and back.search:
+        return back.search
     if back and back.trials:
         return f"{RUN_OPTIMIZATION} --set trials={2 * back.trials}"
     return "plan anew with another model or more data: mltrainer phase run planning --set KEY=VALUE"

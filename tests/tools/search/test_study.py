@@ -12,6 +12,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.records.job import Searching
+from mltrainer.tools.search import halving
 from mltrainer.tools.search.live import Live
 from mltrainer.tools.search.program import RECORDED
 from mltrainer.tools.search.runs import failed
@@ -31,6 +32,23 @@ CONDITIONAL: dict[str, Any] = {
 class Silent:
     def send(self, event: str, **values: Any) -> None:
         """Say nothing."""
+
+
+class Noting:
+    """A strategy that notes which trials it had learned from when it was asked for each."""
+
+    learns, trials = True, 12
+
+    def __init__(self) -> None:
+        self.learned: list[int] = []
+        self.asked: dict[int, list[int]] = {}
+
+    def values(self, trial: int) -> dict[str, Any]:
+        self.asked[trial] = [*self.learned]
+        return {"optimizer.lr": 0.001 * trial}
+
+    def learn(self, row: dict[str, Any]) -> None:
+        self.learned.append(row["nr"])
 
 
 class Imagined:
@@ -268,3 +286,41 @@ def test_the_study_opens_in_optuna(tmp_path: Path) -> None:
 def test_random_draws_are_those_of_version_0_1(tmp_path: Path) -> None:
     rows = json.loads(search(tmp_path / "r", 1, 0)[0])
     assert rows[4]["values"]["optimizer.lr"] == draw(SPACE["optimizer.lr"], 42, 5, "optimizer.lr")
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("lag", [1, 3, 12])
+def test_trial_n_is_decided_by_just_those_up_to_n_less_the_lag(
+    lag: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting = Noting()
+    monkeypatch.setattr("mltrainer.tools.search.study.strategy", lambda *_: noting)
+    search(tmp_path, workers, 5, strategy="tpe", lag=lag, trials=12)
+    assert noting.asked == {number: list(range(1, number - lag + 1)) for number in range(1, 13)}
+
+
+def test_rungs_are_decided_by_just_the_trials_up_to_n_less_the_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+    whole = halving.limits
+
+    def noted(pruning: Any, own: Any, older: Any, metric: Any) -> Any:
+        seen.append([row["nr"] for row in older])
+        return whole(pruning, own, older, metric)
+
+    monkeypatch.setattr(halving, "limits", noted)
+    search(tmp_path, 4, 5, pruning=PRUNING, lag=3)
+    assert seen == [list(range(1, number - 3 + 1)) for number in range(1, 25)]
+
+
+def test_as_many_trials_as_the_lag_are_begun_before_any_has_ended(tmp_path: Path) -> None:
+    runs = Imagined(tmp_path, 8, random.Random(1))
+    at_once: list[int] = []
+    whole = runs.wait
+
+    def wait() -> list[tuple[int, dict[str, Any]]]:
+        at_once.append(len(runs.running))
+        return whole()
+
+    runs.wait = wait  # type: ignore[method-assign]
+    search(tmp_path, 8, 1, runs, strategy="tpe", lag=4)
+    assert (at_once[0], max(at_once)) == (4, 4)
