@@ -10,8 +10,9 @@ import pytest
 from mltrainer.figures.axes import linear
 from mltrainer.figures.canvas import VERMILLION
 from mltrainer.figures.drawer import DRAWER
+from mltrainer.figures.forest import Compared, forest
 from mltrainer.figures.many import SHADES, Curve, Marked, Panel
-from mltrainer.figures.search import axis, curves, focused, of_space
+from mltrainer.figures.search import _with_ranks, axis, curves, focused, of_space
 from mltrainer.reports.space import Dimension
 from tests.reports import records
 
@@ -84,3 +85,28 @@ def test_trials_with_one_evaluation_each_have_no_curves() -> None:
     evidence = records.searched(20)["evidence"]
     once = [{**trial, "curve": trial["curve"][:1]} for trial in evidence["trials"]]
     assert curves(evidence, once) is None
+
+
+def test_of_many_trials_the_best_half_is_drawn_and_ranks_go_from_one_to_zero() -> None:
+    trials = [{"nr": nr} for nr in range(101)]
+    whole, some = _with_ranks(trials, 101), _with_ranks(trials, 10)
+    assert [rank for _, rank in whole] == [1 - nr / 100 for nr in range(101)]
+    assert [trial["nr"] for trial, _ in some][:5] == [0, 1, 2, 3, 4]
+    assert (len(some), some[-1]) == (10, ({"nr": 100}, 0.0))
+
+
+@pytest.mark.parametrize(("count", "shown"), [(10, 9), (20, 18), (21, 19)])
+def test_the_worst_tenth_may_lie_beyond_the_axis_and_no_more(count: int, shown: int) -> None:
+    far = [-1e6 * (nr + 1) for nr in range(count - shown)]
+    assert focused([*(nr / count for nr in range(shown)), *far], "max")[1] == count - shown
+    assert focused([*(nr / count for nr in range(shown - 1)), -1e6, *far], "max")[1] == 0
+
+
+def test_a_forest_s_interval_lies_where_its_ends_are() -> None:
+    rows = [Compared("a", [1.0, 3.0], 2.0, (0.5, 3.5), "#0072B2")]
+    drawn = forest("t", "d", rows, unit="change")
+    left, right = map(float, re.search(r'M([\d.]+) 65L([\d.]+) 65" stroke="#0072B2"', drawn).groups())  # type: ignore[union-attr]
+    mean = float(re.search(r'M([\d.]+) 65h0" stroke="#0072B2"', drawn)[1])  # type: ignore[index]
+    zero = float(re.search(r'M([\d.]+) 48L\1 82"[^>]*dasharray', drawn)[1])  # type: ignore[index]
+    unit = (mean - zero) / 2
+    assert [(place - zero) / unit for place in (left, right)] == pytest.approx([0.5, 3.5], abs=0.01)

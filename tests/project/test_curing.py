@@ -11,11 +11,13 @@ import pytest
 
 import mltrainer
 from mltrainer.configs.templates import BASELINE
+from mltrainer.diagnostics.cures import Candidate
 from mltrainer.errors import InputError
 from mltrainer.handbook import shipped_folder
 from mltrainer.project import curing
 from mltrainer.records.job import faults_of
-from mltrainer.runs.find import find_run
+from mltrainer.reports.curing import text
+from mltrainer.runs.find import find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, read_json, write_json
 from tests.cli.conftest import contents
@@ -77,6 +79,41 @@ def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, m
     assert found["best"] is None
     with pytest.raises(InputError, match="13 are no shorter trial"):
         curing.try_fixes(tools(digits), baseline, 13)
+
+
+@pytest.mark.parametrize(("rows", "word"), [(358, "not told apart"), (100_000, "helps")])
+def test_what_lies_within_the_interval_of_so_few_rows_helps_nothing_and_the_table_says_why(
+    rows: int, word: str, digits: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = tried(digits, monkeypatch, rows, [0.9777, 0.9888])
+    assert [row["verdict"] for row in found["rows"]] == [word]
+    told = text(found)
+    assert ("within what 358 validation rows leave to chance at 95 % (1 change compared)" in told) == (rows == 358)
+    assert ("none of them helps" in told) == (rows == 358)
+
+
+def test_each_of_several_changes_has_its_part_of_the_level(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, among = (tried(digits, monkeypatch, 358, [0.93, *values]) for values in ([0.966], [0.966, 0.966, 0.966, 0.966]))
+    assert {row["verdict"] for row in alone["rows"]} == {"helps"}
+    assert {row["verdict"] for row in among["rows"]} == {"not told apart"}
+
+
+def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: list[float]) -> dict[str, Any]:
+    """Return what a trial of changes finds whose runs gave these accuracies on so many rows, the unchanged config's first."""
+    baseline = find_run(project, "baseline")
+
+    def launch(project: Project, tool: str, job: dict[str, Any], on_event: Any, variables: Any = None) -> None:
+        sides = [[{"run": baseline, "value": value, "reason": None, "wall_s": 1.0}] for value in values]
+        write_json(project.root / job["folder"] / "result.json", {"seeds": [42], "sides": sides})
+
+    changes = [Candidate(f"change {nr}", {"optimizer.lr": 0.1 + nr}, "a test") for nr in range(1, len(values))]
+    whole = curing.diagnose_run
+    monkeypatch.setattr(curing, "diagnose_run", lambda project, run: _fires(whole(project, run), "underfitting"))
+    monkeypatch.setattr(curing, "candidates", lambda *_, **__: (changes, []))
+    monkeypatch.setattr(
+        curing, "result_of", lambda *_: {**result_of(project, baseline), "measured_samples": {"validation": rows}}
+    )
+    return dict(curing.try_fixes(tools(project, launch), baseline, 5))
 
 
 def test_epochs_go_with_try_alone(digits: Project, cli: Cli) -> None:

@@ -89,3 +89,12 @@ def test_init_leaves_templates_that_a_team_has_already(tmp_path, begun):
     (begun / "configs/baseline_template.yaml").write_text("ours")
     make_project(begun, None, tmp_path / "data.csv", "price")
     assert (begun / "configs/baseline_template.yaml").read_text() == "ours"
+
+
+@pytest.mark.parametrize("samples", [60, 1000, 100_000])
+@pytest.mark.parametrize("sized", [templates_for_texts, templates_for_pictures, templates_for])
+def test_trials_may_end_at_a_ninth_of_their_epochs_which_is_after_the_warm_up(sized, samples, tmp_path):
+    written(sized(samples), tmp_path)
+    tuning, warm_up = tuning_template(tmp_path), baseline_template(tmp_path)["schedule"]["warmup_epochs"]
+    assert tuning["pruning"] == {"name": "hyperband", "eta": 3, "first": max(1, tuning["trial"]["epochs"] // 9)}
+    assert tuning["pruning"]["first"] >= min(warm_up, tuning["trial"]["epochs"])

@@ -12,6 +12,7 @@ from mltrainer.errors import GateError
 from mltrainer.tools.ablation import program
 from mltrainer.tools.program import Events
 from mltrainer.tools.search.seeded import fresh_seeds, sown
+from mltrainer.workspace import read_json
 from tests.projects import PROJECT
 
 CONFIG = TrainingConfig.model_validate({**PROJECT, "epochs": 2})
@@ -54,3 +55,23 @@ def test_a_swap_that_makes_other_samples_is_named(
     with pytest.raises(GateError) as refused:
         program.work(job(**changes), Events(None))
     assert refused.value.mend == mend
+
+
+def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_table_is_made_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+    result = {"id": "r", "parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}, "wall_s": 1.5}
+    row = {"state": "finished", "value": 0.5, "reason": None, "result": result}
+
+    def trained(runs: Any, sides: Any, fresh: Any, metric: Any) -> dict[str, list[dict[str, Any]]]:
+        asked.extend(fresh)
+        return {name: [row] * len(fresh) for name in sides}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "on_seeds", trained)
+    program.work(job(clip=None), Events(None))
+    assert not set(asked) & set(fresh_seeds(CONFIG.seed, "comparison", 20))
+    found = read_json(tmp_path / "a/result.json")
+    told = {"state": "finished", "value": 0.5, "reason": None, "run": "r", "parameters": 7, "weights_sha256": "w"}
+    assert found == {"seeds": asked, "sides": [[{**told, "step_us": 3.0, "wall_s": 1.5}] * 2] * 2}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.configs.templates import TuningTemplate, applicable_space
+from mltrainer.errors import InputError
+from mltrainer.tools.search.comparing import sides_of
 from mltrainer.tools.search.space import active, at, draw, grid, in_order, trial_config
 from tests.projects import PROJECT
 
@@ -84,3 +87,30 @@ def test_a_grid_has_each_combination_once_also_where_a_dimension_is_not_there() 
 def test_a_dimension_that_cannot_be_is_refused(dimension: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         TuningTemplate.model_validate({"strategy": "tpe", "trials": 3, "space": {"batch_size": dimension}})
+
+
+SCHEDULES = {  # each with what it asks for
+    "constant": {},
+    "linear": {},
+    "cosine": {},
+    "cosine_restarts": {},
+    "one_cycle": {},
+    "polynomial": {},
+    "exponential": {},
+    "step": {},
+    "cyclical": {},
+    "plateau": {},
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_winner_of_any_schedule_is_named_alike_when_it_is_chosen_and_when_its_job_is_read(name: str) -> None:
+    values = {"schedule.name": name}
+    try:
+        chosen = trial_config(CONFIG, values)
+    except InputError:  # what the config holds for another one does not go with it, so that no trial has it
+        chosen = trial_config({**CONFIG, "schedule": {"name": name, **SCHEDULES[name]}}, values)
+    read = TrainingConfig.model_validate(json.loads(json.dumps(chosen.model_dump())))
+    assert config_digest(read) == config_digest(chosen)
+    again = sides_of(chosen, values)["candidate"]
+    assert config_digest(TrainingConfig.model_validate(again.model_dump())) == config_digest(again) == config_digest(read)
