@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.errors import InputError
-from mltrainer.workspace import write_atomic
+from mltrainer.workspace import read_whole, write_atomic
 
 FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
 ABLATION = "phases/04_optimization/ablation.md.j2"
 FRAMES = ("phases/frame.md.j2", "phases/card_frame.md.j2", "phases/parts.md.j2")  # of the phases' reports
 FIXED = (*FRAMES, ABLATION)  # no project replaces them
+MOST_PAGE_BYTES = 1_000_000  # of a page; the longest that is shipped has a tenth of it
 _FENCE = "---\n"
 
 
@@ -92,7 +93,7 @@ def copy_page(path: str, project: Path) -> Path:
 
 def is_empty(file: Path) -> bool:
     """Return whether a file holds nothing to read; a shell empties a file before it redirects a command's output there."""
-    return not file.read_bytes().strip()
+    return not read_whole(file, MOST_PAGE_BYTES).strip()
 
 
 def _is_manifest(path: str) -> bool:
@@ -117,10 +118,22 @@ def read_page(path: str, project: Path | None) -> Page:
         InputError: There is no such page, or its front matter has no end.
     """
     file, overridden = locate(path, project)
-    text = file.read_text("utf-8")
+    text = page_text(file)
     name = path if overridden else f"handbook {path}"
     meta, body = _split(text, name)
     return Page(path, meta, name, body, overridden)
+
+
+def page_text(file: Path) -> str:
+    """Return the text of a page's file.
+
+    Raises:
+        InputError: It is too large for a page, or not UTF-8.
+    """
+    try:
+        return read_whole(file, MOST_PAGE_BYTES).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 text at byte {error.start}", where=str(file)) from error
 
 
 def _split(text: str, name: str) -> tuple[str, str]:

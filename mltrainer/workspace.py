@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.leftovers import new_file
+from mltrainer.looking import is_looking, within
 
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
@@ -33,6 +34,10 @@ MODEL_FOLDER = "final_model"  # in finalization's folder: what is delivered
 MODEL_CARD = "README.md"
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # endings of picture files
+MOST_BYTES = 1 << 26  # of a file that is read at once: a record of 20,000 evaluations
+MOST_VALUES = 4_000_000  # of a JSON text: some 400 MB in memory
+MOST_DIGITS = 300  # of a whole number; any float is less than this long
+NOT_TEXT = "backslashreplace"  # a byte of a name that is no text, which JSON writes so, too
 READ_AT_ONCE = 1 << 18  # bytes; larger files are digested piece by piece
 MACHINE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
@@ -60,7 +65,7 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 def canonical(value: Any) -> bytes:
     """Return the one JSON text of a value: sorted keys, no spaces, UTF-8."""
-    return _canonical(plain(value)).encode()
+    return _canonical(plain(value)).encode(errors=NOT_TEXT)
 
 
 def digest(value: Any) -> str:
@@ -74,7 +79,7 @@ def digest_of_plain(value: Any) -> str:
     Raises:
         ValueError: It holds a number that is not finite.
     """
-    return sha256_bytes(_canonical(value).encode())
+    return sha256_bytes(_canonical(value).encode(errors=NOT_TEXT))
 
 
 def seal(content: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +174,8 @@ def tree_sha256(folder: Path, ending: str) -> str:
 
 def pretty_json(value: Any) -> bytes:
     """Return a value as indented JSON with sorted keys, which people can read in a diff."""
-    return (json.dumps(plain(value), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    text = json.dumps(plain(value), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode(errors=NOT_TEXT)
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -223,6 +229,62 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, pretty_json(value))
 
 
+def read_whole(path: Path, most: int = MOST_BYTES, most_lines: int | None = None) -> bytes:
+    """Return the bytes of a file that is read at once.
+
+    Args:
+        path: The file.
+        most: How many it may have, for a command that only looks; one that trains reads what it wrote itself.
+        most_lines: How many lines it may have, likewise.
+
+    Raises:
+        InputError: It has more.
+        OSError: It cannot be read.
+    """
+    with open(path, "rb") as file:
+        if not is_looking():
+            return file.read()
+        data = file.read(most + 1)
+    if len(data) > most:
+        found = f"more than {most} bytes, which no file of its kind has"
+    elif most_lines is not None and data.count(b"\n") > most_lines:
+        found = f"more than {most_lines} lines, which no file of its kind has"
+    else:
+        return data
+    raise InputError(found, where=str(path), mend="bring back the file that mltrainer wrote, or remove it")
+
+
+def from_json(text: bytes | str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return the value of a JSON text that may be anybody's.
+
+    Args:
+        text: The text.
+        pairs: What makes a mapping of its pairs, in place of `dict`.
+
+    Raises:
+        ValueError: It is none, is nested too deeply, a whole number in it has too many digits for a measurement, or, for a
+            command that only looks, it has more values than fit into its memory.
+    """
+    if is_looking() and _values(text) > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES} values")
+    try:
+        return json.loads(text, object_pairs_hook=pairs, parse_int=_whole_number)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _values(text: bytes | str) -> int:
+    """Return how many values a JSON text can have at most."""
+    raw = text.encode(errors="replace") if isinstance(text, str) else text
+    return sum(raw.count(sign) for sign in (b",", b"[", b"{"))
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file that this program wrote.
 
@@ -230,10 +292,10 @@ def read_json(path: Path) -> Any:
         InputError: The file is missing or is not JSON (blank, truncated, edited).
     """
     try:
-        return json.loads(path.read_bytes())
+        return from_json(read_whole(path))
     except FileNotFoundError as error:
         raise InputError("no such file", where=str(path)) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"not readable as JSON: {error}", where=str(path)) from error
 
 
@@ -297,6 +359,7 @@ def find_project(start: Path) -> Project:
     start = start.resolve()
     for folder in (start, *start.parents):
         if (folder / PROJECT_FILE).is_file():
+            within(str(folder))
             return Project(folder)
     raise InputError(
         f"no {PROJECT_FILE} in {start} or above it",

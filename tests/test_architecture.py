@@ -28,6 +28,7 @@ FLOORS = [
     {"handbook"},
     {"executors"},
     {"workspace", "leftovers"},
+    {"looking"},
     {"errors", "callbacks", "__init__"},
 ]
 TORCH_FREE = [
@@ -48,6 +49,7 @@ TORCH_FREE = [
     "executors",
     "workspace",
     "leftovers",
+    "looking",
     "wrap",
     "observe",
     "errors",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from typing import Any
 
 from mltrainer.errors import GateError
 from mltrainer.leftovers import TEMPORARY, held
-from mltrainer.workspace import digest, machine_faults, pretty_json, sha256_bytes, sync
+from mltrainer.workspace import digest, from_json, machine_faults, pretty_json, read_whole, sha256_bytes, sync
 
 TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
@@ -114,7 +113,7 @@ def _parsed(data: bytes, path: Path) -> dict[str, Any]:
         GateError: It is not the text that was written.
     """
     try:
-        manifest: dict[str, Any] = json.loads(data)
+        manifest: dict[str, Any] = from_json(data)
         expected = digest({key: value for key, value in manifest.items() if key != "seal"})
         unchanged = manifest["seal"] == expected and pretty_json(manifest) == data
         complete = manifest["schema"] == 1 and sorted(row["path"] for row in manifest["files"]) == sorted(STATE_FILES)
@@ -194,7 +193,7 @@ def file_rows(folder: Path, root: Path) -> list[dict[str, Any]]:
         GateError: The manifest is damaged.
     """
     rows = read_manifest(folder)["files"]
-    data = (folder / MANIFEST_FILE).read_bytes()
+    data = read_whole(folder / MANIFEST_FILE, _MAX_MANIFEST_BYTES)
     rows = [*rows, {"path": MANIFEST_FILE, "sha256": sha256_bytes(data), "size": len(data)}]
     base = folder.relative_to(root).as_posix()
     return [{**row, "path": f"{base}/{row['path']}"} for row in rows]

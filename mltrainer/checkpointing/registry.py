@@ -5,7 +5,6 @@ Read from manifests, run results and phase records; needs no torch.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from mltrainer.checkpointing.manifest import START_FOLDER, faults, file_fault, folders, read_manifest, step_of
 from mltrainer.checkpointing.tensors import WEIGHTS_FILE, file_weights_sha256
 from mltrainer.errors import GateError, InputError
-from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, sha256_file
+from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, read_json, sha256_file
 
 Row = dict[str, Any]
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
@@ -150,8 +149,8 @@ def _recorded(folder: Path) -> Row:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return read_json(path)
+    except (OSError, InputError):
         return None  # a damaged record is the gate's to report
 
 

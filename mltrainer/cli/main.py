@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from mltrainer import __version__
@@ -17,6 +18,8 @@ from mltrainer.errors import MltrainerError, interrupted, raise_terminated
 
 COMPLETION = "_MLTRAINER_COMPLETE"  # the shell sets it where it asks for completions
 HELP = (["-h"], ["--help"])
+LOOKING = ("status", "gate", "report", "monitor", "runs", "checkpoints", "diagnose", "guide", "doctor")  # run no tool
+TRAINING = {"--try", "--apply", "--custom-checks", "export"}  # what makes one of them a command that does
 
 
 def main() -> None:
@@ -67,9 +70,25 @@ def _answered(arguments: list[str]) -> int:
             return 0
         from mltrainer.cli.app import invoke
 
-        return invoke(arguments or ["status"])
+        with _limits(arguments or ["status"]):
+            return invoke(arguments or ["status"])
     finally:
         sys.stdout.flush()  # a reader that has gone shows here, not when the interpreter ends
+
+
+def _limits(arguments: list[str]) -> AbstractContextManager[None]:
+    """Return what holds a command that only looks at a project to the project's own plain files."""
+    if arguments[0] not in LOOKING or TRAINING & set(arguments[1:]):
+        return nullcontext()
+    from mltrainer.looking import looking
+
+    return looking(_tracks)
+
+
+def _tracks(root: str, path: str) -> bool:
+    from mltrainer.reproducibility.git import tracks  # here, because hardly any project has a link that leads out
+
+    return tracks(root, path)
 
 
 def _inside_a_project() -> bool:

@@ -92,8 +92,10 @@ def guide(
         print(f"wrote {own}: from now on this project reads it instead of the handbook's")
         return 0
     file, root = _page_to_read(path, _root(folder))
-    is_whole = raw or path.endswith(".yaml")
-    print(file.read_text("utf-8") if is_whole else printable(handbook.read_page(path, root).body), end="" if is_whole else "\n")
+    if raw or path.endswith(".yaml"):
+        print(handbook.page_text(file), end="")
+    else:
+        print(printable(handbook.read_page(path, root).body))
     return 0
 
 

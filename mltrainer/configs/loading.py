@@ -17,7 +17,9 @@ from pydantic.fields import FieldInfo
 
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
+from mltrainer.workspace import read_whole
 
+MOST_FAULTS = 50  # are told of one file; each costs a search for the nearest name
 Model = TypeVar("Model", bound=BaseModel)
 EXCLUSIVE = {  # of these keys of a group one at a time is given
     "clip": ("norm", "value", "adaptive"),
@@ -80,7 +82,7 @@ def read_text(path: Path, what: str) -> bytes:
         InputError: It is missing, a folder, or may not be read.
     """
     try:
-        return path.read_bytes()
+        return read_whole(path, yaml.MAX_BYTES)
     except OSError as error:
         raise InputError(f"{what} cannot be read: {error.strerror}", where=str(path)) from error
 
@@ -94,14 +96,16 @@ def validate(model: type[Model], document: yaml.Document, elsewhere: Mapping[str
         elsewhere: Keys of another file, each with where it belongs, for who looks for them here.
 
     Raises:
-        InputError: All faults at once, each with file, line, key, what was expected and found.
+        InputError: All faults at once, up to fifty, each with file, line, key, what was expected and found.
     """
     value = {} if document.value is None else document.value
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        faults = [_fault(model, document, fault, elsewhere or {}) for fault in error.errors(include_url=False)]
-        raise InputError("\n".join(dict.fromkeys(faults)), mend=yaml.AGAIN) from error
+        found = error.errors(include_url=False)
+        faults = [_fault(model, document, fault, elsewhere or {}) for fault in found[:MOST_FAULTS]]
+        more = [f"and {len(found) - MOST_FAULTS} more"] if len(found) > MOST_FAULTS else []
+        raise InputError("\n".join([*dict.fromkeys(faults), *more]), mend=yaml.AGAIN) from error
 
 
 def validate_values(model: type[Model], values: dict[str, Any], where: str) -> Model:

@@ -13,7 +13,7 @@ from mltrainer.configs import yaml
 from mltrainer.configs.items import GradeSettings, phase_settings_model, settings_model
 from mltrainer.configs.loading import Strict, flatten, validate, validate_values
 from mltrainer.errors import InputError
-from mltrainer.workspace import PhaseName, phase_folder, sha256_file
+from mltrainer.workspace import PhaseName, phase_folder, read_whole, sha256_file
 
 Number = float | int
 Capability = Literal[
@@ -120,7 +120,7 @@ def declared(path: str, project: Path | None) -> yaml.Document:
     """
     if path.endswith(".yaml"):
         file, overridden = handbook.locate(path, project)
-        return _parsed(file.read_bytes(), path if overridden else f"handbook {path}", 1)
+        return _parsed(read_whole(file), path if overridden else f"handbook {path}", 1)
     page = handbook.read_page(path, project)
     return _parsed(page.meta.encode(), page.name, 2)
 

@@ -17,6 +17,7 @@ from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_k
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.workspace import read_whole
 
 BASELINE = "configs/baseline_template.yaml"
 TUNING = "configs/tuning_template.yaml"
@@ -227,7 +228,7 @@ def start_template(name: str, project: Path) -> tuple[str, dict[str, Any]]:
     if path == BASELINE:
         return path, baseline
     shipped = path in handbook.page_paths()
-    document = declared(path, project) if shipped else yaml.parse((project / path).read_bytes(), path)
+    document = declared(path, project) if shipped else yaml.parse(read_whole(project / path), path)
     validate(StartTemplate, document)
     return path, overlay(baseline, {key: value for key, value in (document.value or {}).items() if key != "export"})
 

@@ -22,6 +22,7 @@ AGAIN = "mend it, then type the same command again"
 MAX_DEPTH = 40  # deeper nesting overflows the parser's stack
 
 _BRACKETS = re.compile(r"[\[\]{}]")
+_EXPLICIT_KEYS = re.compile(r"(?m)(?:^|(?<=[\s\[{,?:-]))\?(?=\s|$)")
 _SCALARS: list[tuple[str, str, str]] = [
     ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", "~nN\0"),
     ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
@@ -131,13 +132,14 @@ def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:
 
 
 def _check_depth(text: str, name: str) -> None:
-    """Refuse nesting that would overflow the parser; brackets and indents bound it from above."""
+    """Refuse nesting that would overflow the parser; brackets, indents and explicit keys bound it from above."""
     depth = deepest = 0
     for bracket in _BRACKETS.findall(text):
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     indents = max((len(line) - len(line.lstrip(" -")) for line in text.splitlines()), default=0)
-    if deepest > MAX_DEPTH or indents > 4 * MAX_DEPTH:
+    keys = len(_EXPLICIT_KEYS.findall(text))  # `? ? ? a` nests a level with each; the parser's own stack overflows at 30,000
+    if deepest > MAX_DEPTH or indents > 4 * MAX_DEPTH or keys > MAX_DEPTH:
         raise InputError(f"nested more than {MAX_DEPTH} levels deep", where=name, mend=AGAIN)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.reproducibility import fingerprint
+from mltrainer.workspace import from_json, read_whole
 
 EVENTS_FILE = "events.jsonl"
+MOST_LOG_BYTES = 1 << 27  # 40,000 evaluations, for who only looks
 ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by whoever watched it
 
 
@@ -33,14 +36,16 @@ class Log:
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield a run's log; a torn last line is left out."""
     try:
-        lines = (folder / EVENTS_FILE).read_text("utf-8", errors="replace").splitlines()
+        log = read_whole(folder / EVENTS_FILE, MOST_LOG_BYTES)
     except FileNotFoundError:
         return
-    for line in lines:
+    for line in io.BytesIO(log):
         try:
-            yield json.loads(line)
+            found = from_json(line)
         except ValueError:
             continue
+        if isinstance(found, dict):
+            yield found
 
 
 def note_alert(folder: Path, alert: dict[str, Any]) -> None:

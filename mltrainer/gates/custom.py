@@ -27,7 +27,7 @@ from mltrainer.records.envelope import CustomVerdict, Envelope
 from mltrainer.reports.filters import VERDICTS as SHOWN
 from mltrainer.reports.render import REPORTS
 from mltrainer.reproducibility.secrets import redact
-from mltrainer.workspace import digest, phase_folder, sha256_file
+from mltrainer.workspace import digest, phase_folder, read_whole, sha256_file
 
 SECONDS = 10.0  # chosen by us: importing a large library and reading a record; the item's setting `seconds` raises it
 MEMORY = 16 << 30  # bytes of address space, of which torch with CUDA takes several GiB by being imported
@@ -97,7 +97,7 @@ def recorded_outcome(item: Item, record: Envelope[Any], root: Path | None) -> Ou
 def verdict_shown(report: Path, item: str) -> str | None:
     """Return the verdict of an item in the gate's table of a report, before any waiver; None where it shows none."""
     try:
-        text = report.read_text("utf-8")
+        text = read_whole(report).decode()
     except (OSError, ValueError):
         return None
     table = text.partition("\n## Gate\n")[2].partition("\n## ")[0]

@@ -9,19 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import MltrainerError
+from mltrainer.errors import InputError, MltrainerError
+from mltrainer.looking import OutsideError
 from mltrainer.workspace import (
     Project,
     digest,
     files_of_tree,
     folder_sha256,
     pictures_below,
+    read_json,
     sha256_file,
     tree_of,
     tree_sha256,
     write_atomic,
 )
 
+OUTSIDE = "not read"  # stands for the digest of what a link that came with the project leads to
 CACHE_FROM_BYTES = 1 << 16  # smaller files are quicker to hash than to look up
 
 
@@ -43,8 +46,8 @@ class FileDigests:
         self._trust_times = trust_times
         self._cache: dict[str, Any] = {}
         self._changed = False
-        with contextlib.suppress(OSError, ValueError):
-            self._cache = json.loads(self._path.read_bytes())
+        with contextlib.suppress(OSError, ValueError, TypeError, InputError):
+            self._cache = dict(read_json(self._path))
 
     def of(self, path: Path) -> str | None:
         """Return the digest of a file, a folder of pictures or a tree of files, None where nothing is; a pipe has none."""
@@ -52,6 +55,12 @@ class FileDigests:
             stat = path.stat()
         except OSError:
             return self._of_tree(path)
+        try:
+            return self._of(path, stat)
+        except OutsideError:
+            return OUTSIDE
+
+    def _of(self, path: Path, stat: os.stat_result) -> str:
         if path.is_dir():
             return self._of_folder(path)
         if not path.is_file():
@@ -62,6 +71,8 @@ class FileDigests:
 
     def _of_folder(self, folder: Path) -> str:
         """Return the digest of a folder of pictures; all are hashed again where one of them has another mark."""
+        with os.scandir(folder):
+            pass  # a folder that may not be looked into is no empty one, which the walk takes it for
         marks = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
         return self._remembered(folder, digest(marks), folder_sha256) if marks else "not a file"
 

@@ -18,7 +18,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
 from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.checks import run_check
-from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.digests import OUTSIDE, FileDigests
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
@@ -37,6 +37,7 @@ from mltrainer.workspace import (
     files_of_model,
     pretty_json,
     read_json,
+    read_whole,
     sha256_bytes,
 )
 
@@ -327,10 +328,13 @@ def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
             else:
                 look.notes.append(f"{row['path']}: not here, digest recorded")
             continue
+        if found == OUTSIDE and row["role"] in AWAY_ROLES and not look.demand_files:
+            look.notes.append(f"{row['path']}: not read, because it is a link out of the project; digest recorded")
+            continue
         if found is not None and _says_the_same(look, row):
             look.notes.append(f"{row['path']}: edited since, to the same values")
             continue
-        change = "is missing" if found is None else f"changed: sha256 {row['sha256'][:12]} -> {found[:12]}"
+        change = "is missing" if found is None else f"changed: sha256 {row['sha256'][:12]} -> {_shown(look, row['path'], found)}"
         detail = config_change(look, row["path"]) if row["role"] == "config" else ""
         yield f"{row['path']} ({row['role']}) {change}{detail}; next: {row.get('mend') or look.rerun}"
 
@@ -342,6 +346,12 @@ def _says_the_same(look: _Look, row: dict[str, Any]) -> bool:
     from mltrainer.gates.deciding import says_the_same  # only who edited waits for the configs' models
 
     return says_the_same(look.project.root / row["path"], row["role"], look.record.evidence)
+
+
+def _shown(look: _Look, path: str, found: str) -> str:
+    """Return what is said of a file's digest: nothing of one outside of the project, which a stranger's record may name."""
+    is_inside = Path(os.path.normpath(look.project.root / path)).is_relative_to(look.project.root)
+    return found[:12] if is_inside or found == OUTSIDE else "another one"
 
 
 def config_change(look: _Look, path: str) -> str:
@@ -516,7 +526,7 @@ def figure_path(project: Project, phase: str, row: dict[str, Any]) -> Path:
 def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
     name = look.project.relative(path)
     try:
-        found = path.read_bytes()
+        found = read_whole(path)
     except OSError:
         yield f"{name} is missing; next: {look.rerun}"
         return

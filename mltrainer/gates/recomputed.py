@@ -21,7 +21,7 @@ from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.released import release
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility import fingerprint
-from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, read_if_whole
+from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, read_if_whole, read_whole
 
 CHAIN_FILE = fingerprint.CHAIN_FILE
 
@@ -143,7 +143,7 @@ def _checksums(claim: Claim) -> Iterator[str]:
     """SHA256SUMS lists the delivered files, each by the digest that the record has, and nothing else."""
     path = claim.model_folder / CHECKSUMS_FILE
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_whole(path).decode().splitlines()
     except (OSError, ValueError):
         return  # missing or unreadable: bound by digest among the inputs, which tells it
     folder = claim.project.relative(claim.model_folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from mltrainer.diagnostics.signals import number
 from mltrainer.follow.log import EVENTS_FILE, rows_after
 from mltrainer.monitor.tail import Tail
+from mltrainer.workspace import from_json
 
 KINDS = ("row", "resume", "observed", "stopped")  # the others, which are longer, are not read
 
@@ -67,7 +67,7 @@ def read_lines(data: bytes, kinds: tuple[str, ...] = ()) -> Iterator[Row]:
     for line in data.splitlines():
         if not kinds or line.startswith(heads):
             with contextlib.suppress(ValueError):
-                found = json.loads(line)
+                found = from_json(line)
                 if isinstance(found, dict):
                     yield found
 

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mltrainer.workspace import read_whole
+
 EVERY_S = 1.0
 _HOLDER = re.compile(r"process (\d+) on (\S+)")
 
@@ -69,10 +71,13 @@ def _gpu(pynvml: Any, handle: Any) -> dict[str, int]:
     return {"percent": int(percent), "memory_mb": int(memory) >> 20}
 
 
+MOST_LOCK_BYTES = 10_000  # a lock says in a line who holds it
+
+
 def holder(lock: Path) -> int | None:
     """Return the process of this machine that holds a lock file, as the file says."""
     try:
-        found = _HOLDER.match(lock.read_text("utf-8", errors="replace"))
+        found = _HOLDER.match(read_whole(lock, MOST_LOCK_BYTES).decode(errors="replace"))
     except OSError:
         return None
     return int(found[1]) if found and found[2] == socket.gethostname() else None

@@ -21,7 +21,7 @@ from mltrainer.errors import InputError, MachineError
 from mltrainer.monitor import pages
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen
-from mltrainer.workspace import Project, machine_faults
+from mltrainer.workspace import Project, machine_faults, read_whole
 
 LOOPBACK = "127.0.0.1"
 BEAT_S = 5.0  # silence after which a page is told that the monitor is still there, which also shows whether the page is
@@ -204,8 +204,8 @@ def _event(name: str, value: Any) -> bytes:
 def _report(project: Project, path: str, depth: int) -> Answer:
     file = pages.report_file(project, path)
     if file.suffix in pages.PICTURES:
-        return file.read_bytes(), pages.PICTURES[file.suffix]
-    text = file.read_text("utf-8", errors="replace")
+        return read_whole(file), pages.PICTURES[file.suffix]
+    text = read_whole(file).decode(errors="replace")
     return pages.page(text, path, project.root.name, depth), "text/html; charset=utf-8"
 
 

@@ -26,7 +26,7 @@ from mltrainer.follow.live import short, study_words
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.plot import MARGIN, Line, drawn, rows_line, steps_line
 from mltrainer.reports.values import duration, visible
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, read_whole
 
 MARKS = {"passed": "✓", "skipped": "↷", "running": "●", "failed": "✕", "stale": "!", "ready": "○", "locked": "·"}
 MARKS |= {"pass": "✓", "fail": "✕", "waived": "!", "not_applicable": "-"}
@@ -95,7 +95,7 @@ class Pages(Screen[None]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show the report that is gone to."""
         path = self._project.root / str(event.option.id)
-        text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+        text = read_whole(path).decode(errors="replace") if path.is_file() else ""
         self.query_one("#page", Static).update(Markdown(readable(text)))
 
 

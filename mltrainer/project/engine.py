@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +41,7 @@ from mltrainer.workspace import (
     LOCK_FILE,
     PHASES,
     Project,
+    from_json,
     locked,
     plain,
     read_json,
@@ -224,7 +224,7 @@ def _earlier_version(ctx: Context) -> tuple[dict[str, Any] | None, str]:
     path = ctx.project.relative(ctx.folder / RECORD_FILE)
     committed = committed_file(ctx.project.root, path)
     try:
-        found = json.loads(committed.content) if committed else None
+        found = from_json(committed.content) if committed else None
     except ValueError:
         found = None
     if committed and isinstance(found, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from mltrainer.gates.machine import PhaseState, asked, derive
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
 from mltrainer.reports.review import Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
-from mltrainer.workspace import PHASES, Project, phase_folder
+from mltrainer.workspace import PHASES, Project, from_json, phase_folder
 
 Found = dict[str, Any]
 
@@ -70,8 +69,8 @@ def _sound(records: dict[str, Record]) -> dict[str, Found]:
 def _waivers(record: Record, raw: bytes | None) -> list[Found]:
     """Return the waivers that counted for an earlier record; none where their file is missing or damaged."""
     try:
-        return given_for(record, json.loads(raw)) if raw else []
-    except (ValueError, RecursionError, InputError):
+        return given_for(record, from_json(raw)) if raw else []
+    except (ValueError, InputError):
         return []
 
 

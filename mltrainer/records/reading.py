@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import GateError
 from mltrainer.records.migrations import MIGRATIONS, SCHEMA, migrated
-from mltrainer.workspace import PHASES, Project, is_sealed, sha256_bytes
+from mltrainer.workspace import PHASES, Project, from_json, is_sealed, read_whole, sha256_bytes
 
 RECORD_FILE = "record.json"
 GATE_FILE = "gate.json"
@@ -57,7 +56,7 @@ def read_record(project: Project, phase: str) -> Record | None:
     """Return a phase's record, with its faults, or None where there is none."""
     path = project.phase_dir(phase) / RECORD_FILE
     try:
-        raw = path.read_bytes()
+        raw = read_whole(path)
     except FileNotFoundError:
         return None
     return record_of(raw, phase, project.relative(path))
@@ -73,10 +72,10 @@ def record_of(raw: bytes, phase: str, name: str) -> Record:
     """
     sha256 = sha256_bytes(raw)
     try:
-        data = json.loads(raw, object_pairs_hook=_unique)
+        data = from_json(raw, _unique)
     except _TwiceError as error:
         return Record({}, sha256, (f"{name} was edited: the key {error} stands in it twice",))
-    except (ValueError, RecursionError):
+    except ValueError:
         return Record({}, sha256, (f"{name} is not readable as JSON: blank, truncated or edited",))
     if not isinstance(data, dict):
         return Record({}, sha256, (f"{name} holds no record",))

@@ -139,7 +139,7 @@ def report(path: str, project: Path | None) -> Report:
     """
     shipped = frame(path)
     file, overridden = handbook.locate(path, project)
-    return Report(path, overridden, shipped, _own(path, file.read_text("utf-8"), shipped) if overridden else shipped)
+    return Report(path, overridden, shipped, _own(path, handbook.page_text(file), shipped) if overridden else shipped)
 
 
 def _own(path: str, text: str, shipped: Template) -> Template:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError
-from mltrainer.workspace import machine_faults
+from mltrainer.workspace import machine_faults, read_whole
 
 GENESIS = "0" * 32
 CHAIN_FILE = "chain.txt"
+MOST_CHAIN_BYTES = 1 << 27  # 1.8 million steps, for who only looks
 NO_IDS = "0" * 16  # the samples of a step, where nobody tells them one by one
 
 
@@ -79,7 +80,7 @@ def append(path: Path, lines: list[str]) -> None:
 def read(path: Path) -> list[str]:
     """Return the whole lines of a chain's file; a torn last line is left out."""
     try:
-        text = path.read_text("ascii", errors="replace")
+        text = read_whole(path, MOST_CHAIN_BYTES, MOST_CHAIN_BYTES // 32).decode("ascii", errors="replace")
     except FileNotFoundError:
         return []
     return text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]

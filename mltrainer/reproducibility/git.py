@@ -16,17 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mltrainer.looking import is_looking
 from mltrainer.reproducibility.secrets import redact
+from mltrainer.workspace import MOST_BYTES
 
 if TYPE_CHECKING:
     from git import Git
 
 TIMEOUT_S = 30.0
+LOOKING_TIMEOUT_S = 4.0  # for a command that only looks at a project, whose git folder may be anything
+_FILTERED = ("status", "hash-object", "update-index", "add")  # subcommands that run the filters of attributes
 _OPTIONS = (
     *("--no-optional-locks", "--no-pager"),
     *("-c", "core.hooksPath=/dev/null"),
     *("-c", "core.fsmonitor=false"),
     *("-c", "status.renames=false"),
+    *("-c", "status.submoduleSummary=false"),
+    *("-c", "log.showSignature=false"),  # asks the program of `gpg.program`
     *("-c", "gc.auto=0"),
     *("-c", "maintenance.auto=false"),
 )
@@ -112,14 +118,28 @@ def run(
     if shutil.which("git") is None:
         raise GitError("git is not installed")
     settings = {**_SETTINGS, **(variables or {})}
+    timeout_s = min(timeout_s, LOOKING_TIMEOUT_S) if is_looking() else timeout_s
+    options = [*_OPTIONS, *(_without_filters(folder) if is_looking() and arguments[0] in _FILTERED else [])]
     foreign = [part for name in os.environ if name.startswith("GIT_") and name not in settings for part in ("-u", name)]
-    command = ["/usr/bin/env", *foreign, "git", "-C", str(folder.absolute()), *_OPTIONS, *arguments]
+    command = ["/usr/bin/env", *foreign, "git", "-C", str(folder.absolute()), *options, *arguments]
     code, out, message = _executed(command, settings, stdin, timeout_s)
     if code == _KILLED and message.startswith("Timeout:"):
         raise GitError(f"git {arguments[0]} did not end within {timeout_s:g} s")
     if code != 0:
         raise GitError(_reason(message, arguments[0], code))
     return out
+
+
+def _without_filters(folder: Path) -> list[str]:
+    """Return options by which the filters that a repository itself names run nothing; the user's own, such as LFS, stay.
+
+    Only for who looks: a repository that one works in may name filters that tell what has changed.
+    """
+    told = os.fsdecode(run(folder, "config", "--null", "--show-scope", "--name-only", "--list")).split("\0")
+    own = {name for scope, name in zip(told[::2], told[1::2], strict=False) if scope in ("local", "worktree")}
+    drivers = {name.rpartition(".")[0] for name in own if name.startswith("filter.")}
+    settings = {"clean": "", "smudge": "", "process": "", "required": "false"}
+    return [part for driver in sorted(drivers) for key, value in settings.items() for part in ("-c", f"{driver}.{key}={value}")]
 
 
 def _executed(command: list[str], settings: Mapping[str, str], stdin: bytes, timeout_s: float) -> tuple[int, bytes, str]:
@@ -176,6 +196,8 @@ def locate(root: Path) -> Repository:
     """
     answer = run(root, "rev-parse", "--is-shallow-repository", "--show-prefix", "--show-toplevel")
     shallow, prefix, top = os.fsdecode(answer).removesuffix("\n").split("\n", 2)
+    if not root.resolve().is_relative_to(Path(top).resolve()):
+        raise GitError("the work tree of the git repository lies elsewhere (core.worktree)")
     if prefix and _says_yes(root, "check-ignore", "--quiet", "--", "."):
         raise GitError("the git repository around the project ignores its folder")
     commit = _optional(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
@@ -209,7 +231,8 @@ def changes(repository: Repository, exclude: Sequence[str] = ()) -> list[Change]
         GitError: Git cannot say.
     """
     command = ("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none")
-    raw = run(repository.top, *command, "--", ":/", *exclude)
+    submodules = ["--ignore-submodules=all"] if is_looking() else []  # each has a config of its own
+    raw = run(repository.top, *command, *submodules, "--", ":/", *exclude)
     found: dict[str, Change] = {}
     for entry in os.fsdecode(raw).split("\0"):
         change = _parsed(entry)
@@ -257,6 +280,19 @@ def _held(root: Path, revision: str, paths: Sequence[str]) -> dict[str, str]:
     return {path: about.split()[2] for about, _, path in (row.partition("\t") for row in listing.split("\0") if row)}
 
 
+def tracks(root: str, path: str) -> bool:
+    """Return whether a path came with a project: git tracks it, or there is no git here that could tell.
+
+    Args:
+        root: The project's folder.
+        path: The path, relative to it.
+    """
+    try:
+        return bool(run(Path(root), "ls-files", "-z", "--", path, variables={"GIT_LITERAL_PATHSPECS": "1"}))
+    except GitError:
+        return True
+
+
 def resolve(root: Path, revision: str) -> str:
     """Return the commit that a branch, a tag or another name of a revision means in a project's repository.
 
@@ -282,7 +318,13 @@ def files_at(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
     Raises:
         GitError: Git cannot say.
     """
-    return {path: run(root, "cat-file", "blob", blob) for path, blob in _held(root, commit, paths).items()}
+    return {path: _blob(root, blob, path) for path, blob in _held(root, commit, paths).items()}
+
+
+def _blob(root: Path, blob: str, path: str) -> bytes:
+    if (size := int(run(root, "cat-file", "-s", blob))) > MOST_BYTES:
+        raise GitError(f"{path} has {size} bytes there, more than any file of its kind")
+    return run(root, "cat-file", "blob", blob)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,164 @@
+"""What a command that only looks at a project may open: the project's own plain files, nothing that lies elsewhere.
+
+A clone is other people's: a link in it may lead to `/etc/passwd`, a record may be a pipe that never ends. The rule stands
+at the one door that every open, listing and renaming of this process goes through, Python's audit events (PEP 578), so that
+no reader of a file has to remember it. It is no fence against code: a command that looks at a project runs none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mltrainer.errors import InputError
+
+FOLLOW_VARIABLE = "MLTRAINER_FOLLOW_LINKS"  # set by whoever made a project's links, where no git can tell
+MOST_LINKS = 40  # Linux's own limit on a path's links
+SPARSE_FROM = 1 << 30  # bytes; smaller files are read in a second, holes or not
+SPARSE_RATIO = 64  # size over what lies on the disk; no real file of this size compresses so well
+_FOLLOWED = {"open", "os.listdir", "os.scandir", "os.truncate"}  # events whose path is followed to its end
+_NAMED = {"os.mkdir", "os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink", "os.chmod"}  # only to the folder of the name
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+
+
+class OutsideError(InputError, PermissionError):
+    """A path of the project leads out of it, or is no plain file.
+
+    A `PermissionError` too: whoever goes on without a file that may not be read goes on without this one.
+    """
+
+    def __init__(self, message: str, *, where: str, mend: str) -> None:
+        super().__init__(message, where=where, mend=mend)
+        self.strerror = message
+
+
+class _Limits:
+    """Where this process may look; nothing is limited before a root is known."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.root = ""
+        self.tracks: Callable[[str, str], bool] = lambda _root, _path: True
+        self.known: dict[str, bool] = {}
+        self.busy = threading.local()
+
+
+_LIMITS = _Limits()
+_hooked: list[bool] = []
+
+
+@contextlib.contextmanager
+def looking(tracks: Callable[[str, str], bool]) -> Iterator[None]:
+    """Hold this process to the rule for the length of a block, from when `within` names the project.
+
+    Args:
+        tracks: Whether a link, by its path relative to the project's folder, came with the project; asked only of links
+            that lead out.
+    """
+    if not _hooked:
+        sys.addaudithook(_audit)  # for good: no hook can be taken away
+        _hooked.append(True)
+    _LIMITS.is_on, _LIMITS.root, _LIMITS.known, _LIMITS.tracks = True, "", {}, tracks
+    try:
+        yield
+    finally:
+        _LIMITS.is_on, _LIMITS.root = False, ""
+
+
+def is_looking() -> bool:
+    """Whether this process may only look."""
+    return _LIMITS.is_on
+
+
+def within(root: str) -> None:
+    """Name the folder, resolved, of the project that is looked at; without effect outside of `looking`."""
+    if _LIMITS.is_on and _LIMITS.root != root:
+        _LIMITS.known, _LIMITS.root = {}, root
+
+
+def leaving_link(root: str, path: str) -> tuple[str, str] | None:
+    """Return the link by which a path below a folder leaves it, and where that leads; None where it stays inside.
+
+    Args:
+        root: The folder, resolved.
+        path: An absolute path below it; what does not exist leads nowhere else.
+    """
+    at, rest = root, os.path.relpath(path, root).split(os.sep)
+    for _ in range(MOST_LINKS * 100):
+        if not rest:
+            return None
+        name = rest.pop(0)
+        link = os.path.join(at, name)
+        try:
+            aim = os.readlink(link)
+        except OSError:
+            at = link
+            continue
+        target = os.path.normpath(os.path.join(at, aim))
+        if not _is_below(root, target):
+            return link, target
+        at, rest = root, [part for part in os.path.relpath(target, root).split(os.sep) if part != "."] + rest
+    return link, "links without an end"
+
+
+def _is_below(root: str, path: str) -> bool:
+    return path == root or path.startswith(f"{root.rstrip(os.sep)}{os.sep}")
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _LIMITS.root or not (event in _FOLLOWED or event in _NAMED) or getattr(_LIMITS.busy, "now", False):
+        return
+    _LIMITS.busy.now = True
+    try:
+        for given in arguments[:2] if event in ("os.rename", "os.link") else arguments[:1]:
+            if isinstance(given, (str, bytes, os.PathLike)):
+                _check(os.path.abspath(os.fsdecode(given)), is_followed=event in _FOLLOWED)
+    finally:
+        _LIMITS.busy.now = False
+
+
+def _check(path: str, is_followed: bool) -> None:
+    """Refuse a path of the project that leads out of it or is no plain file; all other paths are this program's own."""
+    if not _is_below(_LIMITS.root, path) or path == _LIMITS.root or any(_is_below(place, path) for place in _interpreter()):
+        return
+    place = path if is_followed else os.path.dirname(path)
+    left = leaving_link(_LIMITS.root, place)
+    if left is not None and not _is_own(left[0]):
+        raise OutsideError(
+            f"is a link out of the project, to {left[1]}: nothing is read or written through it",
+            where=os.path.relpath(left[0], _LIMITS.root),
+            mend=f"remove the link; if you made it yourself, keep it out of git, or set {FOLLOW_VARIABLE}=1",
+        )
+    if is_followed:
+        _check_kind(path)
+
+
+def _interpreter() -> tuple[str, ...]:
+    """Return where Python and its packages lie, which may be a folder of the project with links of its own."""
+    return tuple(place for place in (sys.prefix, sys.base_prefix) if place != _LIMITS.root)
+
+
+def _is_own(link: str) -> bool:
+    """Return whether the user made a link: the project's git does not track it, or the user says so."""
+    if os.environ.get(FOLLOW_VARIABLE) == "1":
+        return True
+    if link not in _LIMITS.known:
+        _LIMITS.known[link] = not _LIMITS.tracks(_LIMITS.root, os.path.relpath(link, _LIMITS.root))
+    return _LIMITS.known[link]
+
+
+def _check_kind(path: str) -> None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return
+    name = os.path.relpath(path, _LIMITS.root)
+    if kind := _KINDS.get(stat.S_IFMT(found.st_mode)):
+        raise OutsideError(f"is {kind}, expected a file", where=name, mend="remove it")
+    if stat.S_ISREG(found.st_mode) and found.st_size > max(SPARSE_FROM, SPARSE_RATIO * 512 * found.st_blocks):
+        raise OutsideError(f"is a sparse file of {found.st_size} bytes that hold nothing", where=name, mend="remove it")
