@@ -135,6 +135,12 @@ def test_a_digest_is_of_content_and_order(folder: Path) -> None:
     assert told(folder) == [["samples", 1, str(digest_of(batch))]]
 
 
+def test_a_digest_is_of_types_and_of_what_lies_in_what() -> None:
+    zeros = [torch.zeros(2, dtype=kind) for kind in (torch.float32, torch.int32)]
+    nested = [[[1], [2]], [[1, 2]], [1, [2]], [1, 2]]
+    assert len({str(digest_of(each)) for each in [*zeros, *nested]}) == 6
+
+
 @pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.float16, torch.bfloat16, torch.int64, torch.complex64])
 def test_tensors_of_any_type_have_a_digest(kind: torch.dtype) -> None:
     one, other = torch.zeros(3, 5).to(kind), torch.zeros(3, 5).to(kind)
@@ -164,8 +170,8 @@ def test_a_digest_takes_no_draw() -> None:
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_the_number_of_bits_on_a_device_is_of_their_values_and_places(kind: torch.dtype) -> None:
     bits = torch.arange(100).to(kind)
-    others = [bits.flip(0), bits.roll(1), bits.index_fill(0, torch.tensor([99]), 98), bits[:99]]
-    assert len({int(_weighed(each)) for each in [bits, *others]}) == 5
+    others = [bits.flip(0), bits.roll(1), *(bits.index_fill(0, torch.tensor([n]), 98) for n in (0, 99)), bits[:99]]
+    assert len({int(_weighed(each)) for each in [bits, *others]}) == 6
     assert int(_weighed(bits)) == int(_weighed(bits.clone()))
 
 

@@ -330,6 +330,14 @@ for step in range(4):
     for parameter in model.parameters():
         parameter.data.add_(parameter.grad, alpha=-0.1)
 """,
+    "the wider one of two tensors": """
+v, w = torch.zeros(1, requires_grad=True), torch.zeros(3, 1, requires_grad=True)
+for step in range(4):
+    (x @ w + v - y).pow(2).mean().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+        w.grad = v.grad = None
+""",
     "tensors alone": """
 w = torch.zeros(3, 1, requires_grad=True)
 for step in range(4):
