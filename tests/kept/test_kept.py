@@ -83,6 +83,14 @@ def test_a_policy_that_moved_on_is_told_with_the_command_that_adopts_it(unpacked
             assert "adopt it with `mltrainer phase run finalization`" in gate.notes[0]
 
 
+def test_one_gate_that_does_not_hold_is_enough(unpacked: Callable[[str], Project], cli: Cli) -> None:
+    project = unpacked("0.2/digits")
+    (project.phase_dir("baseline") / "baseline_results.md").write_text("", "utf-8")
+    said = cli("gate", "check", "--json", "--project", project.root)
+    assert (said.code, said.json["holds"]) == (4, False)
+    assert [phase["holds"] for phase in said.json["phases"]][:2] == [True, False]
+
+
 def _weaker(record: dict[str, Any]) -> None:
     item = next(item for item in record["policy"]["items"] if item["id"] == "exports_agree")
     item["settings"]["tolerance"] = 1.0
