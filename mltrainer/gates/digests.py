@@ -123,6 +123,16 @@ class FileDigests:
             self._cache[f"rendered {phase}"] = [[key, *_mark(record.stat())], digests]
             self._changed = True
 
+    def agreed(self, what: str, record: Path, state: list[Any]) -> bool:
+        """Return whether a question that git answers was answered with yes for the very same record and repository."""
+        return self._trust_times and None not in state and self._cache.get(f"agreed {what}") == [_mark(record.stat()), state]
+
+    def agree(self, what: str, record: Path, state: list[Any]) -> None:
+        """Remember that a question was answered with yes, where the project has a state folder."""
+        if self._path.parent.parent.is_dir() and None not in state:
+            self._cache[f"agreed {what}"] = [_mark(record.stat()), state]
+            self._changed = True
+
     def save(self) -> None:
         """Keep what was hashed, where the project can be written."""
         if self._changed:

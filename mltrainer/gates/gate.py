@@ -22,6 +22,7 @@ from mltrainer.gates.digests import OUTSIDE, FileDigests
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
+from mltrainer.gates.waived import doubts
 from mltrainer.records.envelope import Envelope, is_of_program
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.limited import has_own_template, render_limited
@@ -184,6 +185,7 @@ def _measure(look: _Look, previous: Gate | None) -> Gate:
     record, page = look.record, look.page
     waivers, waiver_faults = read_waivers(look.project, page.phase, record)
     assert record.typed is not None  # a record with faults is not measured
+    look.notes.extend(doubts(look.project, page.phase, waivers))
     items = evaluate(record.typed, page, waivers, look.project.root)
     stale = [*waiver_faults]
     for source in _STALENESS:
@@ -435,7 +437,7 @@ def _wrote(path: Path) -> dict[str, Any]:
 
 def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """What the files here can answer again is what the record says."""
-    claim = Claim(look.project, look.record.data, look.page, look.digests, look.notes)
+    claim = Claim(look.project, look.record.data, look.page, look.digests, look.demand_files, look.notes)
     for fault in contradictions(claim):
         yield f"{fault}; next: {look.rerun}"
 

@@ -18,11 +18,15 @@ from mltrainer.checkpointing.tensors import WEIGHTS_FILE, checkpoint_weights_sha
 from mltrainer.configs.pages import PhasePage, page_path, policy_changes, tool_pages
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.ledger import forgotten, ledger_faults
 from mltrainer.gates.released import release
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.git import GitError
+from mltrainer.reproducibility.history import contents, holds_commit, is_shallow, marks
 from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, read_if_whole, read_whole
 
+LFS_POINTER = b"version https://git-lfs"
 CHAIN_FILE = fingerprint.CHAIN_FILE
 
 
@@ -35,6 +39,7 @@ class Claim:
         record: The record's content.
         page: What it is judged by.
         digests: Digests of files, which are remembered.
+        demand_files: Whether what is not here is a fault.
         notes: Takes what could not be checked here.
     """
 
@@ -42,6 +47,7 @@ class Claim:
     record: Mapping[str, Any]
     page: PhasePage
     digests: FileDigests
+    demand_files: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -70,7 +76,7 @@ def contradictions(claim: Claim) -> Iterator[str]:
     """Yield what a record says and the files here do not, each with what was expected and found."""
     model = _OF_THE_MODEL if claim.page.phase == "finalization" else ()
     run = (_chain,) if claim.page.phase in TRAINING else ()
-    for source in (_version, _overrides, _changes, *run, *model):
+    for source in (_version, _overrides, _changes, _commit, *run, *model):
         yield from source(claim)
 
 
@@ -210,8 +216,66 @@ def _head(path: Path, name: str) -> str:
     return f"{head.value} after {head.entries} entries"
 
 
+# --- what was committed ---------------------------------------------------------------------------
+
+
+def _ledger(claim: Claim) -> Iterator[str]:
+    """The ledger is whole, is the record's, and holds every opening that was committed before."""
+    test = claim.evidence["test"]
+    yield from ledger_faults(claim.project, test) if claim.is_current else ()
+    if lost := forgotten(claim.project, test, claim.digests):
+        told = f"{', '.join(lost[:3])}{' and more' if len(lost) > 3 else ''}, which the commits before hold"
+        if claim.is_current:
+            yield f"the ledger lacks {told}: the test split was opened more often than the record says"
+        else:
+            claim.notes.append(f"the ledger lacks {told}")
+
+
+def _commit(claim: Claim) -> Iterator[str]:
+    """The commit that the code came from is in the repository, and holds the code that ran."""
+    source, root = claim.record["source"], claim.project.root
+    state = marks(root)
+    record = claim.project.phase_dir(claim.page.phase) / "record.json"
+    if not source["commit"] or state is None or claim.digests.agreed(f"commit {claim.page.phase}", record, state):
+        return
+    try:
+        faults = [*_of_commit(claim, source["commit"])]
+    except GitError:
+        return
+    if not faults and not any(source["commit"][:12] in note for note in claim.notes):
+        claim.digests.agree(f"commit {claim.page.phase}", record, state)
+    yield from faults
+
+
+def _of_commit(claim: Claim, commit: str) -> Iterator[str]:
+    source, root = claim.record["source"], claim.project.root
+    if holds_commit(root, commit):
+        if claim.is_current and source["dirty"] is False:
+            yield from _other_code(claim, commit, [row["path"] for row in source["files"]])
+        return
+    if is_shallow(root):
+        claim.notes.append(f"commit {commit[:12]} is not here: a shallow clone, whose older history was not fetched")
+        return
+    told = f"commit {commit[:12]}, which the record names, is not in this repository: rebased, squashed away, or never there"
+    if claim.demand_files:
+        yield f"{told}; fetch the branch or tag that holds it"
+    else:
+        claim.notes.append(told)
+
+
+def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
+    """Yield the files of code that a commit does not hold as they lie here; ends of lines may be a checkout's own."""
+    for path, held in contents(claim.project.root, commit, paths).items():
+        file = claim.project.root / path
+        here = file.read_bytes() if file.is_file() else None
+        if here is None or (held is not None and held.startswith(LFS_POINTER)):
+            continue
+        if held is None or held.replace(b"\r\n", b"\n") != here.replace(b"\r\n", b"\n"):
+            yield f"commit {commit[:12]} does not hold {path} as it ran, although the record says that nothing was uncommitted"
+
+
 _OF_THE_MODEL: tuple[Callable[[Claim], Iterator[str]], ...] = (
-    *(_delivered_weights, _checksums, _measured_test, _exported, _reproduced),
+    *(_delivered_weights, _checksums, _measured_test, _exported, _reproduced, _ledger),
 )
 
 

@@ -18,16 +18,16 @@ from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, 
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
+from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
+from mltrainer.records.openings import LEDGER_FILE
 from mltrainer.records.run import output_name
 from mltrainer.reports.advice import next_search
-from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.exporting import run_manager
 from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
-from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, read_json, write_atomic, write_json
+from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
 
-OPENINGS_FILE = "test_openings.json"
 PLANNED = {  # keys that are decided there, and why
     **dict.fromkeys(
         ("name", "id", "data", "split", "metric", "acceptance", "budget"),
@@ -36,7 +36,6 @@ PLANNED = {  # keys that are decided there, and why
     "task": "its code and its first steps are proved there",
     "tracking": "all phases are shown alike",
 }
-TEST_FILE = "test.json"  # in the folder of a run that was tested
 
 
 def run(ctx: Context) -> Result:
@@ -74,7 +73,7 @@ def run(ctx: Context) -> Result:
         **diagnosed(ctx, config, beside(result, references)),
     }
     inputs = [*run_inputs(ctx, result), *rows]
-    ledger = ctx.folder / OPENINGS_FILE
+    ledger = ctx.folder / LEDGER_FILE
     if ledger.exists():
         inputs.append(file_row(ctx.project, ledger, "ledger"))
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row["page"] for row in evidence["diagnostics"])])
@@ -160,47 +159,15 @@ def _role(path: Path) -> str:
 def _tested(ctx: Context, found: dict[str, Any], sealed: str | None) -> dict[str, Any]:
     """Return what the test split showed, or why it is still sealed, with every opening that is known of."""
     still = (sealed or found["sealed"]) if _test_samples(ctx) else None
-    return {**found, "sealed": still, "openings": _openings(ctx)}
+    return {**found, "sealed": still, **_kept_ledger(ctx).recorded}
 
 
-def _openings(ctx: Context) -> list[dict[str, Any]]:
-    """Return every opening of a test split: the ledger's, and as the last record and the tested runs themselves tell it.
-
-    The same weights on the same data count once, whichever runs they came from: the second look showed nothing new.
-    """
-    recorded = (ctx.current or {}).get("evidence", {}).get("test", {}).get("openings", [])
-    tested = [_opening(path.parent) for path in sorted(ctx.project.runs_dir.glob(f"*/{TEST_FILE}"))]
-    found: dict[str, dict[str, Any]] = {}
-    for row in [*_ledger(ctx.folder / OPENINGS_FILE), *recorded, *tested]:
-        before = found.get(row["run"], {})
-        found[row["run"]] = {**before, **row, "weights_sha256": row.get("weights_sha256") or before.get("weights_sha256")}
-    once: dict[tuple[str | None, str], dict[str, Any]] = {}
-    for row in found.values():
-        once.setdefault((row.get("data_sha256"), row["weights_sha256"] or row["run"]), row)
-    return [{**row, "nr": number} for number, row in enumerate(once.values(), 1)]
-
-
-def _ledger(path: Path) -> list[dict[str, Any]]:
-    """Return the ledger's rows; none where it was removed or damaged, which the gate has told."""
-    try:
-        return [dict(row) for row in read_json(path)["openings"] if row["run"]]
-    except (InputError, KeyError, TypeError, ValueError):
-        return []
-
-
-def _opening(folder: Path) -> dict[str, Any]:
-    """Return the ledger's row of a run that was tested, set aside or not; which data that was, the run's name proves."""
-    run = folder.name.partition(".")[0]
-    try:
-        contract = read_json(folder / JOB_FILE)["contract"]
-        data = contract["data_sha256"] if run_id(contract) == run else None
-    except (InputError, KeyError, TypeError):
-        data = None
-    try:
-        weights = read_json(folder / TEST_FILE).get("weights_sha256")
-    except (InputError, AttributeError):
-        weights = None
-    return {"run": run, "data_sha256": data, "weights_sha256": weights, "purpose": "final evaluation"}
+def _kept_ledger(ctx: Context) -> Ledger:
+    """Return every opening that is known of, after writing them to the ledger; without any there is no file."""
+    ledger = known_openings(ctx)
+    if ledger.openings:
+        write_json(ctx.folder / LEDGER_FILE, ledger.recorded)
+    return ledger
 
 
 def _test_samples(ctx: Context) -> int:
@@ -215,15 +182,14 @@ def _export(
 
     The manager writes an opening down before it opens; weights that were measured before do not count again.
     """
-    openings = _openings(ctx)
-    if openings:
-        write_json(ctx.folder / OPENINGS_FILE, {"openings": openings})
+    ledger = _kept_ledger(ctx)
     asked = FinalizationSettings.model_validate(ctx.page.settings)
     limits = {"level": asked.interval_level, "resamples": asked.interval_resamples, "seconds": asked.interval_seconds}
     deciding = list(dict.fromkeys([config.metric.name, *(name for name in config.acceptance if not name.startswith("train_"))]))
     test = {
-        "ledger": ctx.project.relative(ctx.folder / OPENINGS_FILE),
-        "openings": openings,
+        "ledger": ctx.project.relative(ctx.folder / LEDGER_FILE),
+        **ledger.recorded,
+        "salt": salt_of(ctx, ledger),
         "interval": {**limits, "loss": "loss" in config.acceptance, "deciding": deciding},
     }
     opens = sealed is None and _test_samples(ctx) > 0

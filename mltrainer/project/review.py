@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import given_for, read_waivers
 from mltrainer.gates.machine import PhaseState, asked, derive
+from mltrainer.gates.waived import with_authors
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
 from mltrainer.reports.review import Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
 from mltrainer.workspace import PHASES, Project, from_json, phase_folder
 
 Found = dict[str, Any]
+UNCHECKED = ("not recomputed", "is not in this repository", "shallow clone", "the ledger lacks")  # in notes of a gate
 
 
 def review(project: Project, against: str) -> Found:
@@ -33,18 +36,26 @@ def review(project: Project, against: str) -> Found:
     others = {phase: record_of(files[path], phase, path) for phase in PHASES if (path := _path(phase, RECORD_FILE)) in files}
     if not records and not others:
         raise InputError(f"nothing is on record, neither here nor at {against}", mend="mltrainer run")
-    waivers = {phase: read_waivers(project, phase, record)[0] for phase, record in records.items()}
+    waivers = {phase: with_authors(project, phase, read_waivers(project, phase, record)[0]) for phase, record in records.items()}
     earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
+    compared = compare(Side(_sound(records), waivers), Side(_sound(others), earlier))
+    told = [f"{fault}, at {against}" for record in others.values() for fault in record.faults]
     return {
         "project": next((record["project"]["name"] for record in _sound(records).values()), project.root.name),
         "place": place,
         "against": against,
         "commit": commit,
-        "holds": all(state.gate.holds for state in states),
+        "holds": all(state.gate.holds for state in states) and not compared["impossible"],
         "phases": [_row(state) for state in states],
-        **compare(Side(_sound(records), waivers), Side(_sound(others), earlier)),
-        "notes": [f"{fault}, at {against}" for record in others.values() for fault in record.faults],
+        **compared,
+        "notes": [*told, *_unchecked(states)],
     }
+
+
+def _unchecked(states: Sequence[PhaseState]) -> list[str]:
+    """Return what the gates could not recompute and a reviewer should know: other versions' reports, commits that are not here."""
+    notes = dict.fromkeys(note for state in states for note in state.gate.notes)
+    return [note for note in notes if any(word in note for word in UNCHECKED)]
 
 
 def _path(phase: str, name: str) -> str:

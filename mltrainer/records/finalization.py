@@ -30,13 +30,23 @@ class Reproduction(Part):
 
 
 class Opening(Part):
-    """One look at a test split: by which run, on which data."""
+    """One look at a test split: by which run, on which data and rows; `chain` covers it and all before it."""
 
     nr: int
     run: str
     purpose: str
     data_sha256: str | None = None
     weights_sha256: str | None = None
+    rows_sha256: str | None = None
+    chain: str | None = None
+
+
+class RowDigests(Part):
+    """By which a test split is known again: salted digests of its rows, all of few and the smallest of many."""
+
+    samples: int
+    salt: str
+    digests: str
 
 
 class Intervals(Part):
@@ -70,6 +80,7 @@ class Test(Part):
     openings: list[Opening]
     intervals: Intervals | None = None
     sealed: str | None = None
+    splits: dict[str, RowDigests] | None = None
 
 
 class Finalization(Part):

@@ -14,6 +14,7 @@ from mltrainer.configs.pages import PhasePage, numbers, shipped_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reports import markdown as md
 from mltrainer.reports.changes import DIGESTS, decided, differences, digests
+from mltrainer.reports.impossible import contradictions, lost
 from mltrainer.reports.values import as_float, at, cut, finite, given, number
 from mltrainer.reports.views import flat
 from mltrainer.reproducibility import environment
@@ -73,6 +74,8 @@ def compare(now: Side, before: Side) -> Row:
         "policy": [row for phase in now.records for row in _policy(phase, now.records[phase], before.records.get(phase))],
         "pages": _merged({phase: (now.records[phase], before.records.get(phase) or {}) for phase in now.records}, _own_pages),
         "waivers": _new_waivers(now, before),
+        "impossible": contradictions(now.records, before.records),
+        "openings": lost(now.records, before.records),
     }
 
 
@@ -196,7 +199,7 @@ def _own_pages(record: Found) -> Row:
 def _new_waivers(now: Side, before: Side) -> list[Row]:
     known = {_waived(phase, row) for phase, rows in before.waivers.items() for row in rows}
     return [
-        {"phase": phase, **{key: row.get(key) for key in ("item", "reason", "by", "when")}}
+        {"phase": phase, **{key: row.get(key) for key in ("item", "reason", "by", "when", "committed_by")}}
         for phase, rows in now.waivers.items()
         for row in rows
         if _waived(phase, row) not in known
@@ -229,6 +232,8 @@ def mark(place: str) -> str:
 
 
 def _verdict(found: Found) -> str:
+    if found["impossible"]:
+        return "❌ the records say what cannot be true"
     open_ = [row["name"] for row in found["phases"] if not row["holds"]]
     count = sum(len(row.get("not_recomputed", ())) for row in found["phases"])
     beside = f" ({count} by the project's own checks, not recomputed)" if count else ""
@@ -328,10 +333,35 @@ def _direction(weaker: bool | None) -> str:
 
 def _waiver_list(found: Found) -> Iterator[str]:
     told = [
-        f"⚠️ {md.code(row['item'])} of {md.text(row['phase'])}, by {md.code(row['by'])}: {_said(row['reason'])}"
+        f"⚠️ {md.code(row['item'])} of {md.text(row['phase'])}, by {md.code(row['by'])}{_committed(row)}: {_said(row['reason'])}"
         for row in found["waivers"]
     ]
     yield from (["**Waived**", md.bullets(_few(told))] if told else [])
+
+
+def _committed(row: Found) -> str:
+    """Say who committed a waiver, where that is not the one that it names."""
+    who = row.get("committed_by")
+    return "" if who in (None, row["by"]) else f" (**committed by {md.code(who)}**)"
+
+
+def _impossible(found: Found) -> Iterator[str]:
+    """Yield what the records of both sides cannot both say."""
+    rows = [
+        (f"{md.code(row['what'])}: {md.code(row['key'])}", _shown(row["before"]), _shown(row["after"]))
+        for row in found["impossible"]
+    ]
+    yield from _table("**Impossible**: the same bits have one outcome, and these have two", ("", _name(found), "here"), rows)
+
+
+def _forgotten(found: Found) -> Iterator[str]:
+    """Yield the openings of the test split that are not on record any more."""
+    words = {"lost": "is not in the ledger here", "replaced": "stands in the ledger here with other weights or data"}
+    told = [
+        f"⚠️ the opening of the test split by run {md.code(row['run'])}, known at {_name(found)}, {words[row['change']]}"
+        for row in found["openings"]
+    ]
+    yield md.bullets(_few(told)) if told else ""
 
 
 def _lost(found: Found) -> Iterator[str]:
@@ -340,7 +370,7 @@ def _lost(found: Found) -> Iterator[str]:
 
 
 _PARTS: tuple[Callable[[Found], Iterable[str]], ...] = (
-    *(_lost, _waiver_list, _policy_list, _metric_table, _config_table, _identity),
+    *(_impossible, _forgotten, _lost, _waiver_list, _policy_list, _metric_table, _config_table, _identity),
 )
 
 
@@ -350,7 +380,10 @@ def _rest(found: Found) -> str:
         return ""
     same = f"{', '.join(found['unchanged'])}: the same" if found["unchanged"] else ""
     added = f"new here: {', '.join(found['added'])}" if found["added"] else ""
-    changed = any(found[key] for key in ("config", "digests", "decisions", "policy", "pages", "waivers", "added", "removed"))
+    changed = any(
+        found[key]
+        for key in ("config", "digests", "decisions", "policy", "pages", "waivers", "added", "removed", "impossible", "openings")
+    )
     told = "; ".join(filter(None, [added, same, "" if changed else "no config key, digest, policy or waiver changed"]))
     return f"By the stale records: {told}" if told and any(row["stale"] for row in found["phases"]) else told
 

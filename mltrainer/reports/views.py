@@ -10,6 +10,7 @@ from typing import Any
 
 from mltrainer.configs.project import meaningful
 from mltrainer.diagnostics.rules import HEALTHY_FITS
+from mltrainer.records.openings import recorded_looks
 from mltrainer.reports import markdown as md
 from mltrainer.reports import tuning
 from mltrainer.reports.values import as_float, at, finite, number, visible
@@ -366,7 +367,8 @@ def gains(evidence: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _finalization(record: Record, _gate: Rows) -> dict[str, Any]:
-    return {"card": card(record["evidence"])}
+    opened = recorded_looks(record["evidence"])
+    return {"card": card(record["evidence"]), "looks": opened.sentence, "models_tested": opened.models}
 
 
 _NAMES: dict[str, Callable[[Record, Rows], dict[str, Any]]] = {

@@ -24,7 +24,8 @@ def run_manager(
         out: The folder to write.
         export: `formats`, `samples` and `tolerance` of the production template, and `trained` for the trained weights in
             place of averaged ones.
-        test: How the sealed test split is measured, which opens it: `ledger`, `openings` and `interval`; None leaves it sealed.
+        test: How the sealed test split is measured, which opens it: `ledger`, `openings`, `splits`, `salt` and `interval`;
+            None leaves it sealed.
 
     Raises:
         InputError: The run is a program's.

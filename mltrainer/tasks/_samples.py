@@ -20,6 +20,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.content import add_array, add_text
 from mltrainer.tasks.streams import Stream, stream_of
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.validation import row_hashes
 
 MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
 MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
@@ -214,6 +215,19 @@ def _hash(sample: Any) -> int:
     digest = hashlib.blake2b(digest_size=8)
     _add(digest, sample)
     return int.from_bytes(digest.digest(), "little")
+
+
+def chosen_hashes(samples: Samples, most: int, seed: int) -> np.ndarray:
+    """Return a hash of the content of at most so many samples of a data set, or of a stream's first ones, uint64.
+
+    Which are read follows from their ids alone, so that two splits of one set read those that both have.
+    """
+    places = np.arange(min(len(samples), most))
+    if not samples.is_stream:
+        places = np.argsort(row_hashes([samples.ids.astype(np.int64)]), kind="stable")[:most]
+    with generators_kept():
+        found = [_hash(samples.read(seed, "sample", 0, place)) for place in places.tolist()]
+    return np.array(found, dtype=np.uint64)
 
 
 @contextlib.contextmanager

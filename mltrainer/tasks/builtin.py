@@ -98,6 +98,10 @@ class BuiltinTask(Task):
         """Return a hash of some rows' features with their targets, uint64."""
         return validation.row_hashes([self.keys()[ids], self.targets()[ids]])
 
+    def content_hashes(self, ids: np.ndarray) -> np.ndarray:
+        """Return hashes by which a whole split's content is known again in another state of the data, uint64."""
+        return self.hashes(ids)
+
     @abstractmethod
     def targets(self) -> np.ndarray:
         """Return the target of all rows: class numbers or values."""

@@ -17,9 +17,10 @@ from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import _probe, validation
-from mltrainer.tasks._samples import Samples, fingerprint, is_iterable, labels_of, pick, sample_hashes, samples_of
+from mltrainer.tasks._samples import Samples, chosen_hashes, fingerprint, is_iterable, labels_of, pick, sample_hashes, samples_of
 from mltrainer.tasks.builtin import BuiltinTask, Classification, builtin_task
 from mltrainer.tasks.content import Source
+from mltrainer.tasks.sketch import KEPT, sketch
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, Bound, fold_places, ids_digest, of_fold, split_ids
 from mltrainer.tasks.task import Task
@@ -83,6 +84,14 @@ class OpenTask:
     def files(self) -> list[dict[str, Any]]:
         """The rows of the files that the data is read from, or that a task names, and of weights that the model begins with."""
         return [*self._holdings.files, *self._weights]
+
+    def test_rows(self, salt: str) -> dict[str, Any]:
+        """Return by which the test split is known again, before it is opened: `samples`, `salt` and `digests` of its rows.
+
+        Args:
+            salt: The project's; see `sketch.sketch`.
+        """
+        return {"samples": len(self._holdings.ids["test"]), "salt": salt, "digests": sketch(self._holdings.test_hashes(), salt)}
 
     def place(self, row: int) -> str:
         """Return where a sample comes from, by its id: `file:line`, a picture's file, or its place in the task's own data."""
@@ -291,6 +300,10 @@ class _Holdings(ABC):
         """Return what a sample holds as its source has it, by column."""
         return {}
 
+    def test_hashes(self) -> np.ndarray:
+        """Return hashes by which the test split's samples are known again; of a data set that is read, of bounded many."""
+        return self.hashes("test")
+
     def excuse(self, limits: DataLimits) -> str | None:
         """Return why equal samples may be no leakage, or None."""
         return None
@@ -368,6 +381,9 @@ class _Builtin(_Holdings):
     def hashes(self, split: str) -> np.ndarray:
         return self.task.hashes(self.ids[split])
 
+    def test_hashes(self) -> np.ndarray:
+        return self.task.content_hashes(self.ids["test"])
+
     def excuse(self, limits: DataLimits) -> str | None:
         return self.task.excuse(self._open_ids(), limits)
 
@@ -433,6 +449,10 @@ class _Own(_Holdings):
     def hashes(self, split: str) -> np.ndarray:
         tensors = self.parts[split].tensors
         return validation.row_hashes([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else NO_HASHES
+
+    def test_hashes(self) -> np.ndarray:
+        test = self.parts["test"]
+        return self.hashes("test") if test.tensors is not None else chosen_hashes(test, KEPT, self._seed)
 
 
 class _Whole(_Own):

@@ -14,6 +14,7 @@ from mltrainer.gates.checks.training import change_to_try
 from mltrainer.records.common import Export
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
+from mltrainer.records.openings import looks
 from mltrainer.records.run import output_name
 
 NEW_TEST_SPLIT = "bring new data for a test split, then mltrainer run"
@@ -87,16 +88,16 @@ def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) 
     if evidence.data.splits.test.samples == 0:
         offered = "the program does not offer it: which samples test, only it knows"
         return Outcome("not_applicable", {"rule": offered if run.program else "split.test is 0: there is no test split"})
-    models = {row.weights_sha256 or row.run for row in test.openings if row.data_sha256 in (None, run.data_sha256)}
-    few = len(models) <= settings.max_openings
-    found = {"openings": len(test.openings), "models": len(models), "metrics": test.metrics}
+    opened = looks(test.openings, test.splits, run.data_sha256, run.id)
+    few = opened.models <= settings.max_openings
+    found = {"opened": opened.sentence, "openings": opened.openings, "models": opened.models, "metrics": test.metrics}
     if test.samples == 0:
         found["sealed"] = test.sealed
         if few and _missed(evidence.config["acceptance"], run.metrics):
             rule = "a model that misses its criterion on validation leaves the test split sealed"
             return Outcome("not_applicable", {"rule": rule, **found})
         return Outcome("fail", found, f"mend what keeps the test split sealed, then {RUN_FINALIZATION}")
-    ours = bool(models & {run.id, evidence.delivered_sha256})
+    ours = any((row.weights_sha256 or row.run) in (run.id, evidence.delivered_sha256) for row in test.openings)
     return when(ours and few, found, f"{NEW_TEST_SPLIT}, or say why it was opened again")
 
 

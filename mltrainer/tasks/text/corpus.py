@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
@@ -15,6 +19,8 @@ from mltrainer.workspace import Project, digest, machine_faults, sha256_file
 
 SUFFIX = ".txt"
 PIECE = 1 << 18  # bytes that are read at once
+MOST_HASHED = 64 << 20  # bytes of a block by whose lines it is known again
+OWN_LINE = 40  # characters; shorter lines stand in many texts
 LONGEST_LINE = 1 << 20  # bytes; a longer line is cut between two characters
 
 
@@ -65,6 +71,14 @@ def pieces(corpus: Corpus, start: int, end: int) -> Iterator[str]:
             rest, position = rest[cut:], position + cut
     if rest:
         yield _decoded(corpus, rest, position)
+
+
+def line_hashes(corpus: Corpus, start: int, end: int) -> np.ndarray:
+    """Return a 64-bit hash of each line between two bytes of a corpus that is long enough to be its own; of whole pieces else."""
+    parts = itertools.islice(pieces(corpus, start, end), MOST_HASHED // PIECE)
+    lines = [line.strip() for piece in parts for line in (piece.splitlines() if "\n" in piece else [piece])]
+    own = [line for line in lines if len(line) >= OWN_LINE] or lines
+    return np.frombuffer(b"".join(hashlib.blake2b(line.encode(), digest_size=8).digest() for line in own), dtype=np.uint64)
 
 
 def _bytes(corpus: Corpus, start: int, end: int) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from mltrainer.tasks.builtin import BuiltinTask, Ids
 from mltrainer.tasks.content import Corpus, Source
 from mltrainer.tasks.splits import SPLITS, Bound
 from mltrainer.tasks.text import delivering, tokenizing
-from mltrainer.tasks.text.corpus import blocks
+from mltrainer.tasks.text.corpus import blocks, line_hashes
 from mltrainer.tasks.text.delivering import TOKENIZER_FILE
 from mltrainer.tasks.text.models import language_model
 from mltrainer.tasks.text.streaming import token_file
@@ -90,6 +90,11 @@ class TextGeneration(BuiltinTask):
     def hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return the windows' numbers."""
         return ids.astype(np.uint64)
+
+    def content_hashes(self, ids: np.ndarray) -> np.ndarray:
+        """Return a hash of each longer line of the block: windows have numbers alone, and tokens hang on the training block."""
+        split, _ = self._block(ids)
+        return line_hashes(self._source.content, *self._bounds[split])
 
     def targets(self) -> np.ndarray:
         """Return nothing that a window could be told by."""

@@ -21,6 +21,7 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.openings import identity, merged
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
@@ -28,7 +29,7 @@ from mltrainer.tools.program import Events
 from mltrainer.trainer.data.addresses import Batch, evaluation_batches
 from mltrainer.trainer.evaluation import Evaluated, accumulates, evaluate, needs_outputs, writes
 from mltrainer.trainer.intervals import Interval, intervals, no_intervals
-from mltrainer.workspace import locked, machine_faults, plain, read_json, write_json
+from mltrainer.workspace import digest, locked, machine_faults, plain, read_json, write_json
 
 TEST_FILE = "test.json"
 SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together, to see whether they differ in shape
@@ -49,9 +50,9 @@ def export_run(job: dict[str, Any]) -> dict[str, Any]:
     Args:
         job: `run`; `run_folder`; `checkpoint` (the folder of one); `config`; `out`, where the model goes; `formats`,
             `samples` and `tolerance` as in the production template; `test`, how the test split is measured, or None:
-            `ledger`, the file of its openings, and `openings`, those before, beside `interval`; `trained`, whether the
-            trained weights go out where averaged ones are delivered; `folder`, where `result.json` goes. Paths are
-            relative to the project, which is the current folder.
+            `ledger`, the file of its openings, `openings` and `splits`, those before, and `salt` of the rows' digests, beside
+            `interval`; `trained`, whether the trained weights go out where averaged ones are delivered; `folder`, where
+            `result.json` goes. Paths are relative to the project, which is the current folder.
 
     Returns:
         exports (rows of `export.export`), inference (what the task says of its inputs and outputs), test (as `measure_test`)
@@ -190,11 +191,12 @@ def measure_test(
     sealed = "it was not asked for" if not job["test"] else _unfit(exports)
     if sealed:
         return {"samples": 0, "metrics": {}, "intervals": None, "sealed": sealed}
-    _note_opening(job, root, task.data_sha256, weights)
+    rows = task.test_rows(job["test"].get("salt", ""))
+    _note_opening(job, root, task.data_sha256, weights, rows)
     samples = task.open_test()
     found = evaluate(task.task, model, config, samples, "test", hold=_interval_of_loss(task, config))
     measured = {"samples": len(samples), "metrics": plain(found.metrics)}
-    write_json(root / job["run_folder"] / TEST_FILE, {**measured, "weights_sha256": weights})
+    write_json(root / job["run_folder"] / TEST_FILE, {**measured, "weights_sha256": weights, "rows": rows})
     return {**measured, "intervals": _intervals(job, task, found, len(samples), config), "sealed": None}
 
 
@@ -219,17 +221,19 @@ def _unfit(exports: list[dict[str, Any]]) -> str | None:
     return f"{', '.join(bad)} cannot be delivered" if bad else None
 
 
-def _note_opening(job: dict[str, Any], root: Path, data: str, weights: str) -> None:
+def _note_opening(job: dict[str, Any], root: Path, data: str, weights: str, rows: dict[str, Any]) -> None:
     """Write an opening down before it happens, so that a crash counts too: beside the run, and in the ledger.
 
     The same weights on the same data show nothing new when they are measured again, whichever run they came from.
     """
-    write_json(root / job["run_folder"] / TEST_FILE, {"samples": None, "metrics": {}, "weights_sha256": weights})
+    noted = {"samples": None, "metrics": {}, "weights_sha256": weights, "rows": rows}
+    write_json(root / job["run_folder"] / TEST_FILE, noted)
     before = job["test"]["openings"]
     row = {"run": job["run"], "data_sha256": data, "weights_sha256": weights, "purpose": "final evaluation"}
-    known = {(seen.get("data_sha256"), seen.get("weights_sha256")) for seen in before}
-    if (data, weights) not in known and job["run"] not in {seen["run"] for seen in before}:
-        write_json(root / job["test"]["ledger"], {"openings": [*before, {"nr": len(before) + 1, **row}]})
+    if identity(row) not in set(map(identity, before)) and job["run"] not in {seen["run"] for seen in before}:
+        name = digest(rows)
+        splits = {**job["test"].get("splits", {}), name: rows}
+        write_json(root / job["test"]["ledger"], {"openings": merged(before, [{**row, "rows_sha256": name}]), "splits": splits})
 
 
 # --- real inputs --------------------------------------------------------------------------------

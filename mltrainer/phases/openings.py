@@ -1,0 +1,105 @@
+"""Every opening of a test split that is known of: from the ledger, the last record, git's history and the tested runs.
+
+Whoever empties the folders of a phase and of the runs has not closed the split again: what was committed once still counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import load_project
+from mltrainer.errors import InputError
+from mltrainer.phases.context import Context
+from mltrainer.records.openings import LEDGER_FILE, Row, merged, missing
+from mltrainer.reproducibility.git import GitError
+from mltrainer.reproducibility.history import ledgers
+from mltrainer.runs.contract import JOB_FILE, run_id
+from mltrainer.workspace import digest, read_if_whole, read_json
+
+TEST_FILE = "test.json"  # in the folder of a run that was tested
+ROWS = {"samples", "salt", "digests"}
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What is known of the openings.
+
+    Attributes:
+        openings: Each once, chained.
+        splits: Digests of the rows of the splits that they opened, by the digest that an opening names them by.
+    """
+
+    openings: list[Row]
+    splits: dict[str, Row]
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """As the ledger's file and the record hold it."""
+        return {"openings": self.openings, "splits": self.splits}
+
+
+def known_openings(ctx: Context) -> Ledger:
+    """Return every opening that is known of; those that only git's history still holds are told."""
+    recorded = (ctx.current or {}).get("evidence", {}).get("test", {})
+    ledger, record, tested = read_if_whole(ctx.folder / LEDGER_FILE), recorded, _tested(ctx)
+    committed = _committed(ctx)
+    here = merged(*map(_openings, (ledger, record, *tested)))
+    lost = missing([row for part in committed for row in _openings(part)], here)
+    if lost:
+        ctx.note(f"git's history holds {len(lost)} more of the test split's openings than the files here: they count")
+    sources = (ledger, record, *committed, *tested)
+    splits = {name: rows for part in sources for name, rows in _splits(part)}
+    return Ledger(merged(*map(_openings, sources)), splits)
+
+
+def salt_of(ctx: Context, ledger: Ledger) -> str:
+    """Return what the project's digests of rows are salted with: as before, whatever the project's id is now."""
+    earlier = next((str(rows["salt"]) for rows in ledger.splits.values()), None)
+    project = load_project(ctx.project.file)
+    return earlier or digest(["test rows", project.id or project.name])[:32]
+
+
+def _openings(part: Any) -> list[Row]:
+    """Return the openings in a ledger or a record; none where it was removed or damaged, which the gate tells."""
+    rows = part.get("openings") if isinstance(part, dict) else None
+    return [dict(row) for row in rows if isinstance(row, dict) and row.get("run")] if isinstance(rows, list) else []
+
+
+def _splits(part: Any) -> Iterator[tuple[str, Row]]:
+    """Yield the splits' rows in a ledger or a record that are what they are named by."""
+    found = part.get("splits") if isinstance(part, dict) else None
+    for name, rows in found.items() if isinstance(found, dict) else ():
+        if isinstance(rows, dict) and rows.keys() == ROWS and digest(rows) == name:
+            yield name, rows
+
+
+def _committed(ctx: Context) -> list[Any]:
+    """Return the ledgers that git's history holds; none where it cannot be asked, which is told."""
+    try:
+        return ledgers(ctx.project.root, f"{ctx.project.relative(ctx.folder)}/{LEDGER_FILE}")
+    except GitError as error:
+        if str(error) != "not a git repository":
+            ctx.note(f"openings of the test split are not looked for in git's history: {error}")
+        return []
+
+
+def _tested(ctx: Context) -> list[dict[str, Any]]:
+    """Return, as ledgers of one opening, what the runs that were tested tell themselves, set aside or not."""
+    return [_of_run(path.parent) for path in sorted(ctx.project.runs_dir.glob(f"*/{TEST_FILE}"))]
+
+
+def _of_run(folder: Path) -> dict[str, Any]:
+    """Return the opening by a run that was tested; which data that was, the run's name proves."""
+    run, wrote = folder.name.partition(".")[0], read_if_whole(folder / TEST_FILE)
+    try:
+        contract = read_json(folder / JOB_FILE)["contract"]
+        data = contract["data_sha256"] if run_id(contract) == run else None
+    except (InputError, KeyError, TypeError):
+        data = None
+    rows = wrote.get("rows")
+    name = digest(rows) if isinstance(rows, dict) else None
+    told = {"run": run, "data_sha256": data, "weights_sha256": wrote.get("weights_sha256"), "purpose": "final evaluation"}
+    return {"openings": [{**told, "rows_sha256": name}], "splits": {name: rows} if name else {}}

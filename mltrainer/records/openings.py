@@ -1,0 +1,148 @@
+"""How often a test split was opened, and for how many models: counted here alone, for gate, report and model card.
+
+Openings are counted for each test split, not for each state of the data: two splits that share a row are one, so that
+another cell, another seed of the split or an emptied folder begins nothing anew. The ledger is a chain: each entry covers
+the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mltrainer.workspace import digest
+
+if TYPE_CHECKING:
+    from mltrainer.records.finalization import Opening, RowDigests
+
+LEDGER_FILE = "test_openings.json"  # in finalization's folder
+TIMES = {1: "once", 2: "twice"}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The looks at one test split.
+
+    Attributes:
+        openings: How often it was opened.
+        models: For how many models: the same weights are one, whichever runs they came from.
+        others: Openings of test splits that share no row with it.
+    """
+
+    openings: int
+    models: int
+    others: int
+
+    @property
+    def sentence(self) -> str:
+        """The one sentence that gate, report and model card say of it."""
+        others = f"; the ledger has {_counted(self.others, 'opening')} of other test splits" if self.others else ""
+        if not self.openings:
+            return f"The test split was not opened{others}"
+        for_ = "this model alone" if self.models == 1 else f"{self.models} models"
+        biased = ": what it shows is no longer an unbiased estimate" if self.models > 1 else ""
+        return f"The test split was opened {times(self.openings)}, for {for_}{biased}{others}"
+
+
+def times(count: int) -> str:
+    """Return how often in words: once, twice, 3 times."""
+    return TIMES.get(count, f"{count} times")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+# --- which split ----------------------------------------------------------------------------------
+
+
+def looks(openings: Sequence[Opening], splits: Mapping[str, RowDigests] | None, data: str, run: str) -> Looks:
+    """Return how often the present test split was opened.
+
+    Args:
+        openings: All that are known of.
+        splits: Digests of the rows of the splits that they opened, by the digest that an opening names them by.
+        data: Digest of the data of the present model's run.
+        run: That run.
+    """
+    ours = {place for place, row in enumerate(openings) if row.run == run or row.data_sha256 in (None, data)}
+    left = set(range(len(openings))) - ours
+    while found := {place for place in left if any(_is_one_split(openings[place], openings[one], splits or {}) for one in ours)}:
+        ours, left = ours | found, left - found
+    models = {openings[place].weights_sha256 or openings[place].run for place in ours}
+    return Looks(len(ours), len(models), len(left))
+
+
+def recorded_looks(evidence: Mapping[str, Any]) -> Looks:
+    """Return how often the test split was opened that finalization's evidence, as plain data, is about."""
+    from mltrainer.records.finalization import Opening, RowDigests  # only who reads records waits for their models
+
+    test, run = evidence["test"], evidence["run"]
+    splits = {name: RowDigests.model_validate(rows) for name, rows in (test.get("splits") or {}).items()}
+    return looks([Opening.model_validate(row) for row in test["openings"]], splits, run["data_sha256"], run["id"])
+
+
+def _is_one_split(one: Opening, other: Opening, splits: Mapping[str, RowDigests]) -> bool:
+    """Return whether two openings are of splits that share a row; without digests of rows, whether the data is the same."""
+    if one.data_sha256 == other.data_sha256 or (one.rows_sha256 and one.rows_sha256 == other.rows_sha256):
+        return True
+    rows, others = splits.get(one.rows_sha256 or ""), splits.get(other.rows_sha256 or "")
+    if rows is None or others is None:  # written before version 0.3, which kept none
+        return False
+    if rows.salt != others.salt:  # nobody can tell: what a changed salt would hide is counted
+        return True
+    return not set(rows.digests.split()).isdisjoint(others.digests.split())
+
+
+# --- the chain ------------------------------------------------------------------------------------
+
+
+def chained(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return the ledger's entries, numbered, each with a digest that covers it and all before it."""
+    found: list[Row] = []
+    before = None
+    for number, row in enumerate(rows, 1):
+        entry = {**{key: value for key, value in _known(row).items() if key != "chain"}, "nr": number}
+        before = digest([before, entry])
+        found.append({**entry, "chain": before})
+    return found
+
+
+def breaks(rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the number of the first entry that does not follow from those before, or None; older ledgers have no chain."""
+    if not any(row.get("chain") for row in rows):
+        return None
+    pairs = zip(rows, chained(rows), strict=True)
+    return next((number for number, (row, made) in enumerate(pairs, 1) if _known(row) != made), None)
+
+
+def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what makes an opening the one that it is: the weights, or a run of which none are known, on what data."""
+    return (row.get("data_sha256"), row.get("weights_sha256") or row.get("run"))
+
+
+def missing(before: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return the openings that were known before and are not among those of now."""
+    rows = list(now)
+    known, runs = {identity(row) for row in rows}, {row.get("run") for row in rows if not row.get("weights_sha256")}
+    return [dict(row) for row in before if identity(row) not in known and row.get("run") not in runs]
+
+
+def merged(*sources: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return the openings of several sources, each once, chained in the order of the first source and then the others.
+
+    The same weights on the same data count once, whichever runs they came from: the second look showed nothing new.
+    """
+    by_run: dict[str, Row] = {}
+    for row in (row for source in sources for row in source):
+        by_run[row["run"]] = {**row, **_known(by_run.get(row["run"], {}))}
+    once: dict[tuple[Any, ...], Row] = {}
+    for row in by_run.values():
+        once[identity(row)] = {**row, **_known(once.get(identity(row), {}))}
+    return chained(once.values())
+
+
+def _known(row: Mapping[str, Any]) -> Row:
+    return {key: value for key, value in row.items() if value is not None}

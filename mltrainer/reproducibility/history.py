@@ -1,0 +1,149 @@
+"""What git's history still holds of a project's files, read in bounded time: nothing is checked out, no text is converted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mltrainer.reproducibility.git import run
+
+TIMEOUT_S = 10.0
+MOST_VERSIONS = 500  # of one file
+MOST_BYTES = 4 << 20  # of one version: a ledger of a hundred openings has a tenth of that
+LOG = (
+    "log",
+    "--no-show-signature",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--full-history",
+    "-m",
+    "--raw",
+    "--no-abbrev",
+    "--format=",
+)
+
+
+def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
+    """Return the versions of a JSON file that were committed, oldest first; what is no JSON any more is left out.
+
+    Args:
+        root: The project's folder.
+        path: The file, relative to it.
+        every_branch: Look at all branches and tags; else only at what the present commit goes back to.
+
+    Raises:
+        GitError: There is no repository, or git cannot say in time.
+    """
+    where = ("--all",) if every_branch else ("HEAD",)
+    raw = run(root, *LOG, f"--max-count={MOST_VERSIONS}", *where, "--", path, timeout_s=TIMEOUT_S)
+    names = [line.split()[3] for line in os.fsdecode(raw).splitlines() if line.startswith(":")]
+    found = [name for name in dict.fromkeys(reversed(names)) if name.strip("0")]
+    return [part for data in _blobs(root, found) if (part := _parsed(data)) is not None]
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _blobs(root: Path, names: Sequence[str]) -> list[bytes]:
+    """Return the content of objects, of those that are not too large."""
+    small = [name for name, size in _sizes(root, names).items() if size <= MOST_BYTES]
+    if not small:
+        return []
+    data = run(root, "cat-file", "--batch", stdin="".join(f"{name}\n" for name in small).encode(), timeout_s=TIMEOUT_S)
+    found = []
+    while data:
+        head, _, rest = data.partition(b"\n")
+        size = int(head.split()[2])
+        found.append(rest[:size])
+        data = rest[size + 1 :]
+    return found
+
+
+def _sizes(root: Path, names: Sequence[str]) -> dict[str, int]:
+    """Return the size of each object that is here; of a partial clone's others nothing."""
+    if not names:
+        return {}
+    told = run(root, "cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in names).encode(), timeout_s=TIMEOUT_S)
+    rows = [line.split() for line in told.decode().splitlines()]
+    return {row[0]: int(row[2]) for row in rows if len(row) == 3}
+
+
+def marks(root: Path) -> list[list[int] | None] | None:
+    """Return by what a change of a repository's present commit is noticed without asking git; None where there is none around.
+
+    Times of change cannot be set back, so that they are unlike in every copy of a repository.
+    """
+    place = next((folder / ".git" for folder in (root, *root.parents) if (folder / ".git").exists()), None)
+    if place is None:
+        return None
+    if place.is_file():
+        with contextlib.suppress(OSError, ValueError):
+            place = place.parent / place.read_text("utf-8")[:4096].removeprefix("gitdir:").strip()
+    return [_mark(place / name) for name in ("HEAD", "logs/HEAD")]
+
+
+def _mark(path: Path) -> list[int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+
+def holds_commit(root: Path, commit: str) -> bool:
+    """Return whether a repository holds a commit.
+
+    Raises:
+        GitError: There is no repository, or git cannot say.
+    """
+    if not commit.isalnum():
+        return False
+    told = run(root, "cat-file", "--batch-check", stdin=f"{commit}\n".encode(), timeout_s=TIMEOUT_S)
+    return told.decode().split()[1:2] == ["commit"]
+
+
+def is_shallow(root: Path) -> bool:
+    """Return whether older history is not in this clone.
+
+    Raises:
+        GitError: There is no repository.
+    """
+    return run(root, "rev-parse", "--is-shallow-repository").strip() == b"true"
+
+
+def contents(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes | None]:
+    """Return files of a project as a commit holds them, without any conversion; None for one that it lacks or that is large.
+
+    Raises:
+        GitError: Git cannot say.
+    """
+    asked = "".join(f"{commit}:./{path}\n" for path in paths)
+    told = run(root, "cat-file", "--batch-check", stdin=asked.encode(), timeout_s=TIMEOUT_S).decode().splitlines()
+    names = {path: line.split()[0] for path, line in zip(paths, told, strict=True) if line.endswith(tuple("0123456789"))}
+    small = [name for name, size in _sizes(root, [*dict.fromkeys(names.values())]).items() if size <= MOST_BYTES]
+    found = dict(zip(small, _blobs(root, small), strict=True))
+    return {path: found.get(names.get(path, "")) for path in paths}
+
+
+def authors(root: Path, path: str, key: str) -> list[str]:
+    """Return who committed each line of a JSON file that begins with a key, as `Name <mail>`, in the order of the lines.
+
+    Raises:
+        GitError: The present commit does not hold the file, or git cannot say in time.
+    """
+    command = ("blame", "--line-porcelain", "--no-textconv", "HEAD", "--", path)
+    found, name, mail = [], "", ""
+    for line in run(root, *command, timeout_s=TIMEOUT_S).decode(errors="replace").splitlines():
+        kind, _, rest = line.partition(" ")
+        name, mail = (rest if kind == "author" else name), (rest if kind == "author-mail" else mail)
+        if line.startswith("\t") and line.strip().startswith(f'"{key}":'):
+            found.append(f"{name} {mail}")
+    return found
