@@ -99,7 +99,8 @@ def reproduce(
 ) -> int:
     """Train a run again in a fresh process and compare every step; exit 5 when it, or the environment, differs.
 
-    Without RUN: the newest phase's run.
+    Without RUN: the newest phase's run. In a clone, which has no files of runs, it is trained from the committed record, and
+    weights, metrics and the head of its chain are compared with what the record claims; the data must be here.
     """
     from mltrainer.project.front import Project
     from mltrainer.runs.reproduce import holds, reproduce_elsewhere
@@ -129,6 +130,7 @@ def _verdict(found: dict[str, Any], loss_bound: float) -> str:
         lines.append(f"  no step of {found['steps_compared']} differs")
     lines += [f"  {d['kind']} differs: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
     lines += [f"  cause: {found['cause']}"] if found["cause"] else []
+    lines += _of_record(found) if found.get("record") and not found["error"] else []
     return "\n".join([*lines, *([f"  it could not be trained: {found['error']}"] if found["error"] else [])])
 
 
@@ -138,6 +140,13 @@ def _compared(found: dict[str, Any]) -> str:
     if not steps:
         return "weights, metrics and outputs; no step was seen"
     return f"{steps} steps" + (f", {first + 1} to {first + steps}" if first else "")
+
+
+def _of_record(found: dict[str, Any]) -> list[str]:
+    """Say with what a clone compared: the run's own files are not in it."""
+    lines = [f"  compared with the record of {found['record']}: weights, metrics and the head of the chain over all steps"]
+    words = {True: "were passed through again, bit for bit", False: "were NOT among those that it passed through"}
+    return lines + ([f"  the delivered weights {words[found['delivered']]}"] if found["delivered"] is not None else [])
 
 
 def _numbers(found: dict[str, Any], loss_bound: float) -> list[str]:

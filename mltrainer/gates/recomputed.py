@@ -267,7 +267,7 @@ def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
     """Yield the files of code that a commit does not hold as they lie here; ends of lines may be a checkout's own."""
     for path, held in contents(claim.project.root, commit, paths).items():
         file = claim.project.root / path
-        here = file.read_bytes() if file.is_file() else None
+        here = read_whole(file) if file.is_file() else None
         if here is None or (held is not None and held.startswith(LFS_POINTER)):
             continue
         if held is None or held.replace(b"\r\n", b"\n") != here.replace(b"\r\n", b"\n"):

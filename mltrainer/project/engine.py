@@ -36,6 +36,7 @@ from mltrainer.reports.changes import since
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
+from mltrainer.runs.recorded import keep_out_of_git
 from mltrainer.tracking.beside import Beside
 from mltrainer.workspace import (
     LOCK_FILE,
@@ -88,7 +89,7 @@ def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: 
         sweep(project.root)
         for folder in (project.state_dir, project.root / "phases"):
             sweep_below(folder)
-        _keep_out_of_git(project)
+        keep_out_of_git(project)
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:
             return _run_locked(tools, phase, assignments, template)
@@ -119,13 +120,6 @@ def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: M
             "optimization is skipped, because the baseline meets every acceptance criterion: --set has no search to change",
             mend=f"mltrainer phase run {phase}, or ask for more in mltrainer.yaml (`acceptance`), then mltrainer run",
         )
-
-
-def _keep_out_of_git(project: Project) -> None:
-    """Make git ignore runs and checkpoints also in a project that was written by hand, without `mltrainer init`."""
-    path = project.state_dir / ".gitignore"
-    if not path.exists():
-        write_atomic(path, b"*\n")
 
 
 def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template: str | None) -> Gate:

@@ -1,4 +1,4 @@
-"""What two versions of a project's records cannot both say: the same run, or the same weights on the same data, has one outcome."""
+"""What two versions of a project's records cannot both say: the same run, or the same weights on the same data, ends alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mltrainer.workspace import PHASES
 Found = Mapping[str, Any]
 Row = dict[str, Any]
 OF_A_RUN = (  # what a run's bits decide; times, memory and what is shown of it are none of it
-    *("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256", "init_sha256"),
+    *("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "weights_sha256", "init_sha256"),
     *("steps", "chain", "metrics", "final", "first_loss", "parameters", "seed"),
 )
 LEDGER = ("data_sha256", "weights_sha256", "purpose")
@@ -32,9 +32,16 @@ def _of_runs(now: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[
     """Yield what the same run is said to have come to on both sides."""
     known = _runs(before)
     for run, found in _runs(now).items():
-        for key in OF_A_RUN if run in known else ():
-            if key in known[run] and key in found and known[run][key] != found[key]:
-                yield from _parts(f"run {run}", key, known[run][key], found[key])
+        other = known.get(run, {})
+        for key in OF_A_RUN if _has_the_same_bits(found, other) else ():
+            if key in other and key in found and other[key] != found[key]:
+                yield from _parts(f"run {run}", key, other[key], found[key])
+
+
+def _has_the_same_bits(run: Found, other: Found) -> bool:
+    """Return whether a run's contract decides its bits: the arithmetic is the same, and no program decided them by itself."""
+    is_decided = not run.get("program") or run.get("chain") == other.get("chain")
+    return is_decided and run.get("numerics_class") == other.get("numerics_class")
 
 
 def _runs(records: Mapping[str, Found]) -> dict[str, Found]:

@@ -15,15 +15,8 @@ TIMEOUT_S = 10.0
 MOST_VERSIONS = 500  # of one file
 MOST_BYTES = 4 << 20  # of one version: a ledger of a hundred openings has a tenth of that
 LOG = (
-    "log",
-    "--no-show-signature",
-    "--no-ext-diff",
-    "--no-textconv",
-    "--full-history",
-    "-m",
-    "--raw",
-    "--no-abbrev",
-    "--format=",
+    *("log", "--no-show-signature", "--no-ext-diff", "--no-textconv"),
+    *("--topo-order", "--full-history", "-m", "--raw", "--no-abbrev", "--format="),
 )
 
 

@@ -16,6 +16,7 @@ from mltrainer.runs.contract import RESULT_FILE, environment_changes
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
+from mltrainer.runs.recorded import recorded_run, reproduce_recorded
 from mltrainer.runs.retrain import original_run, reproduce, step_before
 from mltrainer.runs.tool import tool_of
 from mltrainer.workspace import PHASES, Project, folder_sha256, sha256_file
@@ -35,6 +36,8 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
         MltrainerError: Training failed although nothing differs.
     """
     project = tools.project
+    if (recorded := recorded_run(project, run)) is not None:
+        return _from_record(tools, *recorded, steps)
     result, job = original_run(project, run)
     _refuse_edited(project, run)
     known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
@@ -49,6 +52,31 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
     cause = None if differences else replayed(tools, job, again.row["first_divergence"])
     begun = step_before(project.runs_dir / run)
     return {**_answer(run, again.row, differences, None), "after_step": begun, "cause": cause}
+
+
+def _from_record(tools: Tools, phase: str, result: Row, steps: int | None) -> Row:
+    """Return what training again from the committed record shows, in a clone that has none of the run's files.
+
+    Raises:
+        InputError: Only a part is asked for: a record holds the chain's head, with which the end alone can be compared.
+    """
+    project, run = tools.project, result["id"]
+    if steps is not None:
+        told = f"the chain of run {run} is not here, so that its first {steps} steps cannot be compared, only its end"
+        raise InputError(told, where="--steps", mend=f"mltrainer reproduce {phase}")
+    known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
+    missing = [row for row in known if row["kind"] != "environment" and row["found"] == "missing"]
+    if missing:
+        told = ", ".join(row["what"] for row in missing[:5])
+        raise InputError(f"run {run} cannot be trained from its record without {told}", mend="bring it there, and type it again")
+    try:
+        again = reproduce_recorded(tools, phase, result)
+    except (InputError, GateError) as error:
+        if not known:
+            raise
+        return {**_answer(run, None, known, error), "record": phase, "delivered": None}
+    differences = [*known, *_measured(result, again.result, known)]
+    return {**_answer(run, again.row, differences, None), "record": phase, "delivered": again.row["delivered"]}
 
 
 def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
@@ -76,7 +104,8 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
         InputError: The environment cannot be rebuilt.
         GateError: The present plan is not the run's.
     """
-    result, _ = original_run(project, run)
+    recorded = recorded_run(project, run)
+    result = recorded[1] if recorded is not None else original_run(project, run)[0]
     environment = _planning(project, "environment")
     if environment is None or environment_digest(environment) != result["environment_sha256"]:
         raise GateError(
@@ -90,8 +119,9 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
 
 
 def holds(found: Row) -> bool:
-    """Return whether a reproduction is one: the same bits, in the same environment."""
-    return bool(found["identical"]) and not any(row["kind"] == "environment" for row in found["differences"])
+    """Return whether a reproduction is one: the same bits, those delivered among them, in the same environment."""
+    same = bool(found["identical"]) and found.get("delivered") is not False
+    return same and not any(row["kind"] == "environment" for row in found["differences"])
 
 
 UNDETERMINED = (

@@ -132,8 +132,7 @@ DECIDED_BY = {
         "documentation_written": "model_files model_files.*.path model_files.*.size",
         "reproduction_verified": "reproduction.chain_head reproduction.identical reproduction.steps_compared "
         "reproduction.weights_sha256 run.chain.head run.steps run.weights_sha256",
-        "test_opened_once": "delivered_sha256 run.data_sha256 test.openings test.openings.*.data_sha256 "
-        "test.openings.*.weights_sha256 test.samples",
+        "test_opened_once": "delivered_sha256 test.openings test.openings.*.weights_sha256 test.samples",
         "acceptance_met": "config test.metrics test.samples",
         "source_committed": "source.commit source.dirty",
     },

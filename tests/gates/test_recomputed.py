@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 import mltrainer
 from mltrainer import handbook
 from mltrainer.gates.gate import check_gates
-from mltrainer.project.engine import write
-from mltrainer.workspace import Project, seal, sha256_file
-from tests.conftest import Cli
+from mltrainer.project.engine import waive, write
+from mltrainer.records.openings import chained
+from mltrainer.workspace import Project, seal, sha256_file, write_json
+from tests.conftest import Cli, commit
 
 FINAL = "phases/05_finalization"
 MODEL = f"{FINAL}/final_model"
@@ -242,3 +244,215 @@ def test_reports_that_a_clone_says_were_compared_already_are_rendered_all_the_sa
     shutil.copytree(digits.root, clone)
     (clone / ".mltrainer/cache/digests.json").write_text(json.dumps(known))
     assert "final_report.md" in "\n".join(check_gates(Project(clone))[-1].stale)
+
+
+# --- the ledger, and what git's history holds -----------------------------------------------------
+
+
+def git(folder: Path, *arguments: str, name: str = "Tester") -> str:
+    who = ("-c", f"user.name={name}", "-c", f"user.email={name.lower()}@example.org")
+    return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def second(project: Project, **changes: Any) -> Record:
+    """Return a ledger as a second model on the same test split would leave it."""
+    ledger = json.loads((project.root / FINAL / "test_openings.json").read_bytes())
+    other = {**ledger["openings"][0], "run": "aaaaaaaaaaaa", "weights_sha256": "a" * 64, "data_sha256": "b" * 64, **changes}
+    return {"openings": chained([*ledger["openings"], other]), "splits": ledger["splits"]}
+
+
+def put_ledger(project: Project, ledger: Record, record_too: bool = True) -> str:
+    """Write a ledger, bind it in the record, which may tell the same, and return what the gate says."""
+    path = project.root / FINAL / "test_openings.json"
+    write_json(path, ledger)
+
+    def change(record: Record) -> None:
+        for row in record["inputs"]:
+            if row["role"] == "ledger":
+                row.update(sha256=sha256_file(path), size=path.stat().st_size)
+        if record_too:
+            record["evidence"]["test"].update(ledger)
+
+    return forge(project, change)
+
+
+def opened_item(project: Project) -> Any:
+    return next(item for item in check_gates(project)[-1].items if item.id == "test_opened_once")
+
+
+def test_a_second_model_on_the_same_rows_fails_the_gate_though_its_data_has_another_digest(digits: Project) -> None:
+    assert put_ledger(digits, second(digits)) == ""
+    item = opened_item(digits)
+    sentence = "The test split was opened twice, for 2 models: what it shows is no longer an unbiased estimate"
+    assert (item.verdict, item.evidence["openings"], item.evidence["models"]) == ("fail", 2, 2)
+    assert item.evidence["opened"] == sentence
+    for name in ("final_report.md", "final_model/README.md"):
+        assert sentence in (digits.root / FINAL / name).read_text()
+        assert "this model alone (" not in (digits.root / FINAL / name).read_text()
+
+
+def test_a_model_on_rows_of_its_own_is_told_and_does_not_count(digits: Project) -> None:
+    ledger = second(digits, rows_sha256=None)
+    assert put_ledger(digits, ledger) == ""
+    assert (opened_item(digits).verdict, opened_item(digits).evidence["models"]) == ("pass", 1)
+    assert opened_item(digits).evidence["opened"].endswith("alone; the ledger has 1 opening of other test splits")
+
+
+LEDGERS: dict[str, Callable[[Record], object]] = {
+    "opening 2 of the record does not follow from those before it": lambda made: made["openings"][1].update(run="bbbbbbbbbbbb"),
+    "opening 1 of the record does not follow from those before it": lambda made: made["openings"].pop(0),
+    "are not those that its name is the digest of": lambda made: next(iter(made["splits"].values())).update(digests="aa"),
+    "1 test splits that were opened have no rows in the record": lambda made: made["splits"].clear(),
+}
+
+
+@pytest.mark.parametrize("told", LEDGERS)
+def test_a_ledger_that_is_not_what_was_written_is_told(digits: Project, told: str) -> None:
+    ledger = second(digits)
+    LEDGERS[told](ledger)
+    assert told in put_ledger(digits, ledger)
+
+
+def test_a_ledger_with_other_openings_than_the_record_is_told(digits: Project) -> None:
+    assert "holds 2 openings, and other ones than the 1 of the record" in put_ledger(digits, second(digits), record_too=False)
+
+
+def test_a_record_without_its_ledger_is_told(digits: Project) -> None:
+    (digits.root / FINAL / "test_openings.json").unlink()
+    unbound = forge(digits, lambda record: record.update(inputs=[row for row in record["inputs"] if row["role"] != "ledger"]))
+    assert "test_openings.json is missing, which holds the openings of the test split" in unbound
+
+
+def test_an_opening_that_was_committed_and_is_on_record_no_more_is_told(digits: Project, tmp_path: Path) -> None:
+    ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
+    put_ledger(digits, second(digits))
+    commit(digits.root)
+    told = "the ledger lacks the opening by run aaaaaaaaaaaa, which the commits before hold"
+    assert told in put_ledger(digits, ledger)
+    commit(digits.root)
+    git(tmp_path, "clone", "--quiet", digits.root.as_uri(), "clone")
+    assert told in "\n".join(check_gates(Project(tmp_path / "clone"))[-1].stale)
+    git(tmp_path, "clone", "--quiet", "--depth=1", digits.root.as_uri(), "shallow")
+    assert told not in "\n".join(check_gates(Project(tmp_path / "shallow"))[-1].stale)
+
+
+def test_an_earlier_versions_shorter_ledger_is_a_note(digits: Project) -> None:
+    ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
+    put_ledger(digits, second(digits))
+    commit(digits.root)
+    put_ledger(digits, ledger)
+    assert "the ledger lacks" not in forge(digits, lambda record: record.update(mltrainer="0.2.0"))
+    assert any("the ledger lacks the opening by run aaaaaaaaaaaa" in note for note in check_gates(digits)[-1].notes)
+
+
+def test_git_is_asked_once_for_what_did_not_change(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(digits.root)
+    check_gates(digits)
+
+    def refuse(*arguments: Any, **named: Any) -> bytes:
+        raise AssertionError(arguments)
+
+    with monkeypatch.context() as here:
+        here.setattr("mltrainer.reproducibility.history.run", refuse)
+        assert all(gate.holds for gate in check_gates(digits))
+    git(digits.root, "commit", "--quiet", "--allow-empty", "--message", "x")
+    monkeypatch.setattr("mltrainer.reproducibility.history.run", refuse)
+    with pytest.raises(AssertionError):
+        check_gates(digits)
+
+
+def with_commit(commit: str) -> Callable[[Record], None]:
+    return lambda record: record["source"].update(commit=commit)
+
+
+def test_a_commit_that_the_repository_does_not_hold_is_told(digits: Project, tmp_path: Path) -> None:
+    told = "commit 000000000000, which the record names, is not in this repository: rebased, squashed away, or never there"
+    assert told in forge(digits, with_commit("0" * 40))
+    assert all(gate.holds for gate in check_gates(digits))  # a squashed branch leaves such records behind
+    assert told in check_gates(digits)[-1].notes
+    assert told in check_gates(digits)[-1].notes  # a doubt is not remembered as settled
+    commit(digits.root)
+    git(tmp_path, "clone", "--quiet", "--depth=1", digits.root.as_uri(), "shallow")
+    notes = check_gates(Project(tmp_path / "shallow"))[-1].notes
+    assert "commit 000000000000 is not here: a shallow clone, whose older history was not fetched" in notes
+
+
+def test_a_commit_that_holds_other_code_than_ran_is_told(digits: Project) -> None:
+    (digits.root / "task.py").write_text("x = 1\n")
+    commit(digits.root)
+    before = git(digits.root, "rev-parse", "HEAD")
+    (digits.root / "task.py").write_text("x = 2\n")
+    commit(digits.root)
+    row = {"path": "task.py", "sha256": sha256_file(digits.root / "task.py"), "size": 6}
+    for named, told in ((before, True), (git(digits.root, "rev-parse", "HEAD"), False)):
+        found = forge(digits, lambda record, named=named: record["source"].update(commit=named, files=[row]))
+        assert (f"commit {named[:12]} does not hold task.py as it ran" in found) == told
+
+
+def test_a_waiver_in_the_name_of_somebody_who_did_not_commit_it_is_told(digits: Project, cli: Cli) -> None:
+    put_ledger(digits, second(digits))
+    commit(digits.root)
+    waive(digits, "finalization", "test_opened_once", "seen before", "Ada <ada@example.org>")
+
+    def notes() -> str:
+        return "\n".join(check_gates(digits)[-1].notes)
+
+    named = "test_opened_once was waived in the name of Ada <ada@example.org>"
+    assert f"{named}; that is not committed yet, so that nobody can tell who did" in notes()
+    git(digits.root, "add", "--all")
+    git(digits.root, "commit", "--quiet", "--message", "x", name="Bob")
+    assert f"{named}, and committed by Bob <bob@example.org>" in notes()
+    said = cli("report", "--against", "HEAD~1", "--project", digits.root)
+    assert "committed by <code>Bob &#60;bob@example.org></code>" in said.out
+    git(digits.root, "commit", "--quiet", "--amend", "--no-edit", "--author", "Ada <ada@example.org>")
+    assert "waived in the name of" not in notes()
+    assert "committed by" not in cli("report", "--against", "HEAD~1", "--project", digits.root).out
+
+
+# --- beside another version -----------------------------------------------------------------------
+
+
+def test_the_same_run_with_other_numbers_is_impossible(digits: Project, cli: Cli) -> None:
+    commit(digits.root)
+    shutil.rmtree(digits.state_dir)
+
+    def change(record: Record) -> None:
+        record["evidence"]["run"]["metrics"]["accuracy"] = 0.999
+        record["evidence"]["test"]["metrics"]["accuracy"] = 0.998
+
+    forge(digits, change)
+    said = cli("report", "--against", "HEAD", "--project", digits.root)
+    assert said.code == 4
+    assert "the records say what cannot be true" in said.out
+    found = {(row["what"].split()[0], row["key"], row["after"]) for row in told_impossible(cli, digits)}
+    assert found == {("run", "metrics.accuracy", 0.999), ("weights", "metrics.accuracy", 0.998)}
+
+
+def told_impossible(cli: Cli, project: Project) -> list[Record]:
+    found: list[Record] = cli("report", "--against", "HEAD", "--json", "--project", project.root).json["impossible"]
+    return found
+
+
+def test_another_machines_arithmetic_may_bring_other_bits(digits: Project, cli: Cli) -> None:
+    commit(digits.root)
+
+    def change(record: Record) -> None:
+        record["evidence"]["run"].update(numerics_class="other", weights_sha256="0" * 64)
+
+    forge(digits, change)
+    assert told_impossible(cli, digits) == []
+
+
+def test_openings_that_the_other_side_knows_and_this_one_does_not_are_told(digits: Project, cli: Cli) -> None:
+    ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
+    put_ledger(digits, second(digits))
+    commit(digits.root)
+    assert "known at `HEAD`" not in cli("report", "--against", "HEAD", "--project", digits.root).out
+    put_ledger(digits, ledger)
+    said = cli("report", "--against", "HEAD", "--project", digits.root)
+    assert "the opening of the test split by run `aaaaaaaaaaaa`, known at `HEAD`, is not in the ledger here" in said.out
+    put_ledger(digits, second(digits, weights_sha256="c" * 64))
+    said = cli("report", "--against", "HEAD", "--project", digits.root)
+    assert "stands in the ledger here with other weights or data" in said.out
+    shutil.rmtree(digits.root / FINAL)
+    assert "is not in the ledger here" in cli("report", "--against", "HEAD", "--project", digits.root).out

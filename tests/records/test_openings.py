@@ -74,7 +74,7 @@ def test_openings_of_earlier_versions_are_told_apart_by_their_data() -> None:
         ),
         (
             Looks(1, 1, 2),
-            "The test split was opened once, for this model alone; 2 openings of other test splits stand in the ledger",
+            "The test split was opened once, for this model alone; the ledger has 2 openings of other test splits",
         ),
     ],
 )

@@ -494,9 +494,25 @@ def test_accumulation_averaging_precision_and_callbacks_stand_in_the_model_card(
 
 def test_a_test_split_that_was_opened_twice_is_loud() -> None:
     found = records.finalization()
-    found["evidence"]["test"]["openings"] *= 2
-    assert "opened **twice**" in model_card(found, [])
-    assert "opened twice**" in report(found)
+    (first,) = found["evidence"]["test"]["openings"]
+    found["evidence"]["test"]["openings"] = [first, {**first, "nr": 2, "run": "other"}]
+    sentence = "**The test split was opened twice, for 2 models: what it shows is no longer an unbiased estimate"
+    assert f"{sentence}**" in model_card(found, [])
+    assert f"{sentence}.**" in report(found)
+
+
+def test_a_program_reports_its_number_itself_and_the_headline_says_so() -> None:
+    found = records.finalization()
+    assert "as the program reports it" not in report(found)
+    found["evidence"]["config"]["task"]["script"] = "python train.py"
+    found["evidence"]["run"]["program"] = {
+        "command": ["python", "train.py"],
+        "processes": 1,
+        "losses": 0,
+        "outputs": [],
+        "read": [],
+    }
+    assert ", as the program reports it" in report(found)
 
 
 def test_the_model_cards_front_matter_is_yaml_that_holds_its_metrics() -> None:

@@ -481,3 +481,35 @@ def test_comparing_ends_where_it_takes_too_long_and_draws_nothing(own, monkeypat
     assert count == 0
     assert "among 0 of 30 train samples, 0 of 40 validation samples only" in found[0]
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def digests(task):
+    return set(task.test_rows("s")["digests"].split())
+
+
+READ = """
+class Read(Dataset):
+    def __init__(self, x): self.x = x
+    def __len__(self): return len(self.x)
+    def __getitem__(self, i): return self.x[i], int(i) % 2
+
+class Mine(Base):
+    def samples(self): return Read(X{change})
+"""
+
+
+@pytest.mark.parametrize("body", [PLAIN, READ.format(change="")], ids=["tensors", "data set"])
+def test_a_tasks_own_test_samples_are_known_again_by_what_they_hold(own, body):
+    before = digests(own(body))
+    assert len(before) == 4
+    assert digests(own(body.replace("X", "X.clone()"))) == before
+    assert not digests(own(body.replace("return Read(X", "return Read(X + 100").replace("return X,", "return X + 100,"))) & before
+    assert digests(own(body, split={"validation": 0.2, "test": 0.5})) & before
+
+
+def test_a_large_data_sets_test_samples_are_known_by_so_many_of_them(own, monkeypatch):
+    monkeypatch.setattr("mltrainer.tasks.opening.KEPT", 5)
+    body = READ.format(change=".repeat(20, 1) + torch.arange(800.0)[:, None]")
+    one, other = (digests(own(body, split={"validation": 0.2, "test": share})) for share in (0.5, 0.6))
+    assert (len(one), len(other)) == (5, 5)
+    assert one & other

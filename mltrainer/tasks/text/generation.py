@@ -94,6 +94,7 @@ class TextGeneration(BuiltinTask):
     def content_hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return a hash of each longer line of the block: windows have numbers alone, and tokens hang on the training block."""
         split, _ = self._block(ids)
+        assert isinstance(self._source.content, Corpus)
         return line_hashes(self._source.content, *self._bounds[split])
 
     def targets(self) -> np.ndarray:

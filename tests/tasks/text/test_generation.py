@@ -217,3 +217,13 @@ def test_only_so_much_of_a_long_text_is_learned_from(tmp_path, monkeypatch):
     assert isinstance(content, Corpus)
     learned = "".join(streaming._evenly(content, (0, len(TEXT))))
     assert 500 < len(learned) < 1500
+
+
+@pytest.mark.parametrize("tokens", [{}, {"kind": "bpe", "vocabulary": 300}], ids=["char", "bpe"])
+def test_a_test_block_is_known_again_by_its_lines_whatever_stands_before_it(open_text, tokens):
+    known = set(open_text(tokens=tokens).test_rows("s")["digests"].split())
+    edited = set(open_text(TEXT.replace(TEXT[:20], "Another beginning, é", 1), tokens=tokens).test_rows("s")["digests"].split())
+    other = set(open_text(TEXT.translate(str.maketrans("aeo", "oae")), tokens=tokens).test_rows("s")["digests"].split())
+    assert len(known) > 5
+    assert len(known & edited) >= len(known) - 1
+    assert not known & other

@@ -10,9 +10,10 @@ from mltrainer.checkpointing.format import file_rows, save, snapshot
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.openings import breaks, chained
 from mltrainer.tasks.opening import open_task
 from mltrainer.tools.export.program import export_run, rehearse
-from mltrainer.workspace import read_json, write_json
+from mltrainer.workspace import digest, read_json, write_json
 
 TEST = {
     "ledger": "phases/05_finalization/test_openings.json",
@@ -257,3 +258,27 @@ def test_a_call_that_cannot_be_exported_is_named_with_its_line_before_anything_i
 @pytest.mark.parametrize(("told", "what"), [("tensor", "inference of your task"), ("zero", "evaluation of your task")])
 def test_what_a_task_tells_only_at_the_end_is_asked_at_the_start(job: dict[str, Any], told: str, what: str) -> None:
     assert what in rehearsed(job, f"own_rehearsed_{told}", told=told)["fault"]["what"]
+
+
+def test_an_opening_names_the_rows_that_were_seen_in_a_chained_ledger(job: dict[str, Any]) -> None:
+    export_run({**job, "test": {**TEST, "salt": "pepper"}})
+    ledger = read_json(Path(TEST["ledger"]))
+    (row,) = ledger["openings"]
+    rows = open_task(TrainingConfig.model_validate(job["config"]), Path()).test_rows("pepper")
+    assert ledger["splits"] == {row["rows_sha256"]: rows}
+    assert row["rows_sha256"] == digest(rows)
+    assert breaks(ledger["openings"]) is None
+    assert read_json(Path(job["run_folder"]) / "test.json")["rows"] == rows
+
+
+def test_a_second_opening_follows_the_first_and_keeps_its_rows(job: dict[str, Any]) -> None:
+    before = {
+        "openings": chained([{"run": "b" * 12, "purpose": "x", "data_sha256": "d", "weights_sha256": "w"}]),
+        "splits": {"r": {}},
+    }
+    export_run({**job, "test": {**TEST, **before}})
+    ledger = read_json(Path(TEST["ledger"]))
+    assert ledger["openings"][0] == before["openings"][0]
+    assert [row["nr"] for row in ledger["openings"]] == [1, 2]
+    assert breaks(ledger["openings"]) is None
+    assert set(ledger["splits"]) == {"r", ledger["openings"][1]["rows_sha256"]}

@@ -1,0 +1,144 @@
+"""A run trained again from the committed record alone: how a clone, which has no run's files, measures a claim."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+from mltrainer.configs.pages import trained_by, verification_page
+from mltrainer.configs.project import TrainingConfig, is_named_by
+from mltrainer.errors import GateError
+from mltrainer.records.reading import Record, read_record
+from mltrainer.reproducibility import fingerprint, grades
+from mltrainer.runs.contract import JOB_FILE, run_id
+from mltrainer.runs.launcher import Tools
+from mltrainer.runs.retrain import Reproduction, reproduction_row
+from mltrainer.runs.tool import tool_for
+from mltrainer.workspace import TRAINING, Project, locked, write_atomic
+
+Row = dict[str, Any]
+CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
+
+
+def recorded_run(project: Project, run: str) -> tuple[str, Row] | None:
+    """Return the phase and the result of a run whose own files are not here and that a sound record tells of, or None."""
+    if (project.runs_dir / run / JOB_FILE).exists():
+        return None
+    for phase in reversed(TRAINING):
+        record = read_record(project, phase)
+        told = record.evidence.get("run") if record is not None and not record.faults else None
+        if told is not None and told["id"] == run:
+            return phase, dict(told)
+    return None
+
+
+def reproduce_recorded(tools: Tools, phase: str, result: Row) -> Reproduction:
+    """Train a run from the config that its phase's record holds, and compare its end with what the record claims.
+
+    The head of the chain covers every step's samples, loss and gradient norm, so that equal heads are equal steps.
+
+    Args:
+        tools: The project's tools.
+        phase: The phase whose record claims it.
+        result: The run, as the record has it.
+
+    Raises:
+        InputError: The data is not here, or the run is none that a record holds the whole of.
+        GateError: The recorded config is not the one that the run is named by.
+    """
+    project = tools.project
+    planning = _sound(project, "planning")
+    config = _config(project, phase, result, planning)
+    limits = verification_page(project.root).settings
+    folder = project.state_dir / "reproductions" / result["id"]
+    keep_out_of_git(project)
+    with locked(folder.with_suffix(".lock"), f"the reproduction of {result['id']}"):
+        shutil.rmtree(folder, ignore_errors=True)
+        job = {**_job(phase, result, config, planning), "folder": project.relative(folder)}
+        page = trained_by(phase, project.root, bool(result.get("program")))
+        found = tool_for(tools, page.tool, phase).run(job)
+        again = {**found, "first_divergence": _divergence(result, found)}
+        row = reproduction_row(result, again, _numbers(result, found), limits)
+        delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE))
+    same_numerics = found["numerics_class"] == result["numerics_class"]
+    reachable = grades.BITWISE if same_numerics else grades.NUMERICAL
+    return Reproduction({**row, "reachable": reachable, "delivered": delivered}, found)
+
+
+def keep_out_of_git(project: Project) -> None:
+    """Make git ignore runs and checkpoints also in a clone, or in a project that was written by hand."""
+    path = project.state_dir / ".gitignore"
+    if not path.exists():
+        write_atomic(path, b"*\n")
+
+
+def _sound(project: Project, phase: str) -> Record:
+    record = read_record(project, phase)
+    if record is None or record.faults:
+        raise GateError(f"{phase} has no sound record to train from", mend=f"mltrainer gate check {phase}")
+    return record
+
+
+def _config(project: Project, phase: str, result: Row, planning: Record) -> TrainingConfig:
+    """Return the config that a run is named by, with the loader processes that planning found."""
+    evidence = planning.evidence if phase == "baseline" else _sound(project, phase).evidence
+    config = TrainingConfig.model_validate(evidence["config"])
+    contract = {key: result[key] for key in CONTRACT}
+    if "parent_sha256" in result or run_id(contract) != result["id"] or not is_named_by(config, result["config_sha256"]):
+        raise GateError(
+            f"the record of {phase} does not hold the config and the contract that run {result['id']} is named by",
+            mend=f"mltrainer gate check {phase}",
+        )
+    return config.with_workers((planning.evidence.get("loader") or {}).get("workers", 0))
+
+
+def _job(phase: str, result: Row, config: TrainingConfig, planning: Record) -> Row:
+    files = {"data_files": planning.evidence["data"]["files"]} if result.get("program") else {}
+    return {
+        "schema": 1,
+        "run": result["id"],
+        "phase": phase,
+        "purpose": "reproduction",
+        "config": config.model_dump(),
+        "gate": result["gate"],
+        "contract": {key: result[key] for key in CONTRACT},
+        "code_files": planning.data["source"]["files"],
+        "parent": result["parent"],
+        "threads": config.threads,
+        "expected_numerics": result["numerics_class"],
+        "to_the_end": True,
+        **files,
+    }
+
+
+def _divergence(result: Row, again: Row) -> Row | None:
+    """Return that the chains' heads differ, which names no step: the record holds no chain but its head."""
+    one, other = result["chain"], again["chain"]
+    if one == other:
+        return None
+    told = {"expected": str(one["head"]), "found": str(other["head"])}
+    return {"step": result["steps"], "what": "head of the chain", **told}
+
+
+def _numbers(result: Row, again: Row) -> grades.Numbers:
+    """Return how far losses and the metric differ, by the mean training losses of each evaluation."""
+    pairs = zip(_losses(result), _losses(again), strict=False)
+    loss = max((abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs), default=math.nan)
+    name = result["metric"]["name"]
+    left, right = (float((side["metrics"] or {}).get(name, "nan")) for side in (result, again))
+    return grades.Numbers(loss, abs(left - right), ())
+
+
+def _losses(result: Row) -> list[float]:
+    return [float(row["train_loss"]) for row in result["history"] if row.get("train_loss") is not None]
+
+
+def _delivered(project: Project, phase: str, chain: Iterable[str]) -> bool | None:
+    """Return whether the training passed through the weights that were delivered; None where the chain cannot tell."""
+    evidence = _sound(project, phase).evidence
+    if phase != "finalization" or evidence["run"].get("program") or evidence["config"].get("averaging"):
+        return None
+    passed = {words[2] for words in map(str.split, chain) if words[0] == "w"}
+    return evidence["delivered_sha256"] in passed

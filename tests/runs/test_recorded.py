@@ -1,0 +1,130 @@
+"""A claim measured again in a clone, which has the committed records and no file of any run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.project.engine import write
+from mltrainer.workspace import Project, seal
+from tests.conftest import Cli
+
+Record = dict[str, Any]
+FINAL = "finalization"
+
+
+def record_of(project: Project, phase: str = FINAL) -> Record:
+    found: Record = json.loads((project.phase_dir(phase) / "record.json").read_bytes())
+    return found
+
+
+@pytest.fixture
+def clone(digits: Project) -> Project:
+    """The finished project as a clone has it: without state folder and without the delivered weights."""
+    shutil.rmtree(digits.state_dir)
+    (digits.phase_dir(FINAL) / "final_model/model.safetensors").unlink()
+    return digits
+
+
+@pytest.fixture
+def trained(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
+    """What the tool is asked to train; it answers with what the original run came to, as training anew does."""
+    asked: list[Record] = []
+
+    class Trained:
+        def __init__(self, root: Path) -> None:
+            self.root = root
+
+        def run(self, job: Record) -> Record:
+            asked.append(job)
+            shutil.copytree(digits_once / ".mltrainer/runs" / job["run"], self.root / job["folder"])
+            result: Record = json.loads((self.root / job["folder"] / "result.json").read_bytes())
+            return result
+
+    monkeypatch.setattr("mltrainer.runs.recorded.tool_for", lambda tools, *others: Trained(tools.project.root))
+    return asked
+
+
+def forge(project: Project, change: Callable[[Record], object], phase: str = FINAL) -> None:
+    record = record_of(project, phase)
+    change(record["evidence"])
+    write(project, phase, seal(record))
+
+
+def reproduced(cli: Cli, project: Project, run: str = FINAL) -> tuple[int, Record]:
+    said = cli("reproduce", run, "--json", "--project", project.root)
+    return said.code, said.json
+
+
+def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone: Project, cli: Cli) -> None:
+    said = cli("reproduce", "finalization", "--project", clone.root)
+    assert said.code == 0, said.err
+    assert "bitwise identical in 300 steps" in said.out
+    assert "compared with the record of finalization: weights, metrics and the head of the chain" in said.out
+    assert "the delivered weights were passed through again, bit for bit" in said.out
+    assert (clone.state_dir / ".gitignore").read_text() == "*\n"
+    assert not clone.runs_dir.exists()
+
+
+def test_what_is_trained_is_what_the_record_says(clone: Project, cli: Cli, trained: list[Record]) -> None:
+    assert reproduced(cli, clone)[0] == reproduced(cli, clone, "baseline")[0] == 0
+    final, first = trained
+    evidence = record_of(clone)["evidence"]
+    assert (final["run"], final["config"]["epochs"], final["purpose"]) == (evidence["run"]["id"], 15, "reproduction")
+    assert (first["config"]["epochs"], first["contract"]["data_sha256"]) == (12, evidence["run"]["data_sha256"])
+    assert final["contract"]["config_sha256"] == evidence["run"]["config_sha256"]
+
+
+INVENTED: dict[str, Callable[[Record], object]] = {
+    "metric accuracy": lambda evidence: evidence["run"]["metrics"].update(accuracy=0.999),
+    "head of the chain": lambda evidence: evidence["run"]["chain"].update(head="0" * 32),
+    "": lambda evidence: evidence["run"].update(weights_sha256="0" * 64),
+}
+
+
+@pytest.mark.parametrize("told", INVENTED)
+def test_an_invented_number_head_or_digest_is_not_reproduced(told: str, clone: Project, cli: Cli, trained: list[Record]) -> None:
+    forge(clone, INVENTED[told])
+    code, found = reproduced(cli, clone)
+    assert (code, found["identical"], len(trained)) == (5, False, 1)
+    assert (found["first_divergence"] or {"what": ""})["what"] == told
+
+
+def test_delivered_weights_that_the_training_never_had_are_told(clone: Project, cli: Cli, trained: list[Record]) -> None:
+    forge(clone, lambda evidence: evidence.update(delivered_sha256="0" * 64))
+    said = cli("reproduce", "finalization", "--project", clone.root)
+    assert "the delivered weights were NOT among those that it passed through" in said.out
+    assert said.code == 5
+    assert len(trained) == 1
+
+
+@pytest.mark.parametrize("change", [lambda e: e["config"].update(seed=7), lambda e: e["run"].update(data_sha256="0" * 64)])
+def test_a_config_that_is_not_the_runs_is_refused(
+    change: Callable[[Record], object], clone: Project, cli: Cli, trained: list[Record]
+) -> None:
+    forge(clone, change)
+    said = cli("reproduce", "finalization", "--project", clone.root)
+    assert said.code == 4
+    assert "does not hold the config and the contract that run" in said.err
+    assert not trained
+
+
+def test_a_part_of_the_steps_cannot_be_compared_without_the_chain(clone: Project, cli: Cli, trained: list[Record]) -> None:
+    said = cli("reproduce", "finalization", "--steps", "5", "--project", clone.root)
+    assert said.code == 1
+    assert "the chain of run" in said.err
+    assert not trained
+
+
+def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[Record]) -> None:
+    row = {"path": "data/rows.csv", "sha256": "0" * 64, "size": 3}
+    forge(clone, lambda evidence: evidence["data"].update(files=[row]), "planning")
+    said = cli("reproduce", "finalization", "--project", clone.root)
+    assert said.code == 1
+    assert "cannot be trained from its record without data/rows.csv" in said.err
+    assert not trained
