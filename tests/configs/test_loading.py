@@ -181,3 +181,17 @@ GROUPS = st.dictionaries(st.text("xyz", min_size=1), st.integers(), min_size=1)
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers() | GROUPS))
 def test_flattened_values_can_be_put_together_again(value: dict[str, object]) -> None:
     assert assign({}, flatten(value).items()) == value
+
+
+ONE_AT_A_TIME = {  # of these keys of a group, by what mltrainer documents
+    "clip": {"norm": 1.0, "value": 0.5, "adaptive": 0.1},
+    "evaluate": {"every_n_epochs": 2, "every_n_steps": 10},
+    "schedule": {"warmup_epochs": 1.0, "warmup_steps": 5},
+}
+PAIRS = [(group, old, new) for group, keys in ONE_AT_A_TIME.items() for old in keys for new in keys if old != new]
+
+
+@pytest.mark.parametrize(("group", "old", "new"), PAIRS)
+def test_of_each_pair_of_keys_that_exclude_one_another_the_new_one_stays(group: str, old: str, new: str) -> None:
+    keys = ONE_AT_A_TIME[group]
+    assert assign({group: {"other": 1, old: keys[old]}}, [(f"{group}.{new}", keys[new])]) == {group: {"other": 1, new: keys[new]}}

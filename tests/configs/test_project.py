@@ -116,3 +116,15 @@ def test_class_weights_without_built_in_classes_are_refused(task: dict[str, str]
     own = {"data": None, "model": None} if "use" in task else {}
     with pytest.raises(ValueError, match=told):
         TrainingConfig.model_validate({**PROJECT, **own, "task": task, "class_weights": "balanced"})
+
+
+@pytest.mark.parametrize(("own", "drawn_with"), [(None, 5), (7, 7), (0, 0)])
+def test_samples_are_drawn_with_the_splits_own_seed_where_it_has_one(own: int | None, drawn_with: int) -> None:
+    config = TrainingConfig.model_validate({**PROJECT, "seed": 5, "split": {"seed": own}})
+    assert config.data_seed == drawn_with
+
+
+@pytest.mark.parametrize(("folds", "fold", "order"), [(0, 0, [0]), (3, 0, [0, 1, 2]), (3, 1, [1, 2, 0]), (2, 1, [1, 0])])
+def test_folds_are_trained_from_the_configs_own(folds: int, fold: int, order: list[int]) -> None:
+    config = TrainingConfig.model_validate({**PROJECT, "split": {"folds": folds, "fold": fold}})
+    assert config.folds == order

@@ -174,3 +174,10 @@ def test_a_preview_runs_from_the_first_step_to_the_last() -> None:
     points = preview(schedule("linear"), 1.0, steps=1000, steps_per_epoch=100, points=11)
     assert (points[0], points[-1], len(points)) == ([0.01, 0.999], [10.0, 0.0], 11)
     assert preview(schedule("constant"), 0.5, steps=1, steps_per_epoch=1) == [[1.0, 0.5]]
+
+
+def test_the_last_part_of_a_sequence_works_with_its_share_too() -> None:
+    parts = [{"schedule": {"name": "constant"}, "steps": 4, "factor": 0.5}, {"schedule": {"name": "constant"}, "factor": 0.25}]
+    found = TypeAdapter(Schedule).validate_python({"name": "sequence", "parts": parts})
+    rate = learning_rate(found, 8.0, 6, 2)
+    assert [rate(step) for step in range(1, 7)] == [4.0, 4.0, 4.0, 4.0, 2.0, 2.0]

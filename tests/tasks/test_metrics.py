@@ -159,3 +159,10 @@ def test_residual_quantiles_are_of_prediction_minus_target():
     targets = torch.zeros(101)
     found = metrics.regression_evaluation(torch.arange(101.0), targets)
     assert found["residual_quantiles"] == [5.0, 25.0, 50.0, 75.0, 95.0]
+
+
+def test_a_class_that_is_predicted_and_never_a_target_counts_as_scikit_learn_counts_it():
+    guesses, labels = torch.tensor([0, 1, 2, 0, 2, 1, 1]), torch.tensor([0, 1, 0, 0, 1, 1, 0])
+    found = metrics.classification(torch.nn.functional.one_hot(guesses, 4).float() * 3, labels)
+    assert found["f1_macro"] == pytest.approx(peer.f1_score(labels, guesses, average="macro"))
+    assert found["balanced_accuracy"] == pytest.approx(peer.recall_score(labels, guesses, average="macro", labels=[0, 1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -86,3 +87,12 @@ def test_only_so_many_are_told_and_dates_are_written_as_such() -> None:
     result = found((np.arange(2000) < 400).astype(float), [days, *copies])
     assert (len(result["rows"]), result["found"]) == (MOST_ROWS, 21)
     assert result["rows"][0]["value"].startswith("up to 19")
+
+
+def test_the_interval_of_a_distance_is_that_of_students_mean() -> None:
+    """1.96 standard errors of the mean to each side, the variance divided by n - 1."""
+    off = np.where(np.arange(ROWS) < 24, 5.0, 1.0) + np.random.default_rng(2).random(ROWS)
+    city = Trait("city", np.where(np.arange(ROWS) < 24, 0, 1), ["Bern", "Rome"])
+    row = found(off, [city], "absolute error")["rows"][0]
+    half = 1.959964 * statistics.stdev(off[:24].tolist()) / math.sqrt(24)
+    assert (row["low"], row["high"]) == pytest.approx((off[:24].mean() - half, off[:24].mean() + half), rel=1e-9)

@@ -68,3 +68,7 @@ def test_columns_of_few_values_coincide_by_chance():
 def test_common_tables_have_none(name, tmp_path):
     table, target = table_of(read_source(Data(source=f"sklearn:{name}"), tmp_path).content, None)
     assert found_in(table, target) == []
+
+
+def test_rows_whose_cells_stand_in_other_columns_are_no_copies():
+    assert told(rows_of(lambda a, b, c, k: (b, a, c + 1, k))) == []
