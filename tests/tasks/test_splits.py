@@ -221,3 +221,10 @@ def test_in_folds_a_row_with_thousands_of_copies_is_always_trained_on():
         trained = of_fold(places, split.model_copy(update={"fold": fold}))["train"]
         assert set(np.flatnonzero(units == 0)) <= set(trained)
     assert np.bincount(places[(places >= 0) & (units != 0)], minlength=6)[:5].tolist() == [120] * 5
+
+
+def test_rows_of_one_moment_are_not_parted_by_a_split_in_time():
+    times = np.array([3, 0, 1, 0, 1, 0, 1, 0, 0, 0, 2, 2, 2, 2, 3, 3])
+    found = split_ids(len(times), None, Split(validation=0.25, test=0.125, time="t"), 1, Bound(times=times))
+    moments = [set(times[ids].tolist()) for ids in found.values()]
+    assert moments == [{0, 1}, {2}, {3}]
