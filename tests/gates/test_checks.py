@@ -233,6 +233,19 @@ def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_h
     assert (found.verdict, found.evidence["not_finite"]) == ("fail", 1)
 
 
+@pytest.mark.parametrize(("data", "models", "verdict"), [(None, 2, "fail"), ("the same", 2, "fail"), ("other data", 1, "pass")])
+def test_an_opening_whose_data_nobody_noted_counts_for_every_split(
+    digits_once: Path, data: str | None, models: int, verdict: str
+) -> None:
+    record = record_of(digits_once, "finalization")
+    ours = record["evidence"]["run"]["data_sha256"] if data == "the same" else data
+    record["evidence"]["test"]["openings"].append(
+        {"nr": 2, "run": "another", "purpose": "test", "data_sha256": ours, "weights_sha256": "0" * 64}
+    )
+    found = outcome("finalization", "test_opened_once", record)
+    assert (found.verdict, found.evidence["models"]) == (verdict, models)
+
+
 def test_a_skip_is_recomputed_from_the_metrics(digits_once: Path) -> None:
     record = record_of(digits_once, "optimization")
     record["evidence"]["acceptance"][0]["value"] = 0.5

@@ -69,6 +69,21 @@ def test_a_link_in_the_project_counts_as_the_projects_file(tmp_path):
     assert [row["path"] for row in imported(tmp_path / "project", "model.py")] == ["model.py"]
 
 
+@pytest.mark.parametrize("link", ["of the file", "of its folder"])
+def test_a_file_of_the_project_that_a_link_from_outside_leads_to_is_the_projects(tmp_path, link):
+    package = tmp_path / "project" / "package"
+    package.mkdir(parents=True)
+    (package / "model.py").write_text("x = 1\n")
+    outside = tmp_path / "lib"
+    if link == "of its folder":
+        outside.symlink_to(package)
+    else:
+        outside.mkdir()
+        (outside / "model.py").symlink_to(package / "model.py")
+    (row,) = imported_files(tmp_path / "project", {"model": module("model", str(outside / "model.py"))})
+    assert (row["path"], row["size"]) == ("package/model.py", 6)
+
+
 def test_a_project_reached_through_a_link_is_the_same_project(repository, tmp_path):
     (tmp_path / "link").symlink_to(repository)
     assert imported(repository, "model.py") == imported_files(tmp_path / "link", {"m": module("m", str(repository / "model.py"))})

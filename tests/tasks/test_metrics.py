@@ -98,6 +98,14 @@ def test_f1_macro_leaves_out_classes_that_never_occur():
     assert metrics.classification(outputs, torch.tensor([0, 1]))["f1_macro"] == 1.0
 
 
+@pytest.mark.parametrize("labels", [[0, 1, 1, 0], [0, 0, 0, 0], [2, 1, 1, 2], [3, 1, 0, 1]])
+def test_f1_macro_of_classes_that_are_predicted_and_never_a_target_is_scikit_learns(labels):
+    guesses = torch.tensor([0, 2, 1, 0])
+    outputs = torch.nn.functional.one_hot(guesses, 5).float() * 9
+    found = metrics.classification(outputs, torch.tensor(labels))["f1_macro"]
+    assert found == pytest.approx(peer.f1_score(labels, guesses, average="macro", zero_division=0))
+
+
 def test_regression_agrees_with_scikit_learn():
     found = metrics.regression(GUESSES, VALUES)
     true, guesses = VALUES.double().numpy(), GUESSES.double().numpy()
