@@ -138,8 +138,6 @@ def _is_plain(path: Path) -> bool:
 def _removed(path: Path, lock: Path) -> bool:
     """Remove a file or folder where nobody holds its lock; return whether it was."""
     try:
-        if path.is_symlink():
-            return False
         descriptor = os.open(lock, (os.O_RDONLY if lock.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False

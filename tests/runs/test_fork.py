@@ -103,6 +103,10 @@ def test_a_forks_first_difference_counts_the_steps_up_to_it(rings: Project, fork
     assert (found["first_divergence"]["step"], found["steps_compared"]) == (10, 2)
 
 
+def test_forks_from_two_steps_are_two_runs(rings: Project, fork: Any) -> None:
+    assert fork("--step", "8", "--json").json["run"] != fork("--step", "12", "--json").json["run"]
+
+
 def test_no_steps_are_no_reproduction(rings: Project, tools_here: None) -> None:
     with pytest.raises(InputError, match="at least one step"):
         Front(rings.root).reproduce("baseline", steps=0)

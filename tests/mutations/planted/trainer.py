@@ -26,4 +26,25 @@ FAULTS = (
         "self.history = []",
         "tests/trainer",
     ),
+    Fault(
+        "minutes between two checkpoints are taken for seconds",
+        "mltrainer/trainer/stages.py",
+        ">= 60 * minutes",
+        ">= minutes",
+        "tests/trainer/test_saving.py::test_minutes_are_counted_from_the_last_checkpoint",
+    ),
+    Fault(
+        "minutes are counted from the beginning, not from the last checkpoint",
+        "mltrainer/trainer/stages.py",
+        "self.state_tree(), self.step, due)\n            self._saved_at = time.perf_counter()",
+        "self.state_tree(), self.step, due)",
+        "tests/trainer/test_saving.py::test_minutes_are_counted_from_the_last_checkpoint",
+    ),
+    Fault(
+        "a checkpoint of so many steps is not kept as a periodic one",
+        "mltrainer/trainer/saving.py",
+        "return by_steps or (rest == 0",
+        "return (rest == 0",
+        "tests/trainer/test_saving.py::test_steps_that_are_a_multiple_are_saved_and_kept_as_periodic_ones",
+    ),
 )
