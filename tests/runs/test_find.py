@@ -10,7 +10,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import fingerprint
-from mltrainer.runs.find import describe_run, find_run
+from mltrainer.runs.find import compare_runs, describe_run, find_run
 from mltrainer.workspace import Project, locked, write_json
 from tests.conftest import Cli
 
@@ -87,3 +87,26 @@ def test_a_damaged_job_is_shown_all_the_same(project: Project, job: str) -> None
     log(folder, row(10, 0.5))
     (folder / "job.json").write_text(job)
     assert describe_run(project, RUN)["state"] == "interrupted"
+
+
+def some_runs(tmp_path: Path, **chains: str) -> Project:
+    """A project in which only jobs and chains of some runs lie."""
+    project = Project(tmp_path)
+    for run, chain in chains.items():
+        write_json(project.runs_dir / run[1:] / "job.json", {"phase": "baseline"})
+        (project.runs_dir / run[1:] / "chain.txt").write_text(chain)
+    return project
+
+
+def test_a_prefix_that_fits_several_runs_is_refused_with_their_names(tmp_path: Path) -> None:
+    project = some_runs(tmp_path, _aaaa00000000="", _aaaa11111111="", _bbbb00000000="")
+    assert find_run(project, "b") == "bbbb00000000"
+    assert find_run(project, "aaaa11111111") == "aaaa11111111"
+    with pytest.raises(InputError, match=r"'aaaa' fits 2 runs: aaaa\d+, aaaa\d+"):
+        find_run(project, "aaaa")
+
+
+def test_entries_of_weights_are_no_steps_that_were_compared(tmp_path: Path) -> None:
+    steps = "".join(f"{nr} 0 0 0 h\n" for nr in (1, 2, 3))
+    project = some_runs(tmp_path, _aaaa00000000=f"w 0 s h\n{steps}w 3 s h\n", _bbbb00000000=f"w 0 s h\n{steps}4 0 0 0 h\n")
+    assert compare_runs(project, "aaaa00000000", "bbbb00000000")["steps_compared"] == 3

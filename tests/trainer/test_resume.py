@@ -125,6 +125,23 @@ def test_sigint_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     assert resumed["chain"] == fresh["chain"]
 
 
+def test_a_run_killed_in_mid_epoch_goes_on_from_the_newest_step_that_was_saved(tmp_path: Path) -> None:
+    task = {"use": "my_task:Rings", "options": {"pause": 0.01}}
+    policy = {"every_n_epochs": 100, "every_n_steps": 1, "save_best": False, "save_last": True, "keep": 0}
+    root = write_rings(tmp_path, task=task).root
+    work = job(root, task=task, checkpoint=policy)
+    process = start(root, work)
+    while process.poll() is None and not [*(root / work["folder"]).glob("checkpoints/step-*[123456789]")]:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    resumed = finish(root, work)
+    (stop,) = resumed["interruptions"]
+    assert (stop["cause"], stop["step"] > 0) == ("killed", True)
+    fresh = finish(write_rings(tmp_path / "fresh").root, job(root, task=task))
+    assert (resumed["chain"], resumed["weights_sha256"]) == (fresh["chain"], fresh["weights_sha256"])
+
+
 def test_a_changed_contract_is_refused_field_by_field(tmp_path: Path) -> None:
     root = write_rings(tmp_path).root
     work = job(root)

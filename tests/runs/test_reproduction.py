@@ -1,0 +1,84 @@
+"""What the numbers of a reproduction say: how many steps were compared, and whether all that was left is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.items import GradeSettings
+from mltrainer.reproducibility.grades import Numbers
+from mltrainer.runs.retrain import reproduction_row
+
+ENDED: dict[str, Any] = {
+    "id": "a",
+    "weights_sha256": "w",
+    "metrics": {"accuracy": 0.9},
+    "data_sha256": "d",
+    "stop_reason": "epochs",
+    "steps": 30,
+    "chain": {"entries": 30, "head": "h"},
+    "wall_s": 1.0,
+    "first_divergence": None,
+}
+
+
+def left(**outputs: str) -> dict[str, Any]:
+    """A program's result that left files with these digests."""
+    rows = [{"path": f".mltrainer/runs/a/outputs/{name}.pt", "sha256": sha256, "size": 1} for name, sha256 in outputs.items()]
+    return {**ENDED, "program": {"outputs": rows}}
+
+
+@pytest.mark.parametrize(
+    ("again", "same", "outputs"),
+    [
+        (left(model="1", last="2"), True, {"model.pt": True, "last.pt": True}),
+        (left(model="0", last="2"), False, {"model.pt": False, "last.pt": True}),
+        (left(model="1", last="0"), False, {"model.pt": True, "last.pt": False}),
+        (left(model="1"), False, {"model.pt": True, "last.pt": False}),
+    ],
+)
+def test_a_program_is_reproduced_where_each_of_its_files_is_the_same(
+    again: dict[str, Any], same: bool, outputs: dict[str, bool]
+) -> None:
+    row = reproduction_row(left(model="1", last="2"), again, Numbers(0.0, 0.0), GradeSettings())
+    assert (row["identical"], row["outputs"]) == (same, outputs)
+
+
+def test_the_files_of_a_program_that_was_ended_early_are_not_compared() -> None:
+    row = reproduction_row(left(model="1"), {**left(), "stop_reason": "max_steps"}, Numbers(0.0, 0.0), GradeSettings())
+    assert (row["identical"], "outputs" in row) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "divergence", "begun", "compared"),
+    [
+        (30, None, 0, 30),
+        (20, None, 0, 20),  # ended early on purpose
+        (40, None, 0, 30),  # only so many there are to compare with
+        (30, 7, 0, 7),
+        (120, None, 100, 0),
+        (25, None, 10, 15),
+        (25, 11, 10, 1),
+        (25, 10, 10, 0),  # the weights that it began with
+    ],
+)
+def test_steps_that_were_compared_are_counted_from_where_the_run_began(
+    steps: int, divergence: int | None, begun: int, compared: int
+) -> None:
+    found = None if divergence is None else {"step": divergence, "what": "loss", "expected": "1", "found": "2"}
+    original = {**ENDED, "steps": 100 if begun == 100 else 30}
+    again = {**ENDED, "steps": steps, "stop_reason": "max_steps", "first_divergence": found}
+    row = reproduction_row(original, again, Numbers(0.0, 0.0), GradeSettings(), begun)
+    assert row["steps_compared"] == compared
+
+
+@pytest.mark.parametrize("change", [{"weights_sha256": "other"}, {"metrics": {"accuracy": 0.8}}, {"data_sha256": "other"}])
+def test_equal_steps_with_another_end_are_no_reproduction(change: dict[str, Any]) -> None:
+    assert reproduction_row(ENDED, ENDED, Numbers(0.0, 0.0), GradeSettings())["identical"] is True
+    assert reproduction_row(ENDED, {**ENDED, **change}, Numbers(0.0, 0.0), GradeSettings())["identical"] is False
+
+
+def test_a_part_of_a_run_on_other_data_is_no_reproduction() -> None:
+    part = {**ENDED, "steps": 20, "stop_reason": "max_steps", "data_sha256": "other"}
+    assert reproduction_row(ENDED, part, Numbers(0.0, 0.0), GradeSettings())["identical"] is False
