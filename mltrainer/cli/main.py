@@ -119,8 +119,10 @@ def _fault(error: Exception) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         mend = "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, mend=mend)
+    from mltrainer.reproducibility.secrets import redact
+
     mend = f"report it with {_saved(error)}"
-    return MltrainerError(f"a fault of mltrainer's own: {type(error).__name__}: {error}", mend=mend)
+    return MltrainerError(redact(f"a fault of mltrainer's own: {type(error).__name__}: {error}"), mend=mend)
 
 
 def _saved(error: Exception) -> Path:

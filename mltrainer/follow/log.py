@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.secrets import redacted
 from mltrainer.workspace import from_json, read_whole
 
 EVENTS_FILE = "events.jsonl"
@@ -51,7 +52,7 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
 def note_alert(folder: Path, alert: dict[str, Any]) -> None:
     """Append an alert to a run's alerts, which `mltrainer monitor` shows to who looks later; they are no evidence."""
     with contextlib.suppress(OSError), open(folder / ALERTS_FILE, "a", encoding="utf-8") as file:
-        file.write(json.dumps(alert) + "\n")
+        file.write(json.dumps(redacted(alert)) + "\n")
 
 
 def read_log(folder: Path) -> Log:

@@ -21,6 +21,7 @@ from mltrainer.errors import InputError, MachineError
 from mltrainer.project import corpora, sizing
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
+from mltrainer.reproducibility.secrets import option_with_secret, scan_text
 from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ def make_project(
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
     if script is not None and (example is not None or data is not None):
         raise InputError("give one of --example, --data and --script")
+    if script is not None:
+        _require_no_secret(script.command)
     found = _from_script(script) if script is not None else _beginning(folder, example, data, target, held_out or {})
     content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
@@ -205,6 +208,21 @@ def _open_criterion(content: Mapping[str, Any]) -> str:
     name, mode = content["metric"]["name"], content["metric"]["mode"]
     shown = f'acceptance: {{{name}: "{">=" if mode == "max" else "<="} ..."}}'
     return f"# {shown}  # what is good enough, in units of the metric\n"
+
+
+def _require_no_secret(command: str) -> None:
+    """Refuse a command with a secret in it, before it stands in a file and in a commit.
+
+    Raises:
+        InputError: With the option or the kind, not the secret.
+    """
+    found = option_with_secret(command) or next((row["kind"] for row in scan_text(command, "--script")), None)
+    if found is not None:
+        raise InputError(
+            f"a secret stands in the command ({found}), which would be committed; nothing was written",
+            where="--script",
+            mend="read it from an environment variable in your program, and leave the option out",
+        )
 
 
 def _file_in_the_way(folder: Path) -> Path | None:

@@ -7,7 +7,9 @@ and kind; no function of this module returns or prints the secret itself.
 
 from __future__ import annotations
 
+import base64
 import bisect
+import functools
 import json
 import os
 import re
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 MIN_VALUE = 8  # shorter values of environment variables stand in ordinary text by chance
 
@@ -44,7 +46,8 @@ _PRIVATE_KEY = (
 )
 _BETWEEN = r"""(?:\\?["'\]]){0,2}(?:\s{0,4}:\s{0,4}[\w.\[\]| ]{1,20})?\s{0,4}(?:=>|:=|[:=])\s{0,4}"""  # quote, annotation, = or :
 _NAME = (
-    r"(?P<name>(?:passwords?|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|private|auth|account)[_-]?key)"
+    r"(?P<name>(?:passwords?|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|private|auth|account)[_-]?key"
+    r"|(?<=_)(?:pw|pass|auth|creds?))"  # DB_PW, SMTP_PASS: as the end of a name only, for they begin many words
     r"(?:[_-]\w{1,24})?)(?![A-Za-z0-9])"
 )
 
@@ -70,12 +73,17 @@ PATTERNS = (
     Pattern("URL with a password", ("://",), r"://[^\s/:@'\"<>?#]{0,128}:(?P<secret>[^\s/'\"<>]{1,256})@(?=[\w\[])"),
     Pattern("URL with a token", ("://",), r"://(?P<secret>(?=[^\s/:@]{0,250}\d)[A-Za-z0-9_~.-]{16,255})@(?=[\w\[])"),
     Pattern(
+        "netrc password",
+        ("machine",),
+        r"\bmachine\s{1,4}\S{1,255}\s{1,4}login\s{1,4}\S{1,255}\s{1,4}password\s{1,4}(?P<secret>\S{4,255})",
+    ),
+    Pattern(
         "authorization header",
         ("authorization",),
         r"(?i:authorization[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:bearer|basic|token)\s{1,4})(?P<secret>[\w.~+/=-]{12,4096})",
     ),
 )
-_WORDS = ("pass", "pwd", "secret", "token", "credential", "key")
+_WORDS = ("pass", "pwd", "_pw", "_auth", "_cred", "secret", "token", "credential", "key")
 ASSIGNMENTS = (  # quoted values, bare values, arguments of a command
     rf"(?i:{_NAME}){_BETWEEN}[rbuf]{{0,2}}(?P<quote>\\?[\"'])(?P<secret>(?:(?!(?P=quote))[^\n]){{8,512}})(?P=quote)",
     rf"(?i:{_NAME}){_BETWEEN}(?P<secret>[A-Za-z0-9+/=_.~$!@#%^&*-]{{8,512}})(?=[\s,;&)\]}}\"'\\]|$)",
@@ -84,7 +92,16 @@ ASSIGNMENTS = (  # quoted values, bare values, arguments of a command
 
 # what follows the secret's word in names of things that are no secrets: token_id, secret_name, password_file, api_key_env
 _HARMLESS_NAME = re.compile(
-    r"(?i)[_-](?:ids?|types?|names?|files?|path|dir|url|uri|count|limit|env|var|sha\d*|digest|hash|len\w*|size|class|pattern)$"
+    r"(?i)[_-](?:ids?|types?|names?|files?|path|dir|url|uri|count|limit|env|var|sha\d*|digest|hash|len\w*|size|class|pattern|sock|method|scheme|mode)$"
+)
+_OPTION = re.compile(
+    r"(?i)(?<!\S)(?P<option>--?(?:[\w-]*[_-])?(?:password|passwd|passphrase|pwd|secret|(?:api|access|private|auth|secret)[_-]?key"
+    r"|(?<!pad[_-])(?<!eos[_-])(?<!bos[_-])(?<!unk[_-])(?<!sep[_-])(?<!cls[_-])(?<!mask[_-])(?<!stop[_-])token))"
+    r"(?:=|\s+)[\"']?(?P<value>(?!-)[^\s\"']{4,})"
+)
+_USER = re.compile(  # of tools that take a password so: curl -u user:word, mysql -pword, sshpass -p word
+    r"(?<![\w-])(?:curl\s(?:[^|;&]*\s)?(?P<option>-u|--user)[\s=]*[^\s:$]+:(?!\$)\S+|(?:mysql\w*|mariadb)\s(?:[^|;&]*\s)?-p(?!\$)\S+"
+    r"|sshpass\s(?:[^|;&]*\s)?-p\s*(?!\$)\S+)"
 )
 _PLACEHOLDER = re.compile(
     r"(?i)(?:x+|\*+|\.+|<.*>|\[.*\]|\$.*|%[({].*|\{.*\}|your[ _-].*|(?:change|replace)[ _-]?me.*|.*placeholder.*|redacted.*|"
@@ -92,8 +109,12 @@ _PLACEHOLDER = re.compile(
 )
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _SECRET_VARIABLE = re.compile(r"(?i)SECRET|TOKEN(?!IZER)|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
+_WEAK_VARIABLE = re.compile(r"(?i)(?:^|_)(?:PW|PASS|AUTH|CREDS?|CREDENTIALS?)(?:_|$)")  # name sockets and files, too
 _VARIABLE = "value of an environment variable"
-_NO_VALUE = re.compile(r"(?i)_(?:FILE|PATH|DIR|TYPE|NAME)$")
+_NO_VALUE = re.compile(r"(?i)_(?:FILE|PATH|DIR|TYPE|NAME|SOCK)$")
+_NO_SECRET = re.compile(r"(?i)[/~]|(?:true|false|none|basic|bearer|enabled|disabled|required|optional)$")
+_NETRC_PASSWORD = re.compile(r"(?:^|\s)password\s+(\S+)")
+MOST_NETRC_BYTES = 100_000
 
 
 @dataclass(frozen=True, order=True)
@@ -137,6 +158,27 @@ def redact(text: str) -> str:
         parts += [text[at : span.start], f"[removed: {span.kind}]"]
         at = span.end
     return "".join([*parts, text[at:]])
+
+
+def redacted(value: Any) -> Any:
+    """Return a value of JSON with every secret in its texts replaced by its kind."""
+    if isinstance(value, dict):
+        return {key: redacted(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def option_with_secret(command: str) -> str | None:
+    """Return the option of a command line that is given a secret as it stands, None where none is.
+
+    A variable of the environment (`$NAME`), a placeholder and a file are none; a word after `--password` is one even if it
+    looks like any other.
+    """
+    if (found := _OPTION.search(command)) is not None and not _PLACEHOLDER.fullmatch(found["value"]):
+        return found["option"]
+    found = _USER.search(command)
+    return None if found is None else found["option"] or "-p"
 
 
 # --- finding ------------------------------------------------------------------------------------
@@ -198,16 +240,48 @@ def _entropy_bits(value: str) -> float:
 
 
 def _known(text: str) -> Iterator[_Span]:
-    """Yield what this process's own secret environment variables hold, also as JSON, Python and URLs write it."""
+    """Yield what this process's own secrets are, also as JSON, Python, URLs, hexadecimal and base64 write them."""
     for value in _secret_values():
-        for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")}:
+        for form in _forms(value):
             if form in text:
                 yield from (_Span(*match.span(), _VARIABLE) for match in re.finditer(re.escape(form), text))
 
 
 def _secret_values() -> set[str]:
-    named = ((name, value.strip()) for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
-    return {value for name, value in named if len(value) >= MIN_VALUE and not _NO_VALUE.search(name)}
+    named = ((name, value.strip()) for name, value in os.environ.items() if _is_secret(name, value))
+    return {value for name, value in named if len(value) >= MIN_VALUE and not _NO_VALUE.search(name)} | _netrc_passwords()
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Return whether an environment variable holds a secret, by its name; of a name that may be of something else, by both."""
+    return bool(_SECRET_VARIABLE.search(name) or (_WEAK_VARIABLE.search(name) and not _NO_SECRET.match(value)))
+
+
+@functools.lru_cache(maxsize=256)
+def _forms(value: str) -> frozenset[str]:
+    """Return how a secret is written: as it is, escaped, for a URL, in hexadecimal, and in base64 wherever in a text it stood."""
+    raw = value.encode(errors="replace")
+    plain = {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), quote_plus(value)}
+    encoded = {part for before in range(3) for part in _in_base64(raw, before)}
+    return frozenset({*plain, raw.hex(), raw.hex().upper(), *encoded})
+
+
+def _in_base64(raw: bytes, before: int) -> Iterator[str]:
+    """Yield the characters that some bytes alone decide, where so many others stand before them; in both alphabets."""
+    first, last = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(b"\0" * before + raw)[first:last].decode()
+
+
+@functools.lru_cache(maxsize=1)
+def _netrc_passwords() -> frozenset[str]:
+    """Return the passwords of the user's netrc file, which downloads are given without being asked."""
+    try:
+        with open(os.environ.get("NETRC") or Path.home() / ".netrc", encoding="utf-8", errors="replace") as file:
+            text = file.read(MOST_NETRC_BYTES)
+    except (OSError, RuntimeError):  # none, or nobody's home
+        return frozenset()
+    return frozenset(found for found in _NETRC_PASSWORD.findall(text) if len(found) >= MIN_VALUE)
 
 
 def _merged(spans: Iterable[_Span]) -> Iterator[_Span]:

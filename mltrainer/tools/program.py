@@ -23,9 +23,9 @@ from mltrainer.errors import (
     raise_terminated,
 )
 from mltrainer.records.job import faults_of
-from mltrainer.reproducibility.secrets import redact
+from mltrainer.reproducibility.secrets import redact, redacted
 from mltrainer.tasks.user_code import user_frame
-from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_atomic
+from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_atomic, write_json
 
 CRASH_FILE = "crash.txt"
 ORPHAN_S = 30.0  # chosen by us: a tool whose workflow was killed saves its state after its step, and ends
@@ -51,8 +51,8 @@ class Events:
         return self._broken or (self._descriptor is not None and os.getppid() != self._parent)
 
     def send(self, event: str, **values: Any) -> None:
-        """Send one event."""
-        line = json.dumps(plain({"event": event, **values})).encode() + b"\n"
+        """Send one event; what it says is shown and kept, so that no secret stays in it."""
+        line = json.dumps(redacted(plain({"event": event, **values}))).encode() + b"\n"
         if self._descriptor is None:
             sys.stdout.buffer.write(line)
             sys.stdout.flush()
@@ -78,6 +78,18 @@ class StopSignals:
     def __call__(self) -> str | None:
         """Return the signal's name, or None; a workflow that has gone counts as SIGTERM."""
         return "SIGTERM" if self._events.listener_gone else self._caught
+
+
+@contextlib.contextmanager
+def noting_errors(path: Path) -> Iterator[None]:
+    """Write the error that ends a block to a file, without secrets; by it the run is known to have failed, not to wait."""
+    path.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(MltrainerError):
+            write_json(path, {"error": redact(str(error))})
+        raise
 
 
 @contextlib.contextmanager
@@ -137,8 +149,7 @@ def attempt(
 
 
 def _report(events: Events, error: MltrainerError) -> int:
-    where, mend = (redact(text) if text else None for text in (error.where, error.mend))
-    events.send("error", exit_code=error.exit_code, message=redact(error.message), where=where, mend=mend)
+    events.send("error", exit_code=error.exit_code, message=error.message, where=error.where, mend=error.mend)
     return error.exit_code
 
 

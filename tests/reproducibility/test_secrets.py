@@ -5,10 +5,12 @@ import random
 import string
 import subprocess
 import sys
+from collections.abc import Callable
+from urllib.parse import quote_plus
 
 import pytest
 
-from mltrainer.reproducibility.secrets import redact, scan_files, scan_text
+from mltrainer.reproducibility.secrets import option_with_secret, redact, scan_files, scan_text
 
 
 def random_text(length: int, alphabet: str = string.ascii_letters + string.digits) -> str:
@@ -155,3 +157,100 @@ def test_no_text_makes_the_search_slow(piece):
 def test_importing_it_stays_light():
     code = "import sys, mltrainer.reproducibility.secrets; print(*({'torch', 'numpy', 'pydantic', 'yaml'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+SECRET = "Zq" + random_text(18) + "/+"
+
+
+@pytest.mark.parametrize("name", ["DB_PW", "SMTP_PASS", "REGISTRY_AUTH", "CLOUD_CRED", "CLOUD_CREDENTIALS", "WANDB_API_KEY"])
+def test_the_value_of_a_variable_named_like_a_secret_is_taken_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, SECRET)
+    assert SECRET not in redact(f"could not log in with {SECRET}.")
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "user:", "ada:"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_known_secret_in_base64_is_taken_out_wherever_it_stands(
+    before: str, encode: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    told = redact(f"Proxy said {encode(f'{before}{SECRET}{before}'.encode()).decode()} twice")
+    hidden = base64.b64encode(SECRET.encode()).decode()
+    assert "[removed: value of an environment variable]" in told
+    assert hidden[4:16] not in told
+
+
+@pytest.mark.parametrize("encode", [bytes.hex, lambda raw: raw.hex().upper(), quote_plus])
+def test_a_known_secret_in_hexadecimal_or_in_a_url_is_taken_out(
+    encode: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    assert encode(SECRET.encode()) not in redact(f"GET /x?key={encode(SECRET.encode())}")
+
+
+@pytest.mark.parametrize("name", ["SMTP_PASS", "db_pw", "proxy_auth", "s3_cred"])
+def test_an_assignment_to_a_name_that_ends_like_a_secret_is_taken_out(name: str) -> None:
+    value = random_text(20)
+    assert value not in redact(f"{name} = '{value}'")
+
+
+def test_a_netrc_line_loses_its_password() -> None:
+    assert "hunter2four" not in redact("machine example.org login ada password hunter2four")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "authors: ada12lovelace3, bob45builder67",
+        "tokenizer: bpe32k-v2cased7",
+        "max_tokens: 4096x32768y2",
+        "one_pass: true, author_auth0rs",
+        "SSH_AUTH_SOCK=/tmp/ssh-a1b2c3d4/agent.7",
+        "pad_token: <pad>",
+        "hash_seed: 12345678",
+        "bypass = 'layer4block12conv3'",
+    ],
+)
+def test_ordinary_words_of_a_config_stay(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/ssh-a1b2c3d4/agent.7")
+    monkeypatch.setenv("PROXY_AUTH", "required")
+    assert redact(text) == text
+    assert redact("the field is required") == "the field is required"
+
+
+WORD = "correct" + "horse"  # looks like any other word
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"python t.py --password {WORD}",
+        f"python t.py --db-password={WORD}",
+        f"python t.py --api-key {WORD}",
+        f"python t.py --token '{WORD}'",
+        f"python t.py --hf_token {WORD}",
+        f"python t.py --url postgres://ada:{WORD}@db/x",
+        f"sh -c 'curl -u ada:{WORD} https://x.org && python t.py'",
+        f"mysql -uada -p{WORD} db",
+        f"sshpass -p {WORD} ssh x",
+        f"DB_PASSWORD={random_text(20)} python t.py",
+    ],
+)
+def test_a_command_with_a_secret_is_found(command: str) -> None:
+    assert option_with_secret(command) is not None or scan_text(command, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python t.py --max-tokens 4096 --tokenizer bpe --authors ada",
+        "python t.py --password $DB_PASSWORD",
+        "python t.py --token ${TOKEN} --pad-token [PAD] --eos_token '</s>'",
+        "python t.py --password-file secret.txt --token-type bearer",
+        "python t.py -p 4 --lr 0.1",
+        "python t.py --pass 3 --first-pass",
+    ],
+)
+def test_a_command_without_a_secret_is_left_alone(command: str) -> None:
+    assert option_with_secret(command) is None
+    assert not scan_text(command, "")

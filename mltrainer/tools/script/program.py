@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import InputError, MltrainerError, StoppedError, interrupted
+from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.rows import require_as_recorded
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.secrets import redact
-from mltrainer.tools.program import EXIT_CODES, Events, run_lock
+from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
 from mltrainer.tools.script.observed import Observed, observed
 from mltrainer.tools.script.result import result_of
 from mltrainer.workspace import read_json, write_atomic, write_json
@@ -61,7 +61,7 @@ def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None])
     folder = root / job["folder"]
     config = TrainingConfig.model_validate(job["config"])
     _put_first_on_path(Path(sys.executable).parent)
-    with run_lock(job, events, stop), _scratch(folder / SCRATCH) as scratch, _noting(folder / ERROR_FILE):
+    with run_lock(job, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
         _require_data(job, root)
         found = _ran(job, config, root, scratch, _pace(events, stop))
         _require_own_packages(found, f"task.script ({config.task.script})")
@@ -107,18 +107,6 @@ def _scratch(path: Path) -> Any:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _noting(path: Path) -> Any:
-    """Write the error that ends a block to a file, by which the run is known to have failed."""
-    path.unlink(missing_ok=True)
-    try:
-        yield
-    except Exception as error:
-        with contextlib.suppress(MltrainerError):
-            write_json(path, {"error": str(error)})
-        raise
 
 
 def _require_data(job: dict[str, Any], root: Path) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import MltrainerError, StoppedError
+from mltrainer.errors import StoppedError
 from mltrainer.leftovers import sweep
 from mltrainer.records.run import sealed
-from mltrainer.reproducibility.secrets import redact
-from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, run_lock
+from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, noting_errors, run_lock
 from mltrainer.trainer.data.workers import Limits
 from mltrainer.trainer.result import build_result
 from mltrainer.trainer.session import Session
@@ -53,7 +51,7 @@ def run_job(
     """
     started = time.perf_counter()
     folder = Path.cwd() / job["folder"]
-    with run_lock(job, events, stop_signal), _noting_errors(folder / ERROR_FILE):
+    with run_lock(job, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
         session = Session(job, folder, events, stop_signal)
         session.prepare()
@@ -65,15 +63,3 @@ def run_job(
         write_json(folder / "result.json", result)
         session.task.close()
     return result
-
-
-@contextlib.contextmanager
-def _noting_errors(path: Path) -> Iterator[None]:
-    """Write the error that ends a block to a file, by which the run is known to have failed, not to wait."""
-    path.unlink(missing_ok=True)
-    try:
-        yield
-    except Exception as error:
-        with contextlib.suppress(MltrainerError):
-            write_json(path, {"error": redact(str(error))})
-        raise
