@@ -108,6 +108,29 @@ def test_each_of_these_is_reached_by_a_process_that_is_not_closed_off(what: str,
     assert b"canary" in ended.out or (project / "new.txt").exists(), ended.err
 
 
+@SHUT
+def test_what_is_closed_off_sees_a_tree_that_holds_nothing_else(project: Path) -> None:
+    code = "import json, os; print(json.dumps([name for folder in ('/', '/etc', '/tmp') for name in os.listdir(folder)]))"
+    found = set(json.loads(python(code, project, isolated=True).out))
+    assert not found & {"proc", "sys", "run", "var", "old", "passwd", "shadow", "hosts", "ssh"}, found
+
+
+@SHUT
+def test_what_is_closed_off_has_no_right_to_mount_or_trace_even_in_its_own_tree(project: Path) -> None:
+    code = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+    code += "held = (ctypes.c_uint32 * 6)(); print(libc.capget((ctypes.c_uint32 * 2)(0x20080522, 0), held), list(held))\n"
+    code += "print(libc.mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None), ctypes.get_errno())"
+    assert python(code, project, isolated=True).out.decode() == "0 [0, 0, 0, 0, 0, 0]\n-1 1\n"
+
+
+@pytest.mark.parametrize("isolated", [pytest.param(True, marks=SHUT), False])
+def test_a_limit_cannot_be_raised_again(project: Path, isolated: bool) -> None:
+    code = "import resource\nfor kind in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU):\n"
+    code += "    print(*resource.getrlimit(kind))"
+    limits = Limits(60, 1 << 30, 1 << 20, cpu_seconds=7)
+    assert python(code, project, isolated, limits=limits).out.split() == [b"1073741824"] * 2 + [b"1048576"] * 2 + [b"7"] * 2
+
+
 LASTING = (
     "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n    os._exit(0)\n"
 )

@@ -1,0 +1,100 @@
+"""Faults planted in `mltrainer/executors`."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Fault
+
+TESTS = "tests/executors/test_sandbox.py"
+FAULTS = (
+    Fault(
+        "a closed-off process keeps the network",
+        "mltrainer/executors/entering.py",
+        "NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS",
+        "NEWUSER | NEWNS | NEWPID | NEWIPC | NEWUTS",
+        f"{TESTS} -k reaches_none_of",
+    ),
+    Fault(
+        "a closed-off process sees the machine's other processes",
+        "mltrainer/executors/entering.py",
+        "NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS",
+        "NEWUSER | NEWNS | NEWNET | NEWIPC | NEWUTS",
+        f"{TESTS} -k leaves_its_group",
+    ),
+    Fault(
+        "what is bound can be written",
+        "mltrainer/executors/entering.py",
+        "BIND | REMOUNT | RDONLY | flags",
+        "BIND | REMOUNT | flags",
+        f"{TESTS} -k reaches_none_of",
+    ),
+    Fault(
+        "the old tree stays below the new one",
+        "mltrainer/executors/entering.py",
+        '    _call("umount2", "/old", DETACH)\n    os.rmdir("/old")\n',
+        "",
+        f"{TESTS} -k holds_nothing_else",
+    ),
+    Fault(
+        "git's own folder is seen",
+        "mltrainer/executors/sandbox.py",
+        "(str(folder / GIT_FOLDER),)",
+        "()",
+        f"{TESTS} -k reaches_none_of",
+    ),
+    Fault(
+        "a folder that a home lies in is shown",
+        "mltrainer/executors/sandbox.py",
+        "if not any(home.is_relative_to(path) for home in homes)",
+        "if not any(home == Path(path) for home in homes)",
+        f"{TESTS} -k home_lies_in",
+    ),
+    Fault(
+        "the shell's variables are handed down",
+        "mltrainer/executors/limited.py",
+        "kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}",
+        "kept = dict(os.environ)",
+        f"{TESTS} -k variables",
+    ),
+    Fault(
+        "the rights inside are kept",
+        "mltrainer/executors/entering.py",
+        '    _call("capset", header, (ctypes.c_uint32 * 6)())\n',
+        "",
+        f"{TESTS} -k has_no_right",
+    ),
+    Fault(
+        "the first process outlives the one that waits for it",
+        "mltrainer/executors/entering.py",
+        '    _call("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)',
+        "    pass",
+        f"{TESTS} -k leaves_its_group",
+    ),
+    Fault(
+        "memory is not limited",
+        "mltrainer/executors/entering.py",
+        '    _lower(resource.RLIMIT_AS, limits["memory"])\n',
+        "",
+        f"{TESTS} -k no_more_than_its_limits",
+    ),
+    Fault(
+        "a file that is written is not limited",
+        "mltrainer/executors/entering.py",
+        '    _lower(resource.RLIMIT_FSIZE, limits["output"])\n',
+        "",
+        f"{TESTS} -k no_more_than_its_limits",
+    ),
+    Fault(
+        "computing is not limited",
+        "mltrainer/executors/entering.py",
+        '    if limits["cpu_seconds"] is not None:',
+        '    if limits["cpu_seconds"] is None:',
+        f"{TESTS} -k no_more_than_its_limits",
+    ),
+    Fault(
+        "a soft limit is lowered, which the command itself can raise again",
+        "mltrainer/executors/entering.py",
+        "resource.setrlimit(kind, (lowest, lowest))",
+        "resource.setrlimit(kind, (lowest, hard))",
+        f"{TESTS} -k cannot_be_raised",
+    ),
+)
