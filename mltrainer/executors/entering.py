@@ -24,8 +24,7 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 KEPT_FLAGS = NOSUID | NODEV | NOEXEC | 1024 | 2048 | (1 << 21)  # and noatime, nodiratime, relatime: a copy may not drop them
 DETACH = 2
-PDEATHSIG, DUMPABLE, BOUNDING_DROP, NO_NEW_PRIVILEGES = 1, 4, 24, 38
-CAPABILITIES = 64
+PDEATHSIG, DUMPABLE, NO_NEW_PRIVILEGES = 1, 4, 38
 INSIDE = 1000  # the user's and group's number inside; root would be given all rights back by becoming another program
 DEVICES = ("null", "zero", "full", "random", "urandom")
 MOST_PROCESSES, MOST_FILES = 4096, 512
@@ -36,6 +35,10 @@ MEMORY_TREE = "size=64m,mode=755"
 def main() -> None:
     """Become the command that the argument describes."""
     told = json.loads(sys.argv[1])
+    if sys.platform == "linux":
+        _end_with_parent()
+        if os.getppid() != told["parent"]:
+            sys.exit("the process that asked for it has ended")
     _limit(told["limits"])
     if told["isolation"] is not None:
         try:
@@ -82,6 +85,11 @@ def _call(function: str, *arguments: Any) -> None:
         raise OSError(number, f"{function}: {os.strerror(number)}")
 
 
+def _end_with_parent() -> None:
+    """Have the system end this process when the one that started it ends, however that ends."""
+    _call("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def _close_off(isolation: dict[str, Any]) -> None:
     """Return in a process that is closed off; those around it, which wait for it, end with its exit code.
 
@@ -89,15 +97,16 @@ def _close_off(isolation: dict[str, Any]) -> None:
         OSError: The system does not allow it.
     """
     _own_namespaces()
+    _end_with_parent()  # again: other rights cancel what was asked for before
     _own_tree(isolation["visible"], isolation["hidden"])
     if first := os.fork():
         os._exit(_code_of(first))
-    _call("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the first process takes all others of its namespace with it
+    _end_with_parent()  # and the first process of a namespace takes all others with it
     _call("prctl", DUMPABLE, 0, 0, 0, 0)
     if second := os.fork():
         os._exit(_code_of(second))
     _lower(resource.RLIMIT_NPROC, MOST_PROCESSES)
-    _drop_rights()
+    _call("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # the rights inside end with the next program, as its user is not root
 
 
 def _own_namespaces() -> None:
@@ -172,16 +181,6 @@ def _code_of(process: int) -> int:
         if found == process:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-
-
-def _drop_rights() -> None:
-    """Give up every right, those of root inside the namespace too, and the way to get one by becoming another program."""
-    _call("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    for number in range(CAPABILITIES):
-        with contextlib.suppress(OSError):  # this kernel has fewer
-            _call("prctl", BOUNDING_DROP, number, 0, 0, 0)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    _call("capset", header, (ctypes.c_uint32 * 6)())
 
 
 if __name__ == "__main__":

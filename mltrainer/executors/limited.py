@@ -91,6 +91,7 @@ def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, i
         told = {
             "command": list(command),
             "environment": environment("/tmp" if isolation else home),  # noqa: S108 - the one in memory
+            "parent": os.getpid(),
             "folder": str(folder),
             "limits": asdict(limits),
             "isolation": asdict(isolation) if isolation else None,

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -144,8 +144,33 @@ def test_a_process_that_leaves_its_group_ends_with_the_command(project: Path, se
     ended = python(code, project, True, limits=Limits(seconds, 1 << 30, 1 << 20))
     assert ended.in_time is (seconds > 9)
     time.sleep(0.2)
+    assert not running(mark)
+
+
+@SHUT
+@pytest.mark.parametrize("isolated", ["closed_off", "run"])
+def test_a_command_ends_when_the_process_that_waits_for_it_is_killed(project: Path, isolated: str) -> None:
+    mark = f"mark-{os.getpid()}-{isolated}"
+    code = f"from tests.executors.test_sandbox import *\nfolder = Path({str(project)!r})\n"
+    code += f"{isolated}([sys.executable, '-c', 'import time; time.sleep(600) # {mark}'], b'', ROOM, folder)"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2]) as waiting:
+        until(lambda: len(running(f"# {mark}")) > 1)
+        waiting.kill()
+    until(lambda: not running(f"# {mark}"))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that must come."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def running(mark: str) -> list[bytes]:
+    """Return the command lines of the processes that hold a text."""
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is_readable(path)]
-    assert not [command for command in commands if mark.encode() in command]
+    return [command for command in commands if mark.encode() in command]
 
 
 def _is_readable(path: Path) -> bool:

@@ -473,7 +473,7 @@ def first_item(said: Any) -> Any:
 def test_the_json_of_gate_check_has_the_promised_keys(digits: Project, cli: Cli) -> None:
     said = cli("gate", "check", "planning", "--json", "--project", digits.root)
     assert set(said.json) == {"holds", "phases"}
-    assert set(first_item(said)) == {"id", "statement", "verdict", "evidence", "mend"}
+    assert set(first_item(said)) == {"id", "statement", "verdict", "evidence", "mend", "recomputed"}
     assert said.json["phases"][0]["holds"] is True
 
 

@@ -76,7 +76,7 @@ LOOKS = (
     "monitor --web",
 )
 RUNNER = """
-import json, os, signal, sys, time
+import json, os, resource, signal, sys
 clone, lines, told = os.path.realpath(sys.argv[1]), json.loads(sys.argv[2]), {"executed": [], "started": [], "commands": {}}
 def watch(event, about):
     name = getattr(about[0], "co_filename", "<") if event == "exec" else "<"
@@ -96,6 +96,7 @@ for line in lines:
     signal.alarm(3 if words[0] == "monitor" else 0)
     code = run(words)
     told["commands"][line] = [code, sum(os.times()[:4]) - before]
+told["peak_kib"] = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 with open(sys.argv[3], "w") as file:
     json.dump(told, file)
 """
@@ -154,6 +155,7 @@ def test_who_looks_at_a_strangers_project_runs_nothing_of_it(digits: Project, tm
     assert seen["executed"] == []
     assert [words[:9] for words in seen["started"] if not _is_ours(words)] == []
     assert {line: spent for line, (_, spent) in seen["commands"].items() if spent > 10} == {}
+    assert seen["peak_kib"] < 1 << 20
     assert {line: code for line, (code, _) in seen["commands"].items() if code == 3} == {}
 
 
@@ -164,16 +166,15 @@ def _is_ours(words: list[str]) -> bool:
     return words[0] == "git" or (words[0] == sys.executable and words[1:3] == ["-P", "-m"] and words[3].startswith("mltrainer."))
 
 
-@pytest.mark.parametrize(
-    "line", ["status", "gate check", "gate waive diagnostics good_enough --reason none", "report --against HEAD"]
-)
-def test_a_recorded_check_is_not_called_by_who_looks(line: str, tmp_path: Path) -> None:
-    """Also where the record is whole: version 0.2 called it."""
+def test_neither_a_recorded_check_nor_a_task_is_called_by_who_looks(tmp_path: Path) -> None:
+    """Also where the record is whole: version 0.2 called the check."""
     root, ran = tmp_path / "clone", tmp_path / "ran"
     with tarfile.open(OF_0_2) as archive:
         archive.extractall(root, filter="data")
-    (root / "our_gates.py").write_text(ACTS.format(ran=str(ran)))
-    assert looked_at(root, (line,), ran)["executed"] == []
+    for name in ("our_gates.py", "my_task.py"):
+        (root / name).write_text(ACTS.format(ran=str(ran)))
+    looks = [line for line in LOOKS if not line.startswith("monitor")]
+    assert looked_at(root, (*looks, "gate waive diagnostics good_enough --reason none"), ran)["executed"] == []
     assert not ran.exists()
 
 

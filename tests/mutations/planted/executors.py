@@ -56,18 +56,18 @@ FAULTS = (
         f"{TESTS} -k variables",
     ),
     Fault(
-        "the rights inside are kept",
+        "the user inside is root, who keeps every right",
         "mltrainer/executors/entering.py",
-        '    _call("capset", header, (ctypes.c_uint32 * 6)())\n',
-        "",
+        "INSIDE = 1000 ",
+        "INSIDE = 0 ",
         f"{TESTS} -k has_no_right",
     ),
     Fault(
-        "the first process outlives the one that waits for it",
+        "a command outlives the process that waits for it",
         "mltrainer/executors/entering.py",
         '    _call("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)',
         "    pass",
-        f"{TESTS} -k leaves_its_group",
+        f"{TESTS} -k waits_for_it_is_killed",
     ),
     Fault(
         "memory is not limited",

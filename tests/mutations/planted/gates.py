@@ -81,7 +81,7 @@ FAULTS = (
         "        return recorded_outcome(item, record, root)",
         "        from mltrainer.gates.custom import call\n\n"
         "        return call(item, record.phase, {}, root or Path(), False)[0]",
-        "tests/hostile/test_code.py -k not_called_by_who_looks",
+        "tests/hostile/test_code.py -k neither_a_recorded",
     ),
     Fault(
         "a check runs without limits of time",
