@@ -59,7 +59,7 @@ FAULTS = (
         "mltrainer/tasks/splits.py",
         "parts = np.split(order, ends)",
         "parts = np.split(order, cuts)",
-        "tests/tasks/test_splits.py tests/tasks/tables/test_splitting.py",
+        "tests/tasks/test_splits.py",
     ),
     Fault(
         "of a column's ends only the smallest is doubted",

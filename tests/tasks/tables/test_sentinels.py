@@ -73,8 +73,8 @@ PLAIN = {
     "0 of what often is 0": holding([f"{value:.0f}" for value in RANDOM.exponential(2000, N)], "0", 0.9),
     "the mode of a count": [str(min(n % 31, 9 + n % 3)) for n in range(N)],
     "a code of few values": holding([str(n % 19) for n in range(N)], "99", 0.5),
-    "one far outlier": ["1e6", *numbers(0, 1)[1:]],
-    "nine outliers": [*["-50"] * 9, *numbers(0, 1)[9:]],
+    "one far outlier": ["1e6", *numbers(0, 1, 3)[1:]],
+    "nine outliers": [*["-50"] * 9, *numbers(0, 1, 3)[9:]],
     "numbers around 0": numbers(-5, 5),
     "a value that others have as often": [str((n * n) % 40) if n % 4 else ("-9", "7")[n // 4 % 2] for n in range(N)],
 }
