@@ -168,6 +168,15 @@ def test_what_an_earlier_process_of_the_run_opened_stays_and_another_run_begins_
     assert Opened(project / ".mltrainer/runs/s", project).rows([]) == []
 
 
+@pytest.mark.parametrize("path", ["data/a.csv", "{root}/data/a.csv"])
+def test_each_run_of_a_process_sees_the_same_files(project: Path, path: str) -> None:
+    (project / "data/a.csv").write_text("1")
+    for run in ("r", "s"):
+        found = Opened(project / f".mltrainer/runs/{run}", project)
+        Path(path.format(root=project)).read_text()
+        assert [row["path"] for row in found.rows([])] == ["data/a.csv"]
+
+
 def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project: Path) -> None:
     (project / "data/a.csv").write_text("1")
     found = Opened(project / ".mltrainer/runs/r", project)

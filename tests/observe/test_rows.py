@@ -53,6 +53,15 @@ def test_a_tree_is_other_data_when_one_of_its_files_changes_or_comes(tmp_path: P
     assert FileDigests(Project(tmp_path)).of(tmp_path / tree[0]["path"]) != before
 
 
+def test_a_tree_is_other_data_when_two_of_its_files_change_their_names(tmp_path: Path) -> None:
+    tree = gathered(clips(tmp_path, 101), tmp_path)
+    (tmp_path / "clips/0/0.npy").rename(tmp_path / "clips/held")
+    (tmp_path / "clips/1/1.npy").rename(tmp_path / "clips/0/0.npy")
+    (tmp_path / "clips/held").rename(tmp_path / "clips/1/1.npy")
+    with pytest.raises(GateError):
+        require_as_recorded(tree, tmp_path)
+
+
 def test_a_tree_that_is_gone_has_no_digest(tmp_path: Path) -> None:
     assert rows_of_paths(["clips/**/*.npy"], tmp_path) == [{"path": "clips/**/*.npy", "sha256": "", "size": 0}]
     assert FileDigests(Project(tmp_path)).of(tmp_path / "clips/**/*.npy") is None

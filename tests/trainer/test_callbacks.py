@@ -308,3 +308,11 @@ def test_a_callback_that_fails_at_the_first_evaluation_is_told_before_the_traini
     with pytest.raises(InputError, match="digits_task:Frail, on_evaluation: KeyError") as error:
         probed(tmp_path, "digits_task:Frail", rehearse=True)
     assert all(f"'{key}'" in str(error.value) for key in ("epoch", "grad_norm", "signals", "train", "validation"))
+
+
+def test_a_probe_that_came_to_an_evaluation_tells_it_once(tmp_path: Path) -> None:
+    make_with(tmp_path, FRAIL)
+    evaluate = {"every_n_epochs": None, "every_n_steps": 2}
+    values = job({"callbacks": [{"use": "digits_task:Diary", "watch": True}], "evaluate": evaluate})
+    part_of(tmp_path, {**values, "purpose": "probe", "max_steps": 2, "rehearse": True}, lambda step: False)
+    assert (tmp_path / "diary.txt").read_text().count("evaluation") == 1

@@ -1,0 +1,94 @@
+"""Faults planted in `mltrainer/observe`."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Fault
+
+NATIVE, ROWS = "tests/observe/test_native.py", "tests/observe/test_rows.py"
+
+FAULTS = (
+    Fault(
+        "databases are not seen",
+        "mltrainer/observe/files.py",
+        '("sqlite3.connect", "ctypes.dlopen")',
+        '("ctypes.dlopen",)',
+        NATIVE,
+    ),
+    Fault(
+        "a second run of a process does not see the files of the first one",
+        "mltrainer/observe/files.py",
+        "        self._seen.clear()\n",
+        "",
+        NATIVE,
+    ),
+    Fault(
+        "a second run of a process does not see paths that it was given before",
+        "mltrainer/observe/files.py",
+        "        self._given.clear()\n",
+        "",
+        NATIVE,
+    ),
+    Fault(
+        "a file that is opened both to be read and to be written is not seen",
+        "mltrainer/observe/files.py",
+        'return "written" if flags & ANEW else "changed"',
+        'return "written"',
+        NATIVE,
+    ),
+    Fault(
+        "paths that are given by name are not seen",
+        "mltrainer/observe/readers.py",
+        "else next((named[name] for name in NAMED if name in named), None)",
+        "else None",
+        NATIVE,
+    ),
+    Fault(
+        "what was fetched into a cache is no input",
+        "mltrainer/observe/native.py",
+        'return first.startswith(".") and first != ".cache"',
+        'return first.startswith(".")',
+        NATIVE,
+    ),
+    Fault(
+        "another project's weights are no input",
+        "mltrainer/observe/native.py",
+        'in path and not path.endswith(".safetensors")',
+        "in path",
+        NATIVE,
+    ),
+    Fault(
+        "files of a known folder are told once more",
+        "mltrainer/observe/native.py",
+        "if path in apart or any(str(parent) in apart for parent in Path(path).parents) or",
+        "if path in apart or",
+        NATIVE,
+    ),
+    Fault(
+        "a hundred files are a tree",
+        "mltrainer/observe/rows.py",
+        "len(found) > MANY}",
+        "len(found) >= MANY}",
+        ROWS,
+    ),
+    Fault(
+        "a file with another digest counts as bound",
+        "mltrainer/observe/rows.py",
+        'known.get(row["path"]) != row["sha256"] and',
+        'row["path"] not in known and',
+        ROWS,
+    ),
+    Fault(
+        "a folder of a longer name is in the tree",
+        "mltrainer/observe/rows.py",
+        'f"{folder}/".startswith(f"{top}/")',
+        "folder.startswith(top)",
+        ROWS,
+    ),
+    Fault(
+        "a tree has no digest of its own",
+        "mltrainer/observe/rows.py",
+        '"sha256": tree_sha256(folder, ending), "size": size}',
+        '"sha256": str(size), "size": size}',
+        ROWS,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Faults planted in `mltrainer/phases`."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Fault
+
+PROBING = "tests/phases/test_probing.py"
+INPUTS = " ".join(
+    f"tests/phases/test_inputs.py::test_what_{name}"
+    for name in (
+        "either_probe_opened_is_bound",
+        "one_probe_changes_for_the_other_is_named_and_not_bound",
+        "a_run_opened_counts_where_task_and_code_are_the_same",
+    )
+)
+
+FAULTS = (
+    Fault(
+        "no probe rehearses an evaluation",
+        "mltrainer/phases/probing.py",
+        '"rehearse": True}',
+        '"rehearse": False}',
+        PROBING,
+    ),
+    Fault(
+        "the second probe stops after its first step",
+        "mltrainer/phases/probing.py",
+        "return max(1, steps // 2)",
+        "return 1",
+        PROBING,
+    ),
+    Fault(
+        "both probes are fed by as many processes",
+        "mltrainer/phases/probing.py",
+        "max(0, config.loader.processes - 1)",
+        "max(0, config.loader.processes)",
+        PROBING,
+    ),
+    Fault(
+        "new memory is plain in the second probe",
+        "mltrainer/phases/probing.py",
+        '"resumable": True, "fill_memory": True}',
+        '"resumable": True}',
+        PROBING,
+    ),
+    Fault(
+        "the second probe's last part hashes strings as the first probe does",
+        "mltrainer/phases/probing.py",
+        'second = tool.run({**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)',
+        'second = tool.run({**halves, "config": _other_workers(as_fed)})',
+        PROBING,
+    ),
+    Fault(
+        "averaged weights cost no time of an evaluation",
+        "mltrainer/phases/probing.py",
+        "(3 if config.averages else 2) * validation",
+        "2 * validation",
+        PROBING,
+    ),
+    Fault(
+        "outputs of an evaluation are held once",
+        "mltrainer/phases/probing.py",
+        "return float(2 * per_sample",
+        "return float(per_sample",
+        PROBING,
+    ),
+    Fault(
+        "memory is that of the first probe",
+        "mltrainer/phases/probing.py",
+        'max(p["memory"]["peak_rss_mb"] for p in probes) + held_mb',
+        'probe["memory"]["peak_rss_mb"] + held_mb',
+        PROBING,
+    ),
+    Fault(
+        "a file that training changes is bound",
+        "mltrainer/phases/inputs.py",
+        'for row in probed if row["path"] not in unsteady}',
+        "for row in probed}",
+        INPUTS,
+    ),
+    Fault(
+        "files of the second probe alone are not bound",
+        "mltrainer/phases/inputs.py",
+        'for probe in probes for row in probe["opened"]]',
+        'for probe in probes[:1] for row in probe["opened"]]',
+        INPUTS,
+    ),
+    Fault(
+        "what a run of other code opened is bound",
+        "mltrainer/phases/inputs.py",
+        'run["code_sha256"] != digest(probe["code_files"]) or ',
+        "",
+        INPUTS,
+    ),
+    Fault(
+        "what a run of another task opened is bound",
+        "mltrainer/phases/inputs.py",
+        " or planned != config.task.model_dump()",
+        "",
+        INPUTS,
+    ),
+)

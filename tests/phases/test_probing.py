@@ -1,0 +1,88 @@
+"""Planning's probes: what each is asked, and what the whole run's time and memory are taken to be."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mltrainer.configs.pages import phase_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.phases.context import Context
+from mltrainer.phases.probing import estimate, probe
+from mltrainer.workspace import Project
+from tests.projects import PROJECT
+
+CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings", "loader": {"workers": 2}})
+
+
+class Asked:
+    """A tool that notes the jobs that it is given, and how strings hash there."""
+
+    def __init__(self, *capabilities: str) -> None:
+        self.capabilities, self.jobs, self.variables = capabilities, [], []  # type: ignore[var-annotated]
+
+    def run(self, job: dict[str, Any], variables: dict[str, str] | None = None) -> dict[str, Any]:
+        self.jobs.append(job)
+        self.variables.append(variables or {})
+        return {"loader": {"workers": 3}, "code_files": [], "chain": {}}
+
+
+def asked(tmp_path: Any, *capabilities: str, config: TrainingConfig = CONFIG) -> Asked:
+    tool = Asked(*capabilities)
+    ctx = SimpleNamespace(project=Project(tmp_path), page=phase_page("planning", None), tool=tool, note=lambda text: None)
+    probe(cast(Context, ctx), config)
+    return tool
+
+
+def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_matter(tmp_path: Any) -> None:
+    tool = asked(tmp_path, "resume")
+    assert [job["max_steps"] for job in tool.jobs] == [8, 4, 8]
+    assert [job.get("resumable", False) for job in tool.jobs] == [False, True, True]
+    assert [job.get("fill_memory", False) for job in tool.jobs] == [False, True, True]
+    assert [job["config"]["loader"]["workers"] for job in tool.jobs] == [2, 2, 1]
+    assert [bool(variables) for variables in tool.variables] == [False, True, True]
+    assert tool.jobs[1]["folder"] == tool.jobs[2]["folder"] != tool.jobs[0]["folder"]
+
+
+def test_the_first_probe_rehearses_and_finds_the_loader_processes_that_the_second_is_fed_by(tmp_path: Any) -> None:
+    auto = CONFIG.model_copy(update={"loader": CONFIG.loader.model_copy(update={"workers": "auto"})})
+    tool = asked(tmp_path, config=auto)
+    first, *others = tool.jobs
+    assert (first["rehearse"], "measure_loader" in first) == (True, True)
+    assert not any(job.get("rehearse") or "measure_loader" in job for job in others)
+    assert others[-1]["config"]["loader"]["workers"] == 3
+
+
+def measured(**changes: Any) -> dict[str, Any]:
+    return {
+        "planned_steps": 100,
+        "step_pace_us": 50_000.0,
+        "rehearsal": {"samples": 10, "seconds": 0.5, "held_bytes": 10 * 2**20},
+        "data": {"splits": {"validation": {"samples": 30}}},
+        "time_s": {"setup": 7.0},
+        "memory": {"peak_rss_mb": 200.0, "device_peak_mb": None},
+        "checkpoint_bytes": 3 * 2**20,
+        **changes,
+    }
+
+
+def estimated(**config: Any) -> dict[str, Any]:
+    given = CONFIG.model_copy(update={"epochs": 10, **config})
+    faster = measured(step_pace_us=40_000.0, memory={"peak_rss_mb": 210.0, "device_peak_mb": None}, checkpoint_bytes=2**20)
+    return estimate(given, [measured(), faster], 1000.0, 2**30)
+
+
+def test_the_whole_runs_time_is_steps_evaluations_and_setup() -> None:
+    # 100 steps of 40 ms, 10 evaluations of 30 validation and 30 training samples of 50 ms each, 7 s before the first step
+    assert estimated()["minutes"] == pytest.approx((100 * 0.04 + 10 * 60 * 0.05 + 7) / 60)
+    averaged = CONFIG.model_validate({**CONFIG.model_dump(), "averaging": {"name": "ema"}}).averaging
+    assert estimated(averaging=averaged)["minutes"] == pytest.approx((100 * 0.04 + 10 * 90 * 0.05 + 7) / 60)
+
+
+def test_the_whole_runs_memory_holds_all_outputs_twice_for_a_moment() -> None:
+    found = estimated()
+    assert found["held_mb"] == pytest.approx(2 * 1.0 * 20)  # 1 MiB a sample, of which 10 were measured
+    assert found["peak_mb"] == pytest.approx(210 + 40)
+    assert (found["checkpoint_mb"], found["disk_free_mb"], found["available_mb"]) == (1.0, 1024.0, 1000.0)
