@@ -258,19 +258,27 @@ class Check:
 
     # --- resuming ---
 
-    def resumes(self, command: tuple[str, ...], kill_after: int | None = None, where: str = "--resume-check") -> Resumed:
+    def resumes(
+        self,
+        command: tuple[str, ...],
+        kill_after: int | None = None,
+        where: str = "--resume-check",
+        on_whole: Callable[[Path], None] = lambda _: None,
+    ) -> Resumed:
         """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run.
 
         Args:
             command: What goes on with it, in the folder that the killed one left.
             kill_after: The step after which it is killed; by default three fifths of its steps.
             where: Where its user typed the command, as messages name the place.
+            on_whole: Called with the folder of the undisturbed run once that has ended.
 
         Raises:
             InputError: The program or the command fails, or the command goes on from no checkpoint.
         """
         whole = self._run("the program, undisturbed to its end", NOTHING, 0)
         mine = required(whole, self._program)
+        on_whole(whole.place)
         key = max(mine, key=lambda each: len(mine[each].entries))
         steps = len(mine[key].entries)
         after = kill_after or max(1, steps * 3 // 5)

@@ -20,7 +20,7 @@ from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
 from mltrainer.tools.script.observed import Observed, observed
-from mltrainer.tools.script.result import result_of
+from mltrainer.tools.script.result import require_left, result_of
 from mltrainer.workspace import read_json, write_atomic, write_json
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.silence import silence
@@ -205,5 +205,8 @@ def _cause(check: Check, steps: int) -> dict[str, Any] | None:
 def _resumed(config: TrainingConfig, check: Check, events: Events) -> dict[str, Any]:
     """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run."""
     events.send("note", text="trained to its end, and once more killed and gone on with: does it end in the same bits?")
-    found = dataclasses.asdict(check.resumes(config.task.resuming(config.seed), where="task.resume"))
+    resumed = check.resumes(
+        config.task.resuming(config.seed), where="task.resume", on_whole=lambda place: require_left(config, place)
+    )
+    found = dataclasses.asdict(resumed)
     return {key: found[key] for key in ("same", "steps", "killed_after", "went_on_after", "step", "what")}

@@ -27,6 +27,11 @@ from mltrainer.tools.unseen import identity
 from mltrainer.workspace import digest, plain
 
 PROBE = "probe"
+OF_LIBRARIES = (
+    "all_results.json",
+    "eval_results.json",
+    "trainer_state.json",
+)  # transformers writes them, and no source names them
 
 
 def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root: Path, folder: Path) -> dict[str, Any]:
@@ -52,7 +57,7 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
     result = {
         **_identity(job, config, found, root),
         "data_sha256": digest(_contracted(job, opened, root)),
-        "data": _facts(config, opened) if job["purpose"] == PROBE else None,
+        "data": _facts(config, found, opened, root) if job["purpose"] == PROBE else None,
         **_course(found, chain, seen, epochs, is_whole),
         "first_divergence": divergence,
         **_quality(config, rows, told, seen),
@@ -106,14 +111,18 @@ def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list
     """
     shutil.rmtree(folder, ignore_errors=True)
     for name in config.task.outputs:
-        if not (place / name).is_file():
-            is_folder = (place / name).is_dir()
-            told = f"the program left a folder {name}" if is_folder else f"the program left no file {name}"
-            mend = "name each of its files" if is_folder else "let it write the file, or take the name away"
-            raise InputError(told, where="task.outputs", mend=mend)
+        _require_output(place, name)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(place / name, folder / name)
     return rows_of_paths([str((folder / name).relative_to(root)) for name in config.task.outputs], root)
+
+
+def _require_output(place: Path, name: str) -> None:
+    if not (place / name).is_file():
+        is_folder = (place / name).is_dir()
+        told = f"the program left a folder {name}" if is_folder else f"the program left no file {name}"
+        mend = "name each of its files" if is_folder else "let it write the file, or take the name away"
+        raise InputError(told, where="task.outputs", mend=mend)
 
 
 def _contracted(job: dict[str, Any], opened: list[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
@@ -133,7 +142,7 @@ def _identity(job: dict[str, Any], config: TrainingConfig, found: Observed, root
     }
 
 
-def _facts(config: TrainingConfig, opened: list[dict[str, Any]]) -> dict[str, Any]:
+def _facts(config: TrainingConfig, found: Observed, opened: list[dict[str, Any]], root: Path) -> dict[str, Any]:
     """Return what planning records of the data: the files; which samples they hold, only the program knows."""
     sha256 = digest(opened)
     return {
@@ -145,7 +154,7 @@ def _facts(config: TrainingConfig, opened: list[dict[str, Any]]) -> dict[str, An
         "fingerprinted": 0,
         "splits": {name: {"samples": 0, "sha256": sha256} for name in ("train", "validation", "test")},
         **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
-        "findings": [*_findings(opened)],
+        "findings": [*_findings(opened), *metrics_findings(config, found, root)],
         "duplicates_across_splits": None,
     }
 
@@ -155,6 +164,40 @@ def _findings(opened: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     if not opened:
         told = "it was seen to open no file of data: name those that a library's C code opens in task.reads"
         yield {"severity": "warning", "what": told}
+
+
+def metrics_findings(config: TrainingConfig, found: Observed, root: Path) -> Iterator[dict[str, str]]:
+    """Yield that a program may write no metrics, which else only the end of the whole run shows.
+
+    Args:
+        config: Names the file.
+        found: What was seen of the program's first steps.
+        root: The project's folder: a file that lies there an earlier run has left.
+    """
+    name = config.task.metrics
+    if name is None or (root / name).exists() or (found.place / name).exists() or Path(name).name in OF_LIBRARIES:
+        return
+    sources = (found.place / row.path for row in found.judged.code)  # a path that is absolute stays so
+    texts = [*found.command, *(path.read_text("utf-8", "replace") for path in sources if path.is_file())]
+    if not any(Path(name).name in text for text in texts):
+        what = f"no source of the program names {Path(name).name}, the file of task.metrics"
+        yield {"severity": "warning", "what": f"{what}, without which the baseline fails at its end"}
+
+
+def require_left(config: TrainingConfig, place: Path) -> None:
+    """Refuse what a program left at its end where metrics or outputs are missing.
+
+    Args:
+        config: Names them.
+        place: The folder that it ran in.
+
+    Raises:
+        InputError: A file is not there, or the metrics are not in it.
+    """
+    if config.task.metrics is not None:
+        read_metrics(place / config.task.metrics, config.task.metrics, config.metric.name)
+    for name in config.task.outputs:
+        _require_output(place, name)
 
 
 def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
