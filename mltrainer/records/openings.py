@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mltrainer.reports.values import counted, times
 from mltrainer.workspace import digest
 
 if TYPE_CHECKING:
     from mltrainer.records.finalization import Opening, RowDigests
 
 LEDGER_FILE = "test_openings.json"  # in finalization's folder
-TIMES = {1: "once", 2: "twice"}
 Row = dict[str, Any]
 
 
@@ -38,21 +38,12 @@ class Looks:
     @property
     def sentence(self) -> str:
         """The one sentence that gate, report and model card say of it."""
-        others = f"; the ledger has {_counted(self.others, 'opening')} of other test splits" if self.others else ""
+        others = f"; the ledger has {counted(self.others, 'opening')} of other test splits" if self.others else ""
         if not self.openings:
             return f"The test split was not opened{others}"
         for_ = "this model alone" if self.models == 1 else f"{self.models} models"
         biased = ": what it shows is no longer an unbiased estimate" if self.models > 1 else ""
         return f"The test split was opened {times(self.openings)}, for {for_}{biased}{others}"
-
-
-def times(count: int) -> str:
-    """Return how often in words: once, twice, 3 times."""
-    return TIMES.get(count, f"{count} times")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 # --- which split ----------------------------------------------------------------------------------

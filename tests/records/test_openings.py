@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mltrainer.records.finalization import Opening, RowDigests
-from mltrainer.records.openings import Looks, breaks, chained, identity, looks, merged, missing, times
+from mltrainer.records.openings import Looks, breaks, chained, identity, looks, merged, missing
 from mltrainer.workspace import digest
 
 Row = dict[str, Any]
@@ -80,10 +80,6 @@ def test_openings_of_earlier_versions_are_told_apart_by_their_data() -> None:
 )
 def test_the_sentence_says_how_often_for_how_many_models_and_what_follows(found: Looks, sentence: str) -> None:
     assert found.sentence == sentence
-
-
-def test_how_often_is_said_in_words() -> None:
-    assert [times(count) for count in (0, 1, 2, 3)] == ["0 times", "once", "twice", "3 times"]
 
 
 # --- the chain ------------------------------------------------------------------------------------
