@@ -40,7 +40,7 @@ class _AfterImport:
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
         if name not in self._names:
             return None
-        others = (finder for finder in sys.meta_path if not isinstance(finder, _AfterImport))
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]  # another one that waits for the same module may be among them
         found = (finder.find_spec(name, path, target) for finder in others)
         spec = next((each for each in found if each is not None), None)
         if spec is not None and spec.loader is not None:
