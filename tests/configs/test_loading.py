@@ -81,6 +81,11 @@ def test_a_wrong_name_of_a_variant_gets_the_nearest_one() -> None:
         "split: {validation: 0.7, test: 0.3}",
         "evaluate: {every_n_epochs: 1, every_n_steps: 5}",
         "evaluate: {}",
+        "checkpoint: {every_n_steps: 0}",
+        "checkpoint: {every_minutes: 0}",
+        "checkpoint: {every_minutes: '5'}",
+        "checkpoint: {every_n_steps: 50, save_last: false}",
+        "checkpoint: {every_minutes: 5, save_last: false}",
         "acceptance: {accuracy: 0.95}",
         'acceptance: {accuracy: "about 0.95"}',
         "budget: {minutes: 0}",
@@ -88,6 +93,12 @@ def test_a_wrong_name_of_a_variant_gets_the_nearest_one() -> None:
 )
 def test_a_wrong_value_is_refused_with_its_line(line: str) -> None:
     assert refusal(MINIMAL + line + "\n").startswith("training_config.yaml:6, key ")
+
+
+def test_checkpoints_to_go_on_from_and_none_to_be_kept_do_not_go_together() -> None:
+    message = refusal(MINIMAL + "checkpoint: {every_minutes: 5, save_last: false}\n")
+    assert "key checkpoint: " in message
+    assert "every_minutes saves what an interrupted run goes on from, which needs save_last: true" in message
 
 
 def test_all_faults_are_reported_at_once() -> None:
