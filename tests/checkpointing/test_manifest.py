@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.checkpointing.format import load, save, snapshot
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, TREE_FILE, discard, file_rows, folders, newest_intact, sweep
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, TREE_FILE, discard, faults, file_rows, folders, newest_intact, sweep
 from mltrainer.errors import GateError
 from mltrainer.workspace import digest, pretty_json, sha256_file
 
@@ -33,6 +33,12 @@ def test_a_damaged_newest_one_is_skipped_with_its_reason(saved: Path) -> None:
     assert found == saved
     assert [(s.folder, s.reason.split(":")[0]) for s in skipped] == [(newer, TREE_FILE)]
     assert "found 0 bytes" in skipped[0].reason
+
+
+def test_a_file_that_the_manifest_does_not_list_is_a_fault_and_named(saved: Path) -> None:
+    assert faults(saved) == []
+    (saved / "more.bin").write_bytes(b"")
+    assert faults(saved) == ["more.bin: a file that the manifest does not list"]
 
 
 def test_where_all_are_damaged_each_is_listed(saved: Path) -> None:

@@ -31,6 +31,16 @@ def test_best_last_and_the_newest_periodic_ones_stay() -> None:
     assert to_delete(rows(0.1, 0.9, 0.2, 0.3, 0.4), MAX, POLICY, set()) == {10, 30}
 
 
+KEPT = [(0, {10, 90}), (1, {10, 80, 90}), (2, {10, 60, 80, 90}), (9, {10, 20, 40, 60, 80, 90})]
+
+
+@pytest.mark.parametrize(("keep", "kept"), KEPT)
+def test_so_many_periodic_ones_stay_as_are_asked_for(keep: int, kept: set[int]) -> None:
+    policy = Checkpoint(every_n_epochs=2, keep=keep)  # of nine epochs: 2, 4, 6 and 8
+    existing = rows(0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
+    assert {row["step"] for row in existing} - to_delete(existing, MAX, policy, set()) == kept
+
+
 def test_in_mode_min_the_smallest_is_best() -> None:
     assert best_step(rows(0.3, 0.1, 0.2), MIN) == 20
     assert best_step(rows(0.3, 0.1, 0.2), MAX) == 10
