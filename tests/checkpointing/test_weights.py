@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mltrainer.checkpointing.format import load, save, snapshot
-from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.errors import InputError
 
 
@@ -49,3 +49,10 @@ def test_what_is_no_tensor_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="found dict") as caught:
         weights_sha256({"_extra_state": {}})
     assert "_extra_state" in str(caught.value.where)
+
+
+def test_averaged_weights_are_delivered_where_a_run_has_some_and_else_the_trained_ones() -> None:
+    trained, averaged = {"x": torch.zeros(1)}, {"x": torch.ones(1)}
+    assert delivered({"model": trained, "delivered": averaged}) is averaged
+    assert delivered({"model": trained, "delivered": None}) is trained
+    assert delivered({"model": trained}) is trained

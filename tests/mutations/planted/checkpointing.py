@@ -94,7 +94,7 @@ FAULTS = (
         "mltrainer/checkpointing/weights.py",
         'tree.get("delivered") or tree["model"]',
         'tree["model"]',
-        "tests/checkpointing/test_weights.py tests/checkpointing/test_loading.py",
+        "tests/checkpointing/test_weights.py",
     ),
     Fault(
         "a tensor's shape is not part of the weights' digest",
