@@ -61,6 +61,13 @@ def test_lines_that_ran_before_are_blamed_the_certain_first() -> None:
     assert [(row.place[1], row.kind) for row in found] == [(4, "random draw"), (2, "clock")]
 
 
+def test_a_certain_line_of_an_unlikelier_kind_comes_before_an_uncertain_one() -> None:
+    text = "import time, threading\nstart = time.time()\nthreading.Thread(target=f).start()\ntimes.append(time.time() - start)"
+    one, other = trace(*lines(2, 3), op(5, "add", "i", "o")), trace(op(5, "add", "j", "p"))
+    found = blamed(first_shown(one, other), UNCHANGED, one, other, lambda _: text)
+    assert [(row.place[1], row.kind) for row in found] == [(3, "threads"), (2, "clock")]
+
+
 def test_a_shared_generator_is_blamed_only_where_nobody_seeded_it() -> None:
     for state, expected in (("s", []), ("t", [3])):
         one = trace(*lines(3), [4, "generators", 1, {"random": "s"}], op(5, "add", "i", "o"))

@@ -79,6 +79,7 @@ def test_a_line_that_decides_nothing_is_none(source: str) -> None:
         "import time\nself.t0 = time.perf_counter()\ntook = time.perf_counter() - self.t0",
         "from datetime import datetime\nname = f'run of {datetime.now().isoformat()}'",
         "import time\nstart = time.time()\ntimes.append(time.time() - start)",
+        "import time, os\nname = f'run-{time.time()}'\nos.makedirs(name)",
         "import time\nstart = time.time()\nif time.time() - start > 9: print('slow')",
     ],
 )
