@@ -59,7 +59,7 @@ FAULTS = (
         "mltrainer/reports/review.py",
         'if found["impossible"]:',
         'if not found["impossible"] and False:',
-        "tests/reports/test_review.py tests/reports/test_impossible.py",
+        "tests/gates/test_recomputed.py::test_the_same_run_with_other_numbers_is_impossible",
     ),
     Fault(
         "a forged test metric beside the same weights is not impossible",
