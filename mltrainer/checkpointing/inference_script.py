@@ -107,14 +107,23 @@ def suffix_of(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
+UNPACKED_FROM = 1 << 26  # bytes; less is unpacked whatever it was packed from
+MOST_UNPACKED = 200  # times the packed size: tables come to 50 at most, gzip itself to 1,032 of one letter
+
+
 def unpacked(data: bytes) -> bytes:
     """Return a file's bytes, of one that gzip packed those inside."""
     if not data.startswith(b"\x1f\x8b"):
         return data
+    most = max(UNPACKED_FROM, MOST_UNPACKED * len(data))
     try:
-        return gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            found = file.read(most + 1)
     except (EOFError, zlib.error) as error:
         raise OSError(f"packed by gzip, and damaged: {error}") from error
+    if len(found) > most:
+        raise OSError(f"packed by gzip, and more than {MOST_UNPACKED} times larger inside, which no table is")
+    return found
 
 
 def decoded(data: bytes) -> str:
@@ -167,13 +176,16 @@ def delimiter_of(text: str, header: bool = True) -> str:
 
 def names_of(header: Sequence[str]) -> list[str]:
     """Return the columns' names: those of the header, `column_3` where it has none, `x_2` for the second `x`."""
-    found: list[str] = []
+    found: dict[str, None] = {}  # in order; a list would be searched for each of 100,000 columns
     taken = {cell.strip() for cell in header}
+    copies: dict[str, Iterator[int]] = {}
     for number, cell in enumerate(header, 1):
         name = cell.strip() or f"column_{number}"
-        others = (f"{name}_{copy}" for copy in itertools.count(2))
-        found.append(name if name not in found else next(other for other in others if other not in taken and other not in found))
-    return found
+        if name in found:
+            others = (f"{name}_{copy}" for copy in copies.setdefault(name, itertools.count(2)))
+            name = next(other for other in others if other not in taken and other not in found)
+        found[name] = None
+    return list(found)
 
 
 def to_matrix(rows: list[dict[str, str]], spec: dict[str, Any]) -> np.ndarray:

@@ -245,7 +245,7 @@ def test_a_command_with_a_secret_is_found(command: str) -> None:
     [
         "python t.py --max-tokens 4096 --tokenizer bpe --authors ada",
         "python t.py --password $DB_PASSWORD",
-        "python t.py --token ${TOKEN} --pad-token [PAD] --eos_token '</s>'",
+        "python t.py --token ${TOKEN} --pad-token [PAD] --eos_token endoftext",
         "python t.py --password-file secret.txt --token-type bearer",
         "python t.py -p 4 --lr 0.1",
         "python t.py --pass 3 --first-pass",
