@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from mltrainer.gates.statistics import effect_size, improvements, interval, is_better, seeds_needed, sign_flip_p_value
+from mltrainer.gates.statistics import effect_size, improvements, interval, is_better, over_folds, seeds_needed, sign_flip_p_value
 from tests.benchmarks.bench_promotion import LEVEL, promoted_share, trials_share
 
 
@@ -88,3 +88,12 @@ def test_a_real_effect_is_promoted_and_more_seeds_promote_it_more_often() -> Non
 def test_improvements_are_positive_where_the_candidate_is_better() -> None:
     assert improvements([0.4], [0.5], "min") == [pytest.approx(0.1)]
     assert improvements([0.4, "nan"], [0.5, 0.5], "max") == []
+
+
+def test_the_mean_and_the_spread_over_folds_are_those_of_a_sample() -> None:
+    """Of 1, 2 and 4 the mean is 7/3 and the variance 7/3, as divided by one less than their number."""
+    rows = [{"state": "finished", "metrics": {"loss": value, "accuracy": 0.5}} for value in (1.0, 2.0, 4.0)]
+    found = over_folds(rows)
+    assert found["metrics"] == pytest.approx({"loss": 7 / 3, "accuracy": 0.5})
+    assert found["spread"] == pytest.approx({"loss": (7 / 3) ** 0.5, "accuracy": 0.0})
+    assert over_folds([*rows, {"state": "failed", "metrics": {}}]) == {"metrics": {}, "spread": {}}
