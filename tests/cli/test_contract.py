@@ -230,7 +230,7 @@ def test_a_gate_has_the_promised_keys(project: Project, cli: Cli) -> None:
     assert set(found) == {"holds", "phases"}
     assert all(set(phase) == {"name", "holds", "items", "stale"} | {"notes"} for phase in found["phases"])
     items = [item for phase in found["phases"] for item in phase["items"]]
-    assert all(set(item) == {"id", "statement", "verdict", "evidence", "mend"} for item in items)
+    assert all(set(item) == {"id", "statement", "verdict", "evidence", "mend", "recomputed"} for item in items)
     assert {item["verdict"] for item in items} <= {"pass", "fail", "not_applicable", "waived"}
 
 
@@ -274,7 +274,15 @@ def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(di
     said = cli("reproduce", "--steps", "10", "--json", "--project", digits.root)
     assert said.code == 0
     promised = {"run", "identical", "steps_compared", "first_divergence", "differences"}
-    assert set(said.json) == promised | {"grade", "reachable", "loss_difference", "metric_difference", "error", "cause"}
+    assert set(said.json) == promised | {
+        "grade",
+        "reachable",
+        "loss_difference",
+        "metric_difference",
+        "error",
+        "cause",
+        "after_step",
+    }
     assert said.json["run"] == cli("runs", "show", "finalization", "--json", "--project", digits.root).json["id"]
     assert (said.json["identical"], said.json["steps_compared"], said.json["first_divergence"]) == (True, 10, None)
 
