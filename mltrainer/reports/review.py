@@ -15,9 +15,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.reports import markdown as md
 from mltrainer.reports.changes import DIGESTS, decided, differences, digests
 from mltrainer.reports.impossible import contradictions, lost
-from mltrainer.reports.values import as_float, at, cut, finite, given, number
+from mltrainer.reports.values import as_float, at, counted, cut, finite, given, number, signed
 from mltrainer.reports.views import flat
 from mltrainer.reproducibility import environment
+from mltrainer.tasks.shares import judged
 from mltrainer.workspace import PHASES, TRAINING, canonical, digest
 
 Found = Mapping[str, Any]
@@ -32,6 +33,7 @@ TOO_LONG = "What changed is more than a comment can hold: `mltrainer report --ag
 LONGEST = 300  # characters of a reason
 STATES = {"passed": "✅ holds", "skipped": "✅ skipped", "stale": "❌ stale", "failed": "❌ does not hold"}
 VERDICTS = {"better": "better by {}", "worse": "**worse** by {}", "same": "the same"}
+UNTOLD = "not told apart"
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,18 @@ def _metrics(phase: str, now: Records, before: Records) -> Iterator[Row]:
     tables, others = (_measured(side[phase]) if phase in side else {} for side in (now, before))
     chosen: Found = at(now.get(phase), "evidence.run.metric") or at(before.get(phase), "evidence.run.metric")
     for split in tables | others:
-        values = [side.get(split, {}).get(chosen["name"]) for side in (others, tables)]
-        yield {"phase": phase, "split": split, **_judged(chosen, *values)}
+        old, new = (side.get(split, {}).get(chosen["name"]) for side in (others, tables))
+        count = _rows(split, now.get(phase), before.get(phase))
+        yield {"phase": phase, "split": split, **_judged(chosen, old, new, count)}
+
+
+def _rows(split: str, *records: Found | None) -> int | None:
+    """Return on how many rows both sides measured a split; None where that is not one number, as over folds."""
+    if any(record is None or at(record, "evidence.folds.metrics") for record in records):
+        return None
+    path = "evidence.test.samples" if split == "test" else "evidence.run.measured_samples.validation"
+    counts = {at(record, path) for record in records}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def _measured(record: Found) -> dict[str, Found]:
@@ -125,13 +137,12 @@ def _measured(record: Found) -> dict[str, Found]:
     return {split: metrics for split, metrics in splits.items() if metrics}
 
 
-def _judged(chosen: Found, before: Any, after: Any) -> Row:
+def _judged(chosen: Found, before: Any, after: Any, count: int | None) -> Row:
     row = {"metric": chosen["name"], "mode": chosen["mode"], "before": before, "after": after}
     if not (finite(before) and finite(after)):
-        return {**row, "difference": None, "verdict": "new" if before is None else "gone" if after is None else "not comparable"}
-    difference = as_float(after) - as_float(before)
-    gain = difference if chosen["mode"] == "max" else -difference
-    return {**row, "difference": difference, "verdict": "better" if gain > 0 else "worse" if gain < 0 else "same"}
+        verdict = "new" if before is None else "gone" if after is None else "not comparable"
+        return {**row, "difference": None, "samples": None, "interval": None, "verdict": verdict}
+    return {**row, **judged(chosen["name"], chosen["mode"], as_float(before), as_float(after), count)}
 
 
 def _code(pairs: Mapping[str, tuple[Found, Found]]) -> list[Row]:
@@ -290,7 +301,12 @@ def _value(value: Any) -> str:
 
 
 def _gain(row: Found) -> str:
-    return VERDICTS.get(row["verdict"], str(row["verdict"])).format(number(abs(row["difference"] or 0.0), 3))
+    if row["verdict"] != UNTOLD:
+        return VERDICTS.get(row["verdict"], str(row["verdict"])).format(number(abs(row["difference"] or 0.0), 3))
+    difference = signed(row["difference"], 3)
+    if row["interval"] is None:
+        return f"{difference}; one run each shows no interval of it"
+    return f"{difference}: {UNTOLD} on {counted(row['samples'], 'row')}"
 
 
 def _config_table(found: Found) -> Iterator[str]:

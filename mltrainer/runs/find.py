@@ -17,7 +17,7 @@ from mltrainer.follow.log import read_log
 from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
-from mltrainer.tasks.shares import SHARES, share_difference
+from mltrainer.tasks.shares import judged
 from mltrainer.trainer.stopping import flat_metrics
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
@@ -188,9 +188,7 @@ def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> di
     """Return what two results' chosen metric shows of a difference: one seed each, so that only the rows tell of chance.
 
     Returns:
-        `name`, `mode`, `difference` (second less first), `samples` and the `interval` that so many rows leave to it (None: of
-        this metric, or of these two, it is not known), and `verdict`: same, better, worse or not told apart. None where
-        the two have no such metric in common.
+        `name`, `mode`, and the rest as `judged` tells it. None where the two have no such metric in common.
     """
     chosen, values = first.get("metric"), [(one.get("metrics") or {}) for one in (first, second)]
     if chosen is None or chosen != second.get("metric"):
@@ -199,15 +197,8 @@ def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> di
     if not isinstance(old, int | float) or not isinstance(new, int | float):
         return None
     counts = {(one.get("measured_samples") or {}).get("validation") for one in (first, second)}
-    samples = counts.pop() if len(counts) == 1 and chosen["name"] in SHARES else None
-    ends = share_difference(old, new, samples) if samples else None
-    if old == new:
-        verdict = "same"
-    elif ends is None or ends[0] <= 0 <= ends[1]:
-        verdict = "not told apart"
-    else:
-        verdict = "better" if (new > old) == (chosen["mode"] == "max") else "worse"
-    told = {"difference": new - old, "samples": samples, "interval": list(ends) if ends else None, "verdict": verdict}
+    count = counts.pop() if len(counts) == 1 else None
+    told = judged(chosen["name"], chosen["mode"], old, new, count)
     return {"name": chosen["name"], "mode": chosen["mode"], **told}
 
 

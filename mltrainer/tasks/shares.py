@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
 SHARES = ("accuracy",)  # metrics that are the share of rows that are right
 LEVEL = 0.05  # Fisher's conventional one, of both sides together
@@ -44,3 +45,28 @@ def share_difference(before: float, after: float, count: int, comparisons: int =
     down = math.hypot(after - low_after, high_before - before)
     up = math.hypot(high_after - after, before - low_before)
     return after - before - down, after - before + up
+
+
+def judged(name: str, mode: str, before: float, after: float, count: int | None) -> dict[str, Any]:
+    """Return what a metric of two runs shows of a difference: one seed each, so that only the rows tell of chance.
+
+    Args:
+        name: The metric.
+        mode: "max" or "min".
+        before: Of the first run; finite.
+        after: Of the second.
+        count: The rows that each was measured on; None where that is not known, or not the same of both.
+
+    Returns:
+        `difference` (second less first), `samples` and the `interval` that so many rows leave to it (both None where the metric
+        is no share of rows), and `verdict`: same, better, worse or "not told apart".
+    """
+    samples = count if count and name in SHARES else None
+    ends = share_difference(before, after, samples) if samples else None
+    if before == after:
+        verdict = "same"
+    elif ends is None or ends[0] <= 0 <= ends[1]:
+        verdict = "not told apart"
+    else:
+        verdict = "better" if (after > before) == (mode == "max") else "worse"
+    return {"difference": after - before, "samples": samples, "interval": list(ends) if ends else None, "verdict": verdict}

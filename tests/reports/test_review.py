@@ -53,15 +53,59 @@ def test_the_same_records_differ_in_nothing() -> None:
     assert "data, code, environment: the same; no config key, digest, policy or waiver changed" in told(found)
 
 
-@pytest.mark.parametrize(("mode", "verdict"), [("max", "better"), ("min", "worse")])
-def test_a_metric_is_better_by_the_configs_own_mode(mode: str, verdict: str) -> None:
-    def change(found: dict[str, Record]) -> None:
-        found["baseline"]["evidence"]["run"]["metric"]["mode"] = mode
-        run_metric(found, 1e6)
+def hits(phase: str, value: float, rows: int = 10, mode: str = "max", name: str = "accuracy") -> dict[str, Record]:
+    """Records of which one phase measured so much of a metric on so many rows."""
+    found = records()
+    evidence = found[phase]["evidence"]
+    evidence["run"]["metric"] = {"name": name, "mode": mode}
+    evidence["run"] |= {"metrics": {name: value}, "measured_samples": {"train": 7, "validation": rows}}
+    if phase == "finalization":
+        evidence["test"] |= {"metrics": {name: value}, "samples": rows}
+    return found
 
-    row = changed(change)["metrics"][0]
-    assert (row["phase"], row["split"], row["after"], row["verdict"]) == ("baseline", "validation", 1e6, verdict)
-    assert row["difference"] == row["after"] - row["before"]
+
+def judged(before: dict[str, Record], after: dict[str, Record], split: str = "validation") -> tuple[dict[str, Any], str]:
+    """Return how a metric was judged, and the cell of the comment that says it."""
+    found = compare(Side(after, {}), Side(before, {}))
+    row = next(row for row in found["metrics"] if row["split"] == split and row["before"] != row["after"])
+    line = next(line for line in told(found).splitlines() if f"{row['phase']}, {split}" in line)
+    return row, line.rsplit("|", 2)[1].strip()
+
+
+BETTER_BY_NINE_OF_TEN = (0.1705, 0.8090)  # 9 of 10 less 3 of 10: Newcombe, 1998, 17:873-890, table II, method 10
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict", "words"), [("max", "better", "better by 0.600"), ("min", "worse", "**worse** by 0.600")]
+)
+@pytest.mark.parametrize(("phase", "split"), [("baseline", "validation"), ("finalization", "test")])
+def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_configs_mode(
+    phase: str, split: str, mode: str, verdict: str, words: str
+) -> None:
+    row, cell = judged(hits(phase, 0.3, mode=mode), hits(phase, 0.9, mode=mode), split)
+    assert (row["phase"], row["verdict"], row["samples"], cell) == (phase, verdict, 10, words)
+    assert row["difference"] == pytest.approx(0.6)
+    assert row["interval"] == pytest.approx(BETTER_BY_NINE_OF_TEN, abs=6e-5)
+
+
+@pytest.mark.parametrize("after", [0.6, 0.4])
+def test_within_the_interval_it_is_not_told_apart_on_so_many_rows(after: float) -> None:
+    row, cell = judged(hits("baseline", 0.5), hits("baseline", after))
+    assert row["verdict"] == "not told apart"
+    assert cell == f"{'+' if after > 0.5 else '-'}0.100: not told apart on 10 rows"
+
+
+@pytest.mark.parametrize(("name", "rows"), [("r2", 10), ("accuracy", 20)])
+def test_where_no_interval_is_known_the_difference_alone_is_told(name: str, rows: int) -> None:
+    row, cell = judged(hits("baseline", 0.3, 10, name=name), hits("baseline", 0.9, rows, name=name))
+    assert (row["interval"], row["samples"]) == (None, None)
+    assert cell == "+0.600; one run each shows no interval of it"
+
+
+def test_a_mean_over_folds_has_no_interval_of_one_splits_rows() -> None:
+    before, after = hits("baseline", 0.3), hits("baseline", 0.3)
+    after["baseline"]["evidence"]["folds"] = {"metrics": {"accuracy": 0.9}}
+    assert judged(before, after)[0]["verdict"] == "not told apart"
 
 
 def test_a_metric_that_is_not_finite_is_neither_better_nor_worse() -> None:

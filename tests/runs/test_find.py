@@ -11,7 +11,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.find import compare_runs, describe_run, find_run
-from mltrainer.workspace import Project, locked, write_json
+from mltrainer.workspace import Project, locked, seal, write_json
 from tests.conftest import Cli
 
 RUN, LATER = "0123456789ab", "abcdef012345"
@@ -110,3 +110,51 @@ def test_entries_of_weights_are_no_steps_that_were_compared(tmp_path: Path) -> N
     steps = "".join(f"{nr} 0 0 0 h\n" for nr in (1, 2, 3))
     project = some_runs(tmp_path, _aaaa00000000=f"w 0 s h\n{steps}w 3 s h\n", _bbbb00000000=f"w 0 s h\n{steps}4 0 0 0 h\n")
     assert compare_runs(project, "aaaa00000000", "bbbb00000000")["steps_compared"] == 3
+
+
+# --- how far apart two runs lie -------------------------------------------------------------------
+
+HITS = {"metric": {"name": "accuracy", "mode": "max"}, "measured_samples": {"train": 40, "validation": 10}}
+
+
+def two_results(tmp_path: Path, first: dict[str, Any], second: dict[str, Any]) -> Project:
+    """A project with two runs that ended with these results."""
+    project = some_runs(tmp_path, _aaaa00000000="", _bbbb00000000="")
+    (tmp_path / "mltrainer.yaml").write_text("name: two\n")
+    for run, result in (("aaaa00000000", first), ("bbbb00000000", second)):
+        write_json(project.runs_dir / run / "result.json", seal({"id": run, **result}))
+    return project
+
+
+# 9 of 10 less 3 of 10: Newcombe, 1998, 17:873-890, table II, method 10: 0.1705 to 0.8090
+TOLD = [
+    ("accuracy", (0.3, 0.9), "better", "+0.6000 (95 % interval +0.1705 to +0.8090 by 10 rows, {}): the second is better"),
+    ("accuracy", (0.9, 0.3), "worse", "-0.6000 (95 % interval -0.8090 to -0.1705 by 10 rows, {}): the second is worse"),
+    ("accuracy", (0.5, 0.6), "not told apart", "by 10 rows, {}): not told apart"),
+    ("r2", (0.3, 0.9), "not told apart", "+0.6000, not told apart: one seed each shows no interval of it"),
+    ("r2", (0.3, 0.3), "same", "the same"),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "verdict", "line"), TOLD)
+def test_two_runs_are_called_different_only_outside_of_the_interval_of_their_rows(
+    tmp_path: Path, cli: Cli, name: str, values: tuple[float, float], verdict: str, line: str
+) -> None:
+    results = [{**HITS, "metric": {"name": name, "mode": "max"}, "metrics": {name: value}} for value in values]
+    two_results(tmp_path, *results)
+    row = cli("runs", "compare", "aaaa", "bbbb", "--json", "--project", tmp_path).json["metric"]
+    samples = 10 if name == "accuracy" else None
+    assert (row["name"], row["mode"], row["verdict"], row["samples"]) == (name, "max", verdict, samples)
+    assert row["difference"] == pytest.approx(values[1] - values[0])
+    said = cli("runs", "compare", "aaaa", "bbbb", "--project", tmp_path).out
+    assert f"{name} on validation: " in said
+    assert line.format("seeds not counted") in said
+
+
+def test_of_runs_with_other_metrics_or_other_rows_no_interval_is_made(tmp_path: Path) -> None:
+    first = {**HITS, "metrics": {"accuracy": 0.3}}
+    other = {**first, "metric": {"name": "f1", "mode": "max"}}
+    more = {**HITS, "metrics": {"accuracy": 0.9}, "measured_samples": {"validation": 11}}
+    assert compare_runs(two_results(tmp_path / "a", first, other), "aaaa00000000", "bbbb00000000")["metric"] is None
+    row = compare_runs(two_results(tmp_path / "b", first, more), "aaaa00000000", "bbbb00000000")["metric"]
+    assert (row["interval"], row["verdict"]) == (None, "not told apart")

@@ -49,9 +49,30 @@ FAULTS = (
     ),
     Fault(
         "a lower loss is worse",
+        "mltrainer/tasks/shares.py",
+        'verdict = "better" if (after > before) == (mode == "max") else "worse"',
+        'verdict = "better" if after > before else "worse"',
+        "tests/reports/test_review.py",
+    ),
+    Fault(
+        "a difference at the very end of what chance leaves counts as one",
+        "mltrainer/tasks/shares.py",
+        "elif ends is None or ends[0] <= 0 <= ends[1]:",
+        "elif ends is None or ends[0] < 0 < 2 * ends[1]:",
+        "tests/reports/test_review.py tests/runs/test_find.py",
+    ),
+    Fault(
+        "the test split's interval is that of the validation rows",
         "mltrainer/reports/review.py",
-        'gain = difference if chosen["mode"] == "max" else -difference',
-        'gain = difference if chosen["mode"] == "max" else difference',
+        'path = "evidence.test.samples" if split == "test" else "evidence.run.measured_samples.validation"',
+        'path = "evidence.run.measured_samples.train" if split == "test" else "evidence.run.measured_samples.validation"',
+        "tests/reports/test_review.py",
+    ),
+    Fault(
+        "the interval of a mean over folds is that of one fold's rows",
+        "mltrainer/reports/review.py",
+        'if any(record is None or at(record, "evidence.folds.metrics") for record in records):',
+        "if any(record is None for record in records):",
         "tests/reports/test_review.py",
     ),
     Fault(
