@@ -23,6 +23,7 @@ from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
 from mltrainer.gates.waived import doubts
+from mltrainer.observe.rows import unplanned
 from mltrainer.records.envelope import Envelope, is_of_program
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.limited import has_own_template, render_limited
@@ -427,6 +428,17 @@ def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
         yield f"{RECORD_FILE} tells a mean over the folds that is not theirs; next: {look.rerun}"
 
 
+def _unplanned(look: _Look, previous: Gate | None) -> Iterator[str]:
+    """The files that planning did not bind are those that its record and the run's own list of files show."""
+    if look.page.phase != "baseline" or previous is None or previous.record is None:
+        return
+    found, told = unplanned(previous.record.evidence, look.record.evidence["run"]), look.record.evidence.get("unplanned")
+    if found != told:
+        words = ["nobody looked" if paths is None else ", ".join(paths) or "none" for paths in (told, found)]
+        faults = f"files that planning did not bind: {words[0]}; its run opened: {words[1]}"
+        yield f"{RECORD_FILE} tells of {faults}; next: {look.rerun}"
+
+
 def _wrote(path: Path) -> dict[str, Any]:
     """Return a run's result; nothing where it is damaged, which `_inputs` tells."""
     try:
@@ -443,7 +455,7 @@ def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
-    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _recomputed),
+    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _unplanned, _recomputed),
 )
 
 

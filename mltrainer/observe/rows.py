@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,19 @@ def unbound(opened: Iterable[dict[str, Any]], bound: Sequence[dict[str, Any]]) -
     known = {row["path"]: row["sha256"] for row in bound}
     trees = [tree for row in bound if (tree := tree_of(row["path"])) is not None]
     return [row["path"] for row in opened if known.get(row["path"]) != row["sha256"] and not _is_in(row["path"], trees)]
+
+
+def unplanned(planning: Mapping[str, Any], run: Mapping[str, Any]) -> list[str] | None:
+    """Return the files that a run opened and planning did not bind; None where one of them did not look.
+
+    Args:
+        planning: Its evidence.
+        run: The run's result.
+    """
+    planned, unsteady = planning.get("opened"), planning.get("unsteady") or []
+    if planned is None or run.get("opened") is None:
+        return None
+    return unbound([row for row in run["opened"] if row["path"] not in unsteady], planned)
 
 
 def _is_in(path: str, trees: Sequence[tuple[str, str]]) -> bool:

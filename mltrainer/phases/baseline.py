@@ -9,9 +9,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, diagnose, fitting
 from mltrainer.diagnostics.signals import Run
+from mltrainer.observe.rows import unplanned
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
-from mltrainer.phases.inputs import steady, unplanned
+from mltrainer.phases.inputs import steady
 from mltrainer.phases.planning import config_files
 from mltrainer.phases.training import train
 from mltrainer.reproducibility.code import source
@@ -36,7 +37,7 @@ def run(ctx: Context) -> Result:
         "waiting": plain(input_starvation.starvation(Run(result), thresholds)),
         **failure(ctx, config, result),
         "references": measure_references(ctx.tools, result, ctx.with_workers(config)),
-        "unplanned": unplanned(ctx, result),
+        "unplanned": unplanned(ctx.earlier["planning"]["evidence"], result),
     }
     pages = [row["page"] for row in evidence["diagnostics"]]
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.observe.rows import gathered, rows_of_paths, unbound
+from mltrainer.observe.rows import gathered, rows_of_paths
 from mltrainer.phases.context import Context
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import digest
@@ -50,12 +50,6 @@ def _of_runs(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> lis
     if run is None or run["code_sha256"] != digest(probe["code_files"]) or planned != config.task.model_dump():
         return []
     return [row["path"] for row in run.get("opened") or []]
-
-
-def unplanned(ctx: Context, result: dict[str, Any]) -> list[str] | None:
-    """Return the files that a run opened and planning did not bind; None where one of them did not look."""
-    planned = ctx.earlier["planning"]["evidence"].get("opened")
-    return None if planned is None or result.get("opened") is None else unbound(steady(ctx, result), planned)
 
 
 def steady(ctx: Context, result: dict[str, Any]) -> list[Row]:

@@ -226,6 +226,22 @@ def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing
     assert found.evidence == {**before, "values": before["values"] - 1, "evaluations_after_skipped_steps": 1}
 
 
+PROGRAM = {"command": ["python"], "processes": 1, "evaluations": 1, "losses": 1, "outputs": [], "resumed": None}
+
+
+@pytest.mark.parametrize(
+    ("bound", "verdict", "unbound"), [("a" * 64, "pass", []), ("b" * 64, "fail", ["late.csv"]), (None, "fail", ["late.csv"])]
+)
+def test_a_file_that_a_program_opened_is_bound_by_its_record_with_the_digest_that_it_had(
+    bound: str | None, verdict: str, unbound: list[str]
+) -> None:
+    row = {"path": "late.csv", "sha256": "a" * 64, "size": 1}
+    record = kept("baseline", run={"program": {**PROGRAM, "read": [row]}})
+    record["inputs"] += [{**row, "sha256": bound, "role": "data"}] if bound else []
+    found = outcome("baseline", "inputs_planned", record)
+    assert (found.verdict, found.evidence) == (verdict, {"opened": 1, "unbound": unbound})
+
+
 def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_holds_it(digits_once: Path) -> None:
     record = record_of(digits_once, "baseline")
     put("run.nonfinite", NON_FINITE)(record)

@@ -456,3 +456,32 @@ def test_openings_that_the_other_side_knows_and_this_one_does_not_are_told(digit
     assert "stands in the ledger here with other weights or data" in said.out
     shutil.rmtree(digits.root / FINAL)
     assert "is not in the ledger here" in cli("report", "--against", "HEAD", "--project", digits.root).out
+
+
+# --- files that planning did not bind -------------------------------------------------------------
+
+LATE = {"path": "late.txt", "sha256": "1" * 64, "size": 1}
+
+
+def opens_late(record: Record) -> None:
+    record["evidence"]["run"]["opened"] = [*(record["evidence"]["run"]["opened"] or []), LATE]
+
+
+@pytest.mark.parametrize("told", [[], None])
+def test_a_record_that_hides_a_file_which_planning_did_not_bind_is_told(digits: Project, told: list[str] | None) -> None:
+    def hide(record: Record) -> None:
+        opens_late(record)
+        record["evidence"]["unplanned"] = told
+
+    words = "nobody looked" if told is None else "none"
+    assert f"planning did not bind: {words}; its run opened: late.txt" in forge(digits, hide, "baseline")
+
+
+def test_a_record_that_names_the_file_fails_by_its_item(digits: Project) -> None:
+    def tell(record: Record) -> None:
+        opens_late(record)
+        record["evidence"]["unplanned"] = ["late.txt"]
+
+    assert "planning did not bind" not in forge(digits, tell, "baseline")
+    [item] = [item for item in check_gates(digits)[1].items if item.id == "inputs_planned"]
+    assert item.verdict == "fail"

@@ -10,8 +10,9 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.gates.gate import check_gates
+from mltrainer.observe.rows import unplanned
 from mltrainer.phases.context import Context
-from mltrainer.phases.inputs import opened_by, unplanned
+from mltrainer.phases.inputs import opened_by
 from mltrainer.runs.contract import contract_of
 from mltrainer.workspace import Project, digest, read_json
 from tests.conftest import Cli
@@ -78,14 +79,13 @@ def test_what_either_probe_opened_is_bound(tmp_path: Path) -> None:
 def test_what_one_probe_changes_for_the_other_is_named_and_not_bound(tmp_path: Path) -> None:
     found = opened_by(context(tmp_path), CONFIG, probes([row("a"), row("log", "1")], [row("a"), row("log", "2")]))
     assert found == {"opened": [row("a")], "unsteady": ["log"]}
-    planned = context(tmp_path, {"planning": {"evidence": found}})
-    assert unplanned(planned, {"opened": [row("a"), row("log", "3"), row("b")]}) == ["b"]
+    assert unplanned(found, {"opened": [row("a"), row("log", "3"), row("b")]}) == ["b"]
 
 
 def test_where_a_tool_did_not_look_nothing_is_said(tmp_path: Path) -> None:
     assert opened_by(context(tmp_path), CONFIG, probes([row("a")], None)) == {"opened": None, "unsteady": None}
-    planned = context(tmp_path, {"planning": {"evidence": {}}})
-    assert unplanned(planned, {"opened": [row("a")]}) is None
+    assert unplanned({}, {"opened": [row("a")]}) is None
+    assert unplanned({"opened": [row("a")]}, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_what_a_run_opened_counts_where_task_and_code_are_the_same(
 
 
 def test_a_run_is_named_by_what_the_files_hold_and_one_that_opens_none_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mltrainer.runs.contract.check_environment", lambda _: None)
+    monkeypatch.setattr("mltrainer.runs.contract.check_environment", lambda *_: None)
     monkeypatch.setattr("mltrainer.runs.contract.environment_digest", lambda _: "e")
 
     def named(opened: list[dict[str, Any]] | None) -> dict[str, str]:
         evidence = {"environment": {}, "data": {"sha256": "d"}, **({} if opened is None else {"opened": opened})}
-        return contract_of({"evidence": evidence, "source": {"sha256": "s"}}, CONFIG)
+        return contract_of({"evidence": evidence, "source": {"sha256": "s", "files": []}}, CONFIG, Path())
 
     before = {"config_sha256", "data_sha256", "code_sha256", "environment_sha256"}
     assert named(None).keys() == named([]).keys() == before

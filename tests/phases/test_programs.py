@@ -17,7 +17,9 @@ import pytest
 
 import mltrainer
 from mltrainer.errors import InputError
+from mltrainer.gates.checks import run_check
 from mltrainer.gates.gate import Gate, check_gates
+from mltrainer.records.envelope import parsed
 from mltrainer.records.reading import read_record, read_records
 from mltrainer.workspace import Project
 from tests.conftest import Cli, commit, shared, succeed
@@ -119,6 +121,19 @@ def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
     assert final["reproduction"]["outputs"] == {"model.pt": True}
     assert "python train.py --seed 42 --epochs 4 --lr 0.1" in (folder / "README.md").read_text()
     assert "AdamW" not in (folder / "README.md").read_text()
+
+
+def test_each_file_that_the_whole_program_opened_is_bound_by_the_baseline(walked: Project) -> None:
+    found = gate(walked, "baseline")
+    [item] = [item for item in found.items if item.id == "inputs_planned"]
+    read = {row["path"] for row in evidence(walked, "baseline")["run"]["program"]["read"]}
+    assert "validation.csv" in read
+    assert (item.verdict, item.evidence) == ("pass", {"opened": len(read), "unbound": []})
+    assert found.record is not None
+    whole, _ = parsed(
+        {**found.record.data, "inputs": [r for r in found.record.data["inputs"] if r["path"] != "validation.csv"]}, "baseline"
+    )
+    assert run_check("inputs_planned", whole, {}).evidence["unbound"] == ["validation.csv"]
 
 
 def test_of_a_program_no_checkpoint_and_no_model_is_looked_for(walked: Project, cli: Cli) -> None:

@@ -9,6 +9,7 @@ from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.diagnostics.nan_loss import located_text, to_mend_of_code
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
+from mltrainer.observe.rows import unbound
 from mltrainer.records.baseline import Baseline, Folds
 from mltrainer.records.diagnostics import Change
 from mltrainer.records.envelope import Envelope
@@ -107,8 +108,15 @@ def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSetting
 
 @check(Baseline)
 def inputs_planned(record: Envelope[Baseline]) -> Outcome:
-    """Every file that the run opened was bound by planning, with the digest that it has; earlier versions did not look."""
+    """Every file that the run opened was bound by planning, with the digest that it has; earlier versions did not look.
+
+    What a program opens first after planning's steps, its baseline's own record binds.
+    """
     evidence = record.evidence
+    if evidence.run.program is not None:
+        read = [row.model_dump() for row in evidence.run.program.read]
+        missing = unbound(read, [row.model_dump() for row in record.inputs])
+        return when(not missing, {"opened": len(read), "unbound": missing}, f"mltrainer phase run {record.phase}")
     if evidence.unplanned is None:
         return Outcome("not_applicable", {"rule": "not observed: which files were opened, nobody noted"})
     found = {"opened": len(evidence.run.opened or []), "unplanned": evidence.unplanned}

@@ -132,4 +132,18 @@ FAULTS = (
         "",
         "tests/gates/test_machine.py",
     ),
+    Fault(
+        "files that planning did not bind are taken from the record",
+        "mltrainer/gates/gate.py",
+        "    if found != told:\n        words = [",
+        "    if found and told is None:\n        words = [",
+        "tests/gates/test_recomputed.py::test_a_record_that_hides_a_file_which_planning_did_not_bind_is_told",
+    ),
+    Fault(
+        "a program's files are bound by their paths alone",
+        "mltrainer/gates/checks/training.py",
+        "missing = unbound(read, [row.model_dump() for row in record.inputs])",
+        "missing = []",
+        "tests/gates/test_checks.py",
+    ),
 )

@@ -48,20 +48,6 @@ FAULTS = (
         "tests/reports/test_values.py tests/records/test_openings.py",
     ),
     Fault(
-        "a lower loss is worse",
-        "mltrainer/tasks/shares.py",
-        'verdict = "better" if (after > before) == (mode == "max") else "worse"',
-        'verdict = "better" if after > before else "worse"',
-        "tests/reports/test_review.py",
-    ),
-    Fault(
-        "a difference at the very end of what chance leaves counts as one",
-        "mltrainer/tasks/shares.py",
-        "elif ends is None or ends[0] <= 0 <= ends[1]:",
-        "elif ends is None or ends[0] < 0 < 2 * ends[1]:",
-        "tests/reports/test_review.py tests/runs/test_find.py",
-    ),
-    Fault(
         "the test split's interval is that of the validation rows",
         "mltrainer/reports/review.py",
         'path = "evidence.test.samples" if split == "test" else "evidence.run.measured_samples.validation"',

@@ -103,4 +103,18 @@ FAULTS = (
         "mine.std(ddof=0)",
         "tests/tasks/test_segments.py",
     ),
+    Fault(
+        "a lower loss is worse",
+        "mltrainer/tasks/shares.py",
+        'verdict = "better" if (after > before) == (mode == "max") else "worse"',
+        'verdict = "better" if after > before else "worse"',
+        "tests/reports/test_review.py",
+    ),
+    Fault(
+        "a difference within what chance leaves counts as one",
+        "mltrainer/tasks/shares.py",
+        "elif ends is None or ends[0] <= 0 <= ends[1]:",
+        "elif ends is None or ends[0] <= 0 <= 0.5 * ends[1] - 0.15:",
+        "tests/reports/test_review.py tests/runs/test_find.py",
+    ),
 )
