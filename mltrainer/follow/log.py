@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,13 @@ from mltrainer.workspace import from_json, read_whole
 
 EVENTS_FILE = "events.jsonl"
 MOST_LOG_BYTES = 1 << 27  # 40,000 evaluations, for who only looks
+NUMBERS = {"row": ("step", "epoch"), "resume": ("step",), "stopped": ("step",), "worked": ("seconds",)}  # by kind: what is there
+TABLES = {"row": ("train", "validation")}
+OPTIONAL: dict[str, dict[str, type]] = {  # what may be there, as what
+    "row": {"signals": dict, "layer_norms": list, "update_ratios": list},
+    "observed": {"layers": list, "start": dict},
+    "signals": {"early": dict, "spikes": list},
+}
 ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by whoever watched it
 
 
@@ -35,7 +43,7 @@ class Log:
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield a run's log; a torn last line is left out."""
+    """Yield a run's log; a line that is torn, or is no event as a run writes it, is left out."""
     try:
         log = read_whole(folder / EVENTS_FILE, MOST_LOG_BYTES)
     except FileNotFoundError:
@@ -45,8 +53,21 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
             found = from_json(line)
         except ValueError:
             continue
-        if isinstance(found, dict):
+        if is_event(found):
             yield found
+
+
+def is_event(found: Any) -> bool:
+    """Return whether a value is an event as a run writes it: an object that names its kind and holds what readers count on."""
+    if not isinstance(found, dict) or not isinstance(kind := found.get("event"), str):
+        return False
+    numbers = all(_is_number(found.get(key)) for key in NUMBERS.get(kind, ()))
+    tables = all(isinstance(found.get(key), dict) for key in TABLES.get(kind, ()))
+    return numbers and tables and all(isinstance(found.get(key) or of(), of) for key, of in OPTIONAL.get(kind, {}).items())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def note_alert(folder: Path, alert: dict[str, Any]) -> None:
@@ -88,7 +109,7 @@ def interruptions(folder: Path) -> list[dict[str, Any]]:
     steps: dict[int, dict[str, Any]] = {}
     for event in read_events(folder):
         if event["event"] in ("stopped", "resume"):
-            steps.setdefault(event["step"], {"step": event["step"], "cause": event["cause"]})
+            steps.setdefault(event["step"], {"step": event["step"], "cause": event.get("cause")})
     return list(steps.values())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.diagnostics.signals import number
-from mltrainer.follow.log import EVENTS_FILE, rows_after
+from mltrainer.follow.log import EVENTS_FILE, is_event, rows_after
 from mltrainer.monitor.tail import Tail
 from mltrainer.workspace import from_json
 
@@ -46,7 +46,7 @@ class Log:
             return False
         if anew:
             self._by_step, self.stopped = {}, []
-        for event in read_lines(data, KINDS):
+        for event in filter(is_event, read_lines(data, KINDS)):
             self._take(event)
         before, self.rows = self.rows, list(self._by_step.values())
         self.times_back += self.rows[: len(before)] != before

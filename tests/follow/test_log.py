@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.follow.log import EVENTS_FILE, seconds_worked
+from mltrainer.follow.log import EVENTS_FILE, interruptions, read_log, read_signals, seconds_worked
+from mltrainer.monitor.run import Run
+from mltrainer.monitor.scene import Scene
+from mltrainer.runs.find import describe_run
+from tests.monitor.invented import Training, empty_project
 
-BEGAN, ROW = {"event": "began", "step": 0}, {"event": "row", "step": 4}
+BEGAN = {"event": "began", "step": 0}
+ROW = {"event": "row", "step": 4, "epoch": 1, "validation": {"accuracy": 0.5}, "train": {"accuracy": 0.75}}
 
 
 def worked(seconds: float) -> dict[str, object]:
@@ -28,3 +33,45 @@ def worked(seconds: float) -> dict[str, object]:
 def test_the_time_of_all_processes_counts(tmp_path: Path, events: list[dict[str, object]], expected: float) -> None:
     (tmp_path / EVENTS_FILE).write_text("".join(f"{json.dumps(event)}\n" for event in events) + '{"event": "wor')
     assert seconds_worked(tmp_path) == expected
+
+
+STOPPED, OBSERVED = {"event": "stopped", "step": 4, "cause": "SIGINT"}, {"event": "observed", "train_samples": 9}
+MALFORMED = {
+    "no kind": {"step": 4},
+    "a kind that is no text": {"event": ["row"], "step": 4},
+    **{
+        f"a row without its {key}": {name: ROW[name] for name in ROW if name != key}
+        for key in ("step", "epoch", "train", "validation")
+    },
+    "a row of an endless step": {**ROW, "step": float("inf")},
+    "a row of a text for a step": {**ROW, "step": "4"},
+    "a row of a truth for a step": {**ROW, "step": True},
+    "a row with a list of metrics": {**ROW, "validation": [1]},
+    "a row with a word for norms": {**ROW, "layer_norms": 3},
+    "signals that are a word": {**ROW, "signals": "no"},
+    "an end without its step": {"event": "stopped", "cause": "SIGINT"},
+    "a beginning again without its step": {"event": "resume"},
+    "a time that is a word": {"event": "worked", "seconds": "long"},
+    "a number": 4,
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path: Path, what: str) -> None:
+    project = empty_project(tmp_path)
+    folder = Training(project).folder
+    events = [MALFORMED[what], BEGAN, OBSERVED, ROW, MALFORMED[what], STOPPED, worked(2.0)]
+    (folder / EVENTS_FILE).write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    assert [row["step"] for row in read_log(folder).history] == [4]
+    assert (interruptions(folder), seconds_worked(folder)) == ([{"step": 4, "cause": "SIGINT"}], 2.0)
+    assert read_signals(folder)["train_samples"] == 9
+    run = Run(project, folder.name)
+    run.poll()
+    assert ([row["step"] for row in run.rows], run.facts()["interruptions"]) == ([4], [STOPPED])
+    assert [shown["metrics"] for shown in Scene(project).look()["runs"]] == [{"accuracy": 0.5, "train_accuracy": 0.75}]
+    assert describe_run(project, folder.name)["metrics"] == {"accuracy": 0.5, "train_accuracy": 0.75}
+
+
+def test_an_end_that_names_no_cause_is_an_end(tmp_path: Path) -> None:
+    (tmp_path / EVENTS_FILE).write_text('{"event": "stopped", "step": 7}\n')
+    assert interruptions(tmp_path) == [{"step": 7, "cause": None}]
