@@ -153,13 +153,16 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         return _taken(texts, codes, _number), np.less(codes, 0)
     import polars
 
+    numbers: np.ndarray = cells.cast(polars.Float64, strict=False).to_numpy().copy()  # NaN where it is none
+    if not np.isnan(numbers).any():  # no spelling of a missing value is a number
+        return numbers, np.zeros(len(cells), dtype=bool)
     missing = cells.is_in(list(MISSING)).to_numpy()
-    read = cells.cast(polars.Float64, strict=False)
-    numbers: np.ndarray = read.fill_null(np.nan).to_numpy().copy()
-    unread = cells.filter(polars.Series(np.isnan(numbers) & ~missing))
-    for text in unread.filter(unread.str.contains(r"\d|(?i)inf")).unique():
-        if not np.isnan(number := _number(text)):  # what Python takes for a number is one
-            numbers[(cells == text).to_numpy()] = number
+    is_unread = np.isnan(numbers) & ~missing
+    if is_unread.any():
+        unread = cells.filter(polars.Series(is_unread))
+        for text in unread.filter(unread.str.contains(r"\d|(?i)inf")).unique():
+            if not np.isnan(number := _number(text)):  # what Python takes for a number is one
+                numbers[(cells == text).to_numpy()] = number
     numbers[missing] = np.nan
     return numbers, missing
 

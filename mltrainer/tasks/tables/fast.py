@@ -8,6 +8,7 @@ import numpy as np
 
 QUOTE, COMMA, NEWLINE, RETURN = b'"', b",", b"\n", b"\r"
 BLOCK = 1 << 24  # bytes that are looked at together
+TOGETHER = 256  # columns of which polars strips the cells at once: one at a time takes longer than the cells do
 SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what Python strips; polars knows some of them only
 FIELD_LIMIT = 131_072  # characters of a cell that the careful reader takes
 
@@ -33,6 +34,19 @@ def frame_of(data: bytes, names: list[str], delimiter: str, has_header: bool) ->
     except polars.exceptions.PolarsError:
         return None
     return frame if frame.width == len(names) and frame.height else None
+
+
+def stripped(frame: Any) -> dict[str, Any]:
+    """Return a frame's columns by name, without the spaces around their cells, in time that grows with the columns."""
+    if frame.width <= TOGETHER:  # one by one: of a long frame, the memory is freed
+        return {name: frame.drop_in_place(name).str.strip_chars(SPACES) for name in frame.columns}
+    import polars
+
+    columns: dict[str, Any] = {}
+    for begin in range(0, frame.width, TOGETHER):
+        part = frame[:, begin : begin + TOGETHER].select(polars.all().str.strip_chars(SPACES))
+        columns.update(zip(part.columns, part.get_columns(), strict=True))
+    return columns
 
 
 def _plain_lines(data: bytes) -> bytes:

@@ -60,17 +60,29 @@ def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: n
     """
     numeric = [column for column in columns if column.values.dtype == np.float64]
     found = [(column, value, rows[column.values[rows] == value]) for column in numeric for value in _ends(column.values[rows])]
-    suspects = {(column.name, value) for column, value, _ in found}
+    others = _others(numeric, rows, {(column.name, value) for column, value, _ in found})
     return [
         Sentinel(
             column.name,
             held,
             len(held) / int((~np.isnan(column.values[rows])).sum()),
             _spellings(table, column.name, kept[held]),
-            [c.name for c in numeric if (c.name, value) not in suspects and bool((c.values[rows] == value).any())],
+            others[value],
         )
         for column, value, held in found
     ]
+
+
+def _others(columns: Sequence[Column], rows: np.ndarray, suspects: set[tuple[str, float]]) -> dict[float, list[str]]:
+    """Return, by suspect value, the columns that hold it where it is no suspect."""
+    found: dict[float, list[str]] = {value: [] for _, value in suspects}
+    asked = np.array(sorted(found))
+    for column in columns if found else []:
+        values = column.values[rows]
+        for value in np.unique(values[np.isin(values, asked)]).tolist():
+            if (column.name, value) not in suspects:
+                found[value].append(column.name)
+    return found
 
 
 def _ends(values: np.ndarray) -> list[float]:
@@ -82,9 +94,10 @@ def _ends(values: np.ndarray) -> list[float]:
 
 
 def _is_suspect(numbers: np.ndarray, counts: np.ndarray, place: int) -> bool:
-    count, others, times = counts[place], np.delete(numbers, place), np.delete(counts, place)
+    count = counts[place]
     if count < max(LEAST_ROWS, LEAST_SHARE * counts.sum()):
         return False
+    others, times = np.delete(numbers, place), np.delete(counts, place)
     mean = np.average(others, weights=times)
     spread = np.sqrt(np.average(np.square(others - mean), weights=times))
     apart = np.abs(others - numbers[place]).min() / max(spread, np.finfo(np.float64).tiny)

@@ -107,8 +107,9 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     frame = fast.frame_of(data, names, delimiter, header)
     if frame is None:
         return None
-    columns = {name: frame.drop_in_place(name).str.strip_chars(fast.SPACES) for name in names}
-    return Table(columns, lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else [])
+    return Table(
+        fast.stripped(frame), lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else []
+    )
 
 
 def _line_numbers(data: bytes, place: str, header: bool) -> np.ndarray:
