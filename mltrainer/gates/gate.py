@@ -120,6 +120,11 @@ class Gate:
         """The items that do not hold."""
         return [item for item in self.items if item.verdict == "fail"]
 
+    @property
+    def first_failing(self) -> GateItem:
+        """The failing item to fix first: one that was measured, before those that a phase which stopped did not come to."""
+        return min(self.failing, key=lambda item: isinstance(item.evidence.get("missing"), str))
+
     def _repr_markdown_(self) -> str:
         from mltrainer.reports.notebook import gate_markdown  # only who looks at it waits for it
 
@@ -228,12 +233,13 @@ def why_closed(gate: Gate) -> str:
         return f"{gate.phase} has not run"
     if gate.stale:
         return f"the gate of {gate.phase} is stale: {gate.stale[0]}"
-    return f"the gate of {gate.phase} does not hold: {gate.failing[0].id}: {gate.failing[0].statement}"
+    first = gate.first_failing
+    return f"the gate of {gate.phase} does not hold: {first.id}: {first.statement}"
 
 
 def _mend(gate: Gate) -> str:
     rerun = f"mltrainer phase run {gate.phase}"
-    return rerun if gate.record is None or gate.stale else gate.failing[0].mend or rerun
+    return rerun if gate.record is None or gate.stale else gate.first_failing.mend or rerun
 
 
 # --- verdicts -------------------------------------------------------------------------------------

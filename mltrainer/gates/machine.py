@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +12,9 @@ from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
 
+RUN = "mltrainer phase run "
 RUNNING_FILE = "running.json"
-SENT_BACK = ("recommendation_given", "source_committed")  # items that nothing but another planning can mend
+SENT_BACK = ("recommendation_given", "source_committed", "inputs_planned")  # items that nothing but another planning can mend
 DECISIONS = (  # items that fail again until a person changes something, or waives them
     "recommendation_given",
     "improvement_validated",
@@ -125,6 +127,8 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
     if state.name == "optimization" and state.state == "ready" and _may_deploy(states):
         why = "every acceptance criterion is met: optimization is skipped on the record, and finalization follows"
         return Advice(state.name, "mltrainer run", "mltrainer run", why)
+    if state.state == "stale" and (found := _without_rerun(state)):
+        return found
     command = f"mltrainer phase run {state.name}"
     return Advice(state.name, command, command, next(iter(state.reasons), f"{state.name} has not run yet"))
 
@@ -137,12 +141,27 @@ def _may_deploy(states: Sequence[PhaseState]) -> bool:
 
 def _after_failure(state: PhaseState) -> Advice:
     """Return what mends a phase's first failing item; running the phase again would only fail again."""
-    items = {item.id for item in state.gate.failing}
-    phase = PHASES[0] if items & set(SENT_BACK) or _has_finding(state.gate) else state.name
-    mend = state.gate.failing[0].mend or f"mltrainer phase run {phase}"
+    first, items = state.gate.first_failing, {item.id for item in state.gate.failing}
+    mend = first.mend or f"mltrainer phase run {state.name}"
     asks = bool(items & set(DECISIONS)) or _has_finding(state.gate)
+    phase = PHASES[0] if items & set(SENT_BACK) or _has_finding(state.gate) else state.name if asks else _named(mend, state.name)
     command = mend.partition("; or ")[0] if mend.startswith("mltrainer ") else None
-    return Advice(phase, command, mend, f"{state.gate.failing[0].id} of {state.name} does not hold", asks)
+    return Advice(phase, command, mend, f"{first.id} of {state.name} does not hold", asks)
+
+
+def _named(mend: str, phase: str) -> str:
+    """Return the phase that what fixes an item begins with; an earlier one, where the item's own would only fail again."""
+    found = re.search(rf"{RUN}({'|'.join(PHASES)})\b", mend)
+    return found[1] if found else phase
+
+
+def _without_rerun(state: PhaseState) -> Advice | None:
+    """Return what to do about a stale phase that is stale again however often it is run, such as damaged waivers."""
+    for reason in state.reasons:
+        why, _, to_do = reason.rpartition("; next: ")
+        if why and RUN not in to_do:
+            return Advice(state.name, None, to_do, why, asks=True)
+    return None
 
 
 def _has_finding(gate: Gate) -> bool:

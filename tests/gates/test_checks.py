@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import pytest
 
 from mltrainer.configs.pages import phase_page
 from mltrainer.gates.check import CHECKS, Outcome
+from mltrainer.gates.gate import Gate, GateItem
+from mltrainer.gates.machine import PhaseState, advice
 from mltrainer.gates.statistics import sign_flip_p_value
 from mltrainer.workspace import PHASES, Project
 from tests.gates.evidence import judged, kept
+from tests.handbook.reading import unknown_part
 
 Record = dict[str, Any]
 
@@ -201,6 +205,25 @@ def test_an_item_fails_when_its_evidence_is_broken(record: Record, phase: str, i
     found = outcome(phase, item, record)
     assert found.verdict == "fail", found
     assert found.mend
+
+
+LOOKING = ("guide", "diagnose", "reproduce", "gate", "status", "report")  # commands after which all is as it was
+
+
+@pytest.mark.parametrize(("record", "phase", "item", "number"), CASES, indirect=["record"])
+def test_what_is_advised_next_for_a_broken_item_can_be_typed_and_changes_something(
+    record: Record, phase: str, item: str, number: int
+) -> None:
+    BREAKS[phase][item][number](record)
+    found = outcome(phase, item, record)
+    row = GateItem(item, item, "fail", found.evidence, found.mend)
+    before = [PhaseState(name, "passed", (), Gate(name, None)) for name in PHASES[: PHASES.index(phase)]]
+    said = advice([*before, PhaseState(phase, "failed", (), Gate(phase, None, (row,)))])
+    assert said is not None
+    assert said.command is None or unknown_part(said.command) is None
+    assert said.command is None or said.command.split()[1] not in LOOKING
+    named = re.search(r"mltrainer phase run (\w+)", said.why)
+    assert said.asks or named is None or named[1] == said.phase
 
 
 @pytest.mark.parametrize(("phase", "item"), [(phase, item) for phase, items in BREAKS.items() for item in items])

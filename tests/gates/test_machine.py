@@ -205,6 +205,40 @@ def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_agai
         assert (item.id, found.asks) == (item.id, ASKING.get(item.id) == phase)
 
 
+def test_a_file_that_planning_did_not_bind_leads_back_to_planning_unasked() -> None:
+    found = advice(states(passed("planning"), failed("baseline", "inputs_planned", unplanned=["late.txt"])))
+    assert found is not None
+    assert (found.phase, found.command, found.asks) == ("planning", "mltrainer phase run planning", False)
+
+
+def test_of_a_planning_that_stopped_the_reason_is_advised_and_not_what_it_did_not_come_to() -> None:
+    evidence = kept("planning")["evidence"]
+    kept_keys = ("config", "generated", "edited", "environment", "config_sha256", "template")
+    secret = {"scanned": ["mltrainer.yaml"], "found": [{"path": "mltrainer.yaml", "line": 3, "kind": "key"}]}
+    stopped = {"stopped": "a secret", "secrets": secret, **{key: evidence[key] for key in kept_keys if key in evidence}}
+    items = evaluate(typed({**kept("planning"), "evidence": stopped}), phase_page("planning", None), [])
+    found = advice(states(PhaseState("planning", "failed", (), gate("planning", stopped, tuple(items)))))
+    assert found is not None
+    assert next(item.id for item in items if item.verdict == "fail") != "no_secrets"
+    assert (found.command, found.reason) == (None, "no_secrets of planning does not hold")
+    assert found.why.startswith("remove the secret")
+
+
+@pytest.mark.parametrize(
+    ("reason", "command", "why", "asks"),
+    [
+        ("a.yaml changed; next: mltrainer phase run baseline", "mltrainer phase run baseline", None, False),
+        ("waivers.json is not readable; next: remove it, and waive again", None, "remove it, and waive again", True),
+    ],
+)
+def test_a_phase_that_is_stale_again_however_often_it_runs_is_not_run_again(
+    reason: str, command: str | None, why: str | None, asks: bool
+) -> None:
+    found = advice(states(passed("planning"), PhaseState("baseline", "stale", (reason,), gate("baseline", {}))))
+    assert found is not None
+    assert (found.command, found.why, found.asks) == (command, why or command, asks)
+
+
 # --- walking on the advice ------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.configs.items import AcceptanceSettings, CommitSettings, DocumentSettings, ExportSettings, OpeningSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.project import meets
-from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, Outcome, check, recorded, when
+from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.gates.checks.diagnostics import fired, not_evaluated, with_reason
 from mltrainer.gates.checks.training import change_to_try
 from mltrainer.records.common import Export
@@ -64,7 +64,7 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
         "first_divergence": recorded(again.first_divergence),
         **({"outputs": left} if run.program else {}),
     }
-    return when(holds, found, f"mltrainer reproduce {run.id}")
+    return when(holds, found, f"find the cause with `mltrainer reproduce {run.id}`, then {RUN_FINALIZATION}")
 
 
 @check(Finalization)
@@ -76,7 +76,8 @@ def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
     critical = [row.id for row in rows if row.state == "fired" and row.severity == "critical"]
     fit = assessment.fit if assessment else None
     found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, "fit": fit}
-    mend = change_to_try(record.phase, evidence.changes) or "mltrainer diagnose finalization"
+    named = f"fix what `mltrainer diagnose finalization` names, then {RUN_PLANNING}"
+    mend = change_to_try(record.phase, evidence.changes) or named
     return when(bool(rows) and bool(evidence.expected_diagnostics) and not missing and not critical, found, mend)
 
 

@@ -58,7 +58,7 @@ def best_config_identified(record: Search) -> Outcome:
     holds = best is not None and best.nr == evidence.best and evidence.replay.identical
     found = {"best": evidence.best, "value": best.value if best else None, "replayed": evidence.replay.identical}
     run = evidence.replay.run
-    return when(holds, found, f"mltrainer reproduce {run}" if run else SEARCH_MORE)
+    return when(holds, found, f"find the cause with `mltrainer reproduce {run}`, then {RUN_OPTIMIZATION}" if run else SEARCH_MORE)
 
 
 def _best(evidence: Searched) -> Trial | None:

@@ -81,7 +81,7 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
     found = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
-    mend = _to_mend(record) or "mltrainer guide diagnostics/nan_loss"
+    mend = _to_mend(record) or f"fix what `mltrainer guide diagnostics/nan_loss` names, then {RUN_PLANNING}"
     return when(bool(values) and bad == 0, found, mend)
 
 
@@ -120,9 +120,7 @@ def inputs_planned(record: Envelope[Baseline]) -> Outcome:
     if evidence.unplanned is None:
         return Outcome("not_applicable", {"rule": "not observed: which files were opened, nobody noted"})
     found = {"opened": len(evidence.run.opened or []), "unplanned": evidence.unplanned}
-    return when(
-        not evidence.unplanned, found, f"{RUN_PLANNING} binds what the run opened, too; then mltrainer phase run baseline"
-    )
+    return when(not evidence.unplanned, found, RUN_PLANNING)  # which binds what the run opened, too
 
 
 @check(Baseline)
@@ -142,4 +140,5 @@ def gpu_utilization(record: Envelope[Baseline], settings: UtilizationSettings) -
         return Outcome("not_applicable", {"rule": "no GPU: trained on the CPU"})
     busy = run.gpu.utilization_p95 if run.gpu else None
     found = {"utilization_p95": busy, "samples": run.gpu.samples if run.gpu else 0}
-    return when(busy is not None and busy > settings.min_percent, found, "mltrainer guide diagnostics/resource_inefficiency")
+    mend = f"fix what `mltrainer guide diagnostics/resource_inefficiency` names, then {RUN_PLANNING}"
+    return when(busy is not None and busy > settings.min_percent, found, mend)

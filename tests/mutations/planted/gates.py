@@ -146,4 +146,25 @@ FAULTS = (
         "missing = []",
         "tests/gates/test_checks.py",
     ),
+    Fault(
+        "a planning that stopped is advised by what it did not come to",
+        "mltrainer/gates/machine.py",
+        "first, items = state.gate.first_failing, {",
+        "first, items = state.gate.failing[0], {",
+        "tests/gates/test_machine.py",
+    ),
+    Fault(
+        "a phase that is stale for its damaged waivers is run again and again",
+        "mltrainer/gates/machine.py",
+        "if why and RUN not in to_do:",
+        "if why and RUN not in reason and not to_do:",
+        "tests/gates/test_machine.py",
+    ),
+    Fault(
+        "a baseline over its budget is only trained again",
+        "mltrainer/gates/machine.py",
+        "else state.name if asks else _named(mend, state.name)",
+        "else state.name",
+        "tests/gates/test_checks.py::test_what_is_advised_next_for_a_broken_item_can_be_typed_and_changes_something",
+    ),
 )
