@@ -14,7 +14,7 @@ from mltrainer.records.reading import Record, read_record
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.launcher import Tools
-from mltrainer.runs.retrain import Reproduction, reproduction_row
+from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, reproduction_row
 from mltrainer.runs.tool import tool_for
 from mltrainer.workspace import TRAINING, Project, locked, write_atomic
 
@@ -34,7 +34,7 @@ def recorded_run(project: Project, run: str) -> tuple[str, Row] | None:
     return None
 
 
-def reproduce_recorded(tools: Tools, phase: str, result: Row) -> Reproduction:
+def reproduce_recorded(tools: Tools, phase: str, result: Row, *, elsewhere: bool = False) -> Reproduction:
     """Train a run from the config that its phase's record holds, and compare its end with what the record claims.
 
     The head of the chain covers every step's samples, loss and gradient norm, so that equal heads are equal steps.
@@ -43,6 +43,7 @@ def reproduce_recorded(tools: Tools, phase: str, result: Row) -> Reproduction:
         tools: The project's tools.
         phase: The phase whose record claims it.
         result: The run, as the record has it.
+        elsewhere: Whether the environment is known to be another one.
 
     Raises:
         InputError: The data is not here, or the run is none that a record holds the whole of.
@@ -62,8 +63,8 @@ def reproduce_recorded(tools: Tools, phase: str, result: Row) -> Reproduction:
         again = {**found, "first_divergence": _divergence(result, found)}
         row = reproduction_row(result, again, _numbers(result, found), limits)
         delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE))
-    same_numerics = found["numerics_class"] == result["numerics_class"]
-    reachable = grades.BITWISE if same_numerics else grades.NUMERICAL
+    is_other = computes_otherwise(result, found) or (elsewhere and is_class_of_environment(result))
+    reachable = grades.NUMERICAL if is_other else grades.BITWISE
     return Reproduction({**row, "reachable": reachable, "delivered": delivered}, found)
 
 

@@ -17,7 +17,7 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
 from mltrainer.runs.recorded import recorded_run, reproduce_recorded
-from mltrainer.runs.retrain import original_run, reproduce, step_before
+from mltrainer.runs.retrain import computes_otherwise, original_run, reproduce, step_before
 from mltrainer.runs.tool import tool_of
 from mltrainer.workspace import PHASES, Project, folder_sha256, sha256_file
 
@@ -70,7 +70,8 @@ def _from_record(tools: Tools, phase: str, result: Row, steps: int | None) -> Ro
         told = ", ".join(row["what"] for row in missing[:5])
         raise InputError(f"run {run} cannot be trained from its record without {told}", mend="bring it there, and type it again")
     try:
-        again = reproduce_recorded(tools, phase, result)
+        elsewhere = any(row["kind"] == "environment" for row in known)
+        again = reproduce_recorded(tools, phase, result, elsewhere=elsewhere)
     except (InputError, GateError) as error:
         if not known:
             raise
@@ -232,7 +233,7 @@ def _measured(result: Row, again: Row, known: list[Row]) -> list[Row]:
     before_libraries, libraries = result.get("libraries") or {}, again.get("libraries") or {}
     changed = [name for name in libraries if before_libraries.get(name) != libraries[name]]
     found += [_row("environment", name, str(before_libraries.get(name)), libraries[name]) for name in changed]
-    if again["numerics_class"] != result["numerics_class"]:
+    if computes_otherwise(result, again):
         found.append(_row("environment", "numerics", str(result["numerics_class"]), str(again["numerics_class"])))
     return found
 

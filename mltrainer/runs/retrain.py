@@ -170,7 +170,7 @@ def reproduce(
         found = tool_of(tools, job).run(again)
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
-    reachable = grades.NUMERICAL if to_the_end or found["numerics_class"] != result["numerics_class"] else grades.BITWISE
+    reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, found) else grades.BITWISE
     row = reproduction_row(result, found, numbers, limits, begun)
     if max_steps is not None and not row["steps_compared"] and row["first_divergence"] is None:
         raise InputError(
@@ -178,6 +178,20 @@ def reproduce(
             mend=f"mltrainer reproduce {run}, which trains to the end and compares what it leaves",
         )
     return Reproduction({**row, "reachable": reachable}, found)
+
+
+def is_class_of_environment(result: dict[str, Any]) -> bool:
+    """Return whether nobody measured a run's arithmetic, as of a program: its class is the digest of the whole environment."""
+    return bool(result["numerics_class"] == result["environment_sha256"])
+
+
+def computes_otherwise(result: dict[str, Any], again: dict[str, Any]) -> bool:
+    """Return whether a reproduction was seen to compute by another arithmetic than the original.
+
+    The digest of the whole environment shows none: a package that the code cannot reach changes it, too. The environments
+    themselves are compared, before the training, by what the code can reach.
+    """
+    return not is_class_of_environment(result) and bool(again["numerics_class"] != result["numerics_class"])
 
 
 def step_before(folder: Path) -> int:

@@ -128,3 +128,38 @@ def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[
     assert said.code == 1
     assert "cannot be trained from its record without data/rows.csv" in said.err
     assert not trained
+
+
+# --- the arithmetic of a run that nobody measured it of -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recorded", "variable", "code", "reachable", "differences"),
+    [
+        ("environment", None, 0, "bitwise", set()),  # an unrelated package changes the digest alone
+        ("environment", "NUMEXPR_NUM_THREADS", 5, "numerically equal", {"NUMEXPR_NUM_THREADS"}),
+        ("earlier rule", None, 5, "numerically equal", {"numerics"}),
+    ],
+)
+def test_the_digest_of_the_whole_environment_is_no_arithmetic_that_differs(
+    recorded: str,
+    variable: str | None,
+    code: int,
+    reachable: str,
+    differences: set[str],
+    clone: Project,
+    cli: Cli,
+    trained: list[Record],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of_a_program(evidence: Record) -> None:
+        known = evidence["run"]["environment_sha256"]
+        evidence["run"]["numerics_class"] = known if recorded == "environment" else "1" * 64
+
+    forge(clone, of_a_program)
+    if variable:
+        monkeypatch.setenv(variable, "3")
+    found_code, found = reproduced(cli, clone)
+    assert len(trained) == 1  # it answers with the class that was measured, which is neither
+    assert (found_code, found["reachable"], found["identical"]) == (code, reachable, True)
+    assert {row["what"] for row in found["differences"]} == differences

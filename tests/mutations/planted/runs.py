@@ -110,4 +110,25 @@ FAULTS = (
         'actual = [*(counts / len(values)), float(training["missing"])]',
         "tests/runs/test_predict.py::test_rows_of_another_population_are_told_by_column",
     ),
+    Fault(
+        "another whole environment is another arithmetic of a program",
+        "mltrainer/runs/retrain.py",
+        "return not is_class_of_environment(result) and bool(",
+        "return bool(",
+        "tests/runs/test_recorded.py",
+    ),
+    Fault(
+        "a program's bits are within reach in another environment",
+        "mltrainer/runs/recorded.py",
+        "is_other = computes_otherwise(result, found) or (elsewhere and is_class_of_environment(result))",
+        "is_other = computes_otherwise(result, found)",
+        "tests/runs/test_recorded.py",
+    ),
+    Fault(
+        "an arithmetic that was measured is not compared",
+        "mltrainer/runs/retrain.py",
+        'return not is_class_of_environment(result) and bool(again["numerics_class"] != result["numerics_class"])',
+        "return False",
+        "tests/runs/test_recorded.py",
+    ),
 )
