@@ -21,6 +21,7 @@ from mltrainer.observe.rows import gathered, rows_of_reads
 from mltrainer.workspace import STATE_DIR
 
 OPENED = "opened"  # in a run's folder, until the run has ended: the lines of its processes
+PLACES = "places.txt"  # beside them: where the project lay as each process began, for one that is moved before it goes on
 WRITTEN = (STATE_DIR, "phases", ".git")  # folders of a project that mltrainer and git write
 # Of compilers and of what draws figures: what they hold follows from code and machine.
 CACHES = ("torchinductor_", ".triton/", ".cache/torch/kernels/", ".cache/matplotlib/", ".cache/fontconfig/", ".nv/")
@@ -46,6 +47,8 @@ class Opened:
     def __init__(self, folder: Path, root: Path) -> None:
         self._lines, self._root = folder / OPENED, root.resolve()
         self._lines.mkdir(parents=True, exist_ok=True)
+        with open(self._lines / PLACES, "a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(f"{self._root}\n")
         process, self._observer = _observer()
         process.folder = str(self._lines)
         self._observer.begin_anew()
@@ -59,7 +62,8 @@ class Opened:
         apart = {os.path.realpath(self._root / path) for path in (*known, *handbook.overrides(self._root), "mltrainer.yaml")}
         apart |= {str(handbook.shipped_folder() / path) for path in handbook.page_paths()}  # which may lie beside the package
         noted = sorted((row for found in rows_of(self._lines, "files").values() for row in found), key=lambda row: int(row[0]))
-        opened = [(row[1], row[2]) for row in noted if row[1] in WAYS and self._counts(source_of(row[2]), apart)]
+        named = [(row[1], self._here(row[2])) for row in noted if row[1] in WAYS]
+        opened = [(way, path) for way, path in named if self._counts(source_of(path), apart)]
         rows = rows_of_reads(read_in(opened, self._root), self._root, sys.prefix)
         return gathered([rows[path] for path in sorted(rows)], self._root)
 
@@ -68,6 +72,12 @@ class Opened:
         self._observer.end()
         if is_over:
             shutil.rmtree(self._lines, ignore_errors=True)
+
+    def _here(self, path: str) -> str:
+        """Return where a file lies now that was opened where the project lay before."""
+        places = (self._lines / PLACES).read_text("utf-8", "surrogateescape").splitlines()
+        before = next((place for place in places if place != str(self._root) and is_below(path, place)), None)
+        return path if before is None else str(self._root / Path(path).relative_to(before))
 
     def _counts(self, path: str, apart: Collection[str]) -> bool:
         """Return whether a file is an input that nothing else binds; files of the machine and of Python are left out later."""

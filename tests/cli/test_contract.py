@@ -248,10 +248,10 @@ def test_a_run_has_the_promised_keys(project: Project, cli: Cli) -> None:
     assert all(isinstance(value, float) for value in found["metrics"].values())
 
 
-def test_a_run_is_shown_in_plain_lines(project: Project, cli: Cli) -> None:
-    path = next(project.runs_dir.glob("*/result.json"))
+def test_a_run_is_shown_in_plain_lines(digits: Project, cli: Cli) -> None:
+    path = next(digits.runs_dir.glob("*/result.json"))
     path.write_text(pretty_json(seal({**read_json(path), "interruptions": [{"step": 12, "cause": "SIGINT"}]})).decode())
-    shown = cli("runs", "show", path.parent.name, "--project", project.root).out
+    shown = cli("runs", "show", path.parent.name, "--project", digits.root).out
     lines = {words[0]: " ".join(words[1:]) for line in shown.splitlines() if (words := line.split())}
     assert not set("{}[]'") & set(shown)
     assert lines["interruptions"] == "step 12: SIGINT"
@@ -339,7 +339,7 @@ def test_two_runs_are_compared_to_the_step_at_which_they_part(project: Project, 
     assert {"what": "epochs", "first": 12, "second": 15} in found["differences"]
     assert found["first_divergence"]["what"] == "loss"
     same = cli("runs", "compare", "baseline", "baseline", "--project", project.root).out
-    assert same == "no difference\nthe same bits in all 240 steps that both made\n"
+    assert same == "no difference\naccuracy on validation: the same\nthe same bits in all 240 steps that both made\n"
 
 
 # --- exit codes -----------------------------------------------------------------------------------
@@ -552,4 +552,4 @@ def test_commands_that_only_look_import_nothing_heavy(project: Project) -> None:
     )
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
     done = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -183,3 +183,18 @@ def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project: Path
     found.end(is_over=True)
     (project / "data/a.csv").read_text()
     assert not (project / ".mltrainer/runs/r" / OPENED).exists()
+
+
+def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_own_files(tmp_path: Path) -> None:
+    before, now = tmp_path / "before", tmp_path / "now"
+    for name in ("words.txt", ".mltrainer/runs/a/state.safetensors"):
+        (before / name).parent.mkdir(parents=True, exist_ok=True)
+        (before / name).write_text(name)
+    opened = Opened(before / ".mltrainer/runs/b", before)
+    for name in ("words.txt", ".mltrainer/runs/a/state.safetensors"):
+        (before / name).read_text()
+    opened.end(is_over=False)
+    before.rename(now)
+    again = Opened(now / ".mltrainer/runs/b", now)
+    assert [row["path"] for row in again.rows([])] == ["words.txt"]
+    again.end(is_over=True)

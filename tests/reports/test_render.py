@@ -443,7 +443,7 @@ def test_the_layers_caption_tells_of_the_spread_between_layers_and_of_none() -> 
 
 def test_the_model_card_says_how_often_the_test_split_was_opened_and_how_many_runs_were_tried() -> None:
     card = model_card(records.finalization(), [])
-    assert "opened once (final evaluation)" in card
+    assert "The test split was opened once, for this model alone (179 samples; final evaluation)." in card
     assert "13 runs were tried" in card
     assert records.sha("data") in card
 

@@ -21,6 +21,8 @@ def installed(folder: Path, name: str, requires: tuple[str, ...] = (), entry: st
     (own / "top_level.txt").write_text(name.replace("-", "_"))
     (own / "entry_points.txt").write_text(entry)
     (own / "RECORD").write_text(f"{record},,\n" if record else "")
+    if record:
+        (folder / record).write_text("")  # a reader of records may leave out files that are not there
 
 
 @pytest.fixture

@@ -174,8 +174,8 @@ def test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run(digits:
 
 
 def test_an_edited_config_is_told_as_stale(digits: Project) -> None:
-    with open(digits.phase_dir("planning") / "training_config.yaml", "a", encoding="utf-8") as file:
-        file.write("# edited\n")
+    config = digits.phase_dir("planning") / "training_config.yaml"
+    config.write_text(config.read_text("utf-8").replace("epochs: 12", "epochs: 13"), "utf-8")
     kept = Kept()
     follower(digits, kept, "baseline", time.time() + 60).end(has_ended=True)
     assert kept.tags["gate.planning"] == "stale"

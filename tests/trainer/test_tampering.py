@@ -65,7 +65,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_aloud(stopped: Project, cli:
     (path,) = [p for p in newest.iterdir() if p.name == name] or [sorted(newest.iterdir())[0]]
     flip(path)
     said = again(stopped, cli)
-    assert said.code == 0, said.err
+    assert said.code == 0, said.out + said.err
     assert f"passed over a damaged checkpoint, {newest.name}" in said.err
     (result,) = results(stopped).values()
     assert result["interruptions"][-1]["step"] < 10
