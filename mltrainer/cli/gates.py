@@ -199,7 +199,7 @@ def describe(found: Gate) -> str:
         rows = [[i.verdict, i.id, _evidence(i)] for i in found.items]
         lines.append(table(rows, ["verdict", "item", "evidence"]).rstrip("\n"))
     lines += [f"  stale: {reason}" for reason in found.stale]
-    lines += [f"  {i.id} fails: {i.statement}; next: {i.mend}" for i in found.failing]
+    lines += [f"  {i.id} fails: {i.statement}{f'; next: {i.mend}' if i.mend else ''}" for i in found.failing]
     lines += (
         [f"  note: {found.notes[0]}" + (f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else "")]
         if found.notes

@@ -58,7 +58,7 @@ class GateItem:
         statement: What must hold.
         verdict: pass, fail, waived or not_applicable.
         evidence: The measured values that decided it.
-        mend: What to do where it fails.
+        mend: What to do where it fails; None where it was not measured because of another item.
         recomputed: Whether the verdict follows from the record's evidence here and now; False where it is what a check of the
             project's own said when the phase ran.
     """
@@ -117,8 +117,8 @@ class Gate:
 
     @property
     def failing(self) -> list[GateItem]:
-        """The items that do not hold."""
-        return [item for item in self.items if item.verdict == "fail"]
+        """The items that do not hold; those that say what to do come first."""
+        return sorted((item for item in self.items if item.verdict == "fail"), key=lambda item: item.mend is None)
 
     @property
     def first_failing(self) -> GateItem:
@@ -261,7 +261,7 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
         outcome = _outcome(item, record, root, trained)
         verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
         waive = f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."' if item.waivable else ""
-        mend = f"{outcome.mend}{waive}" if verdict == "fail" else None
+        mend = f"{outcome.mend}{waive}" if verdict == "fail" and outcome.mend else None
         items.append(GateItem(item.id, _marked(item), verdict, outcome.evidence, mend, recomputed=item.check is None))
     return items
 

@@ -49,7 +49,8 @@ def _git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def _plant(digits: Project, canary: Path, settings: dict[str, str]) -> None:
+def plant(digits: Project, canary: Path, settings: dict[str, str]) -> None:
+    """Give a repository settings, hooks and attributes that would run the canary."""
     hooks, included = canary.parent / "hooks", canary.parent / "included"
     hooks.mkdir()
     for name in ("post-index-change", "pre-commit", "reference-transaction", "post-checkout"):
@@ -69,7 +70,7 @@ def test_looking_at_a_project_starts_no_program_of_its_git_folder(
     digits: Project, canary: Path, cli: Cli, trick: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(digits.root)
-    _plant(digits, canary, CONFIG[trick])
+    plant(digits, canary, CONFIG[trick])
     for command in COMMANDS:
         assert cli(*command, "--project", digits.root).code in (0, 1, 4)
     monkeypatch.chdir(digits.root)
@@ -79,7 +80,7 @@ def test_looking_at_a_project_starts_no_program_of_its_git_folder(
 
 def test_the_canary_of_these_tests_sings_where_git_is_asked_without_care(digits: Project, canary: Path) -> None:
     commit(digits.root)
-    _plant(digits, canary, CONFIG["a clean filter"])
+    plant(digits, canary, CONFIG["a clean filter"])
     subprocess.run(["git", "status"], cwd=digits.root, check=False, capture_output=True)
     assert (canary.parent / "ran").exists()
 

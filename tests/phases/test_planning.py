@@ -291,7 +291,13 @@ def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path,
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 200, "cloud": KEY}})
     said = cli("phase", "run", "planning", "--project", tmp_path)
     assert said.code == 4
-    assert "no_secrets fails" in said.out
+    told = [line for line in said.out.splitlines() if "next: " in line]
+    assert [line.partition(":")[0].strip() for line in told] == ["no_secrets fails"]
+    assert told[0].endswith(
+        "next: remove the secret from the file that it stands in (use an environment variable), then mltrainer phase run planning"
+    )
+    assert cli("status", "--project", tmp_path).out.splitlines()[-1].startswith("next: remove the secret")
+    assert cli("gate", "check", "--project", tmp_path).out.splitlines()[-1].startswith("next: remove the secret")
     assert holders(project) == ["mltrainer.yaml"]
     line = next(n for n, text in enumerate(project.file.read_text().splitlines(), 1) if KEY in text)
     assert found_secrets(project)[0] == {"path": "mltrainer.yaml", "line": line, "kind": "AWS access key"}

@@ -21,13 +21,11 @@ def run_check(name: str, record: Envelope[Any], settings: Mapping[str, Any]) -> 
     again = f"mltrainer phase run {record.phase}"
     check = CHECKS[name]
     if not isinstance(record.evidence, check.evidence):
-        return Outcome("fail", {"missing": _why_missing(record)}, again)
+        stopped = hasattr(record.evidence, "stopped")  # by what another item says, which names what to do
+        what = f"{record.phase} stopped before it was measured" if stopped else "not measured here"
+        return Outcome("fail", {"missing": what}, None if stopped else again)
     try:
         asked = [SETTINGS[name].model_validate(dict(settings))] if name in SETTINGS else []
         return check.function(record, *asked)
     except (LookupError, TypeError, ValueError, ArithmeticError) as hole:
         return Outcome("fail", {"missing": f"{type(hole).__name__}: {hole}"[:300]}, again)
-
-
-def _why_missing(record: Envelope[Any]) -> str:
-    return f"{record.phase} stopped before it was measured" if hasattr(record.evidence, "stopped") else "not measured here"
