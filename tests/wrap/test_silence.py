@@ -40,6 +40,7 @@ def test_wrap_tells_of_a_program_that_makes_no_step(tmp_path: Path, cli: Cli, mo
     assert (said.code, "no step for 0 min since the program began" in said.err) == (0, True), said.err
 
 
+@pytest.mark.slow
 def test_planning_tells_of_a_program_that_makes_no_step(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, tools_here: None
 ) -> None:

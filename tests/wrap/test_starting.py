@@ -316,6 +316,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_last_steps_of_a_process_that_another_began_are_seen(tmp_path: Path) -> None:
     ended = ran(tmp_path, FORKS)
     assert ended.code == 0, said(ended)

@@ -178,6 +178,7 @@ def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: st
         assert "differs at step 6: its optimizer or schedule did not go on from where it stood" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_a_function_has_let_go_of_by_the_end_is_compared_whole(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(FUNCTION)
     done = wrap(tmp_path, "--steps", "0", command=(sys.executable, "own.py"))
