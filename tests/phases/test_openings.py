@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,15 @@ def test_rows_that_are_not_those_of_their_name_are_not_taken(ctx: Context) -> No
     assert known_openings(ctx).splits[name]["digests"]
 
 
+def rename(ctx: Context) -> None:
+    """Give a project another id."""
+    path = ctx.project.root / "mltrainer.yaml"
+    path.write_text(re.sub(r"(?m)^id: .*$", "id: abcdef012345", path.read_text()))
+
+
 def test_the_salt_stays_what_it_was_whatever_the_projects_id_is(ctx: Context) -> None:
     first = salt_of(ctx, known_openings(ctx))
-    (ctx.project.root / "mltrainer.yaml").write_text((ctx.project.root / "mltrainer.yaml").read_text().replace("id: ", "id: 0"))
+    rename(ctx)
     assert salt_of(ctx, known_openings(ctx)) == first
     shutil.rmtree(ctx.project.root / ".git")
     assert salt_of(ctx, known_openings(empty(ctx))) != first
@@ -109,5 +116,5 @@ def test_two_projects_have_two_salts(tmp_path: Path, ctx: Context) -> None:
     shutil.rmtree(ctx.project.root / ".git")
     alone = empty(ctx)
     one = salt_of(alone, known_openings(alone))
-    (ctx.project.root / "mltrainer.yaml").write_text((ctx.project.root / "mltrainer.yaml").read_text().replace("id: ", "id: 0"))
+    rename(ctx)
     assert salt_of(alone, known_openings(alone)) != one

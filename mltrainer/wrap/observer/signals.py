@@ -14,6 +14,8 @@ import weakref
 from types import FrameType
 from typing import Any
 
+_now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
+
 HELD = 32  # steps before they are written; what lies on a GPU is fetched then
 FIRST = 3  # steps at which each weight is looked at by itself
 CLOSE = 400  # steps that are looked at closely; a longer run is looked at more rarely from then on
@@ -75,7 +77,7 @@ class Signals:
             loss = _loss_of(self._torch, sys._getframe(1))
             rate = optimizer.param_groups[0].get("lr")
             number = [*self._seen].index(id(optimizer))
-            self._held.append(["step", self._step, number, rate, loss, total, time.monotonic_ns()])
+            self._held.append(["step", self._step, number, rate, loss, total, _now()])
             if self._before:
                 self._held.append(["layers", self._step, *self._layers(optimizer)])
                 self._before = {}
