@@ -249,7 +249,8 @@ def test_a_run_has_the_promised_keys(project: Project, cli: Cli) -> None:
 
 
 def test_a_run_is_shown_in_plain_lines(digits: Project, cli: Cli) -> None:
-    path = next(digits.runs_dir.glob("*/result.json"))
+    run = cli("runs", "show", "baseline", "--json", "--project", digits.root).json["id"]
+    path = digits.runs_dir / run / "result.json"
     path.write_text(pretty_json(seal({**read_json(path), "interruptions": [{"step": 12, "cause": "SIGINT"}]})).decode())
     shown = cli("runs", "show", path.parent.name, "--project", digits.root).out
     lines = {words[0]: " ".join(words[1:]) for line in shown.splitlines() if (words := line.split())}
