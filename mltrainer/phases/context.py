@@ -10,6 +10,7 @@ from typing import Any
 
 from mltrainer.configs.pages import PhasePage, trainer_of
 from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.tracking import Tracking
 from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.runs.tool import Tool, tool_for
 from mltrainer.workspace import Project, sha256_file
@@ -31,6 +32,7 @@ class Context:
         tell: Shows an event (progress, a note) to the person at the keyboard.
         launch: Starts a tool.
         template: The template that planning is told to start from, by path or name; None: the one that it started from last.
+        try_trackers: Begins to try trackers beside the phase, and returns what waits for them and gives a row for each.
     """
 
     project: Project
@@ -42,6 +44,7 @@ class Context:
     tell: Callable[[Event], None]
     launch: Launch
     template: str | None = None
+    try_trackers: Callable[[Tracking | None], Callable[[], list[Event]]] = lambda _: list
 
     @property
     def tools(self) -> Tools:

@@ -74,6 +74,7 @@ def run(ctx: Context) -> Result:
         evidence["stopped"] = "a secret stands in the config, which is neither written nor run"
         ctx.note(evidence["stopped"])
         return _result(ctx, evidence, source(ctx.project.root, []), [])
+    trackers = ctx.try_trackers(config.tracking)
     free_mb = available_mb()
     probes = probe(ctx, config)
     options = what_options_bring(ctx, config, probes[0])
@@ -97,6 +98,7 @@ def run(ctx: Context) -> Result:
         "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
         **({"program": probes[1]["program"]} if ctx.is_of_program else {}),
         **opened,
+        "trackers": trackers(),
     }
     data = [*probes[0]["data"]["files"], *(opened["opened"] or [])]
     inputs = [*rows_with_role(data, "data"), *rows_with_role(files, "code")]

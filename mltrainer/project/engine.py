@@ -38,6 +38,7 @@ from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
 from mltrainer.tracking.beside import Beside
+from mltrainer.tracking.rehearsal import Rehearsal
 from mltrainer.workspace import (
     LOCK_FILE,
     PHASES,
@@ -131,8 +132,9 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     previous = before[-1].record.sha256 if before and before[-1].record else None
     own = read_record(project, phase)
     current = own.data if own is not None and not own.faults else None
-    with Beside(project, phase, _tracking(project, earlier), tools.tell) as trackers:
-        ctx = Context(project, page, earlier, current, previous, assignments, trackers.tell, tools.launch, template)
+    shown_in = _tracking(project, earlier) if earlier else None  # planning has no run: it tries the trackers
+    with Beside(project, phase, shown_in, tools.tell) as trackers, Rehearsal(project, tools.tell) as tried:
+        ctx = Context(project, page, earlier, current, previous, assignments, trackers.tell, tools.launch, template, tried.begin)
         result = RUN[phase](ctx)
         drawn = draw(phase, plain(result.evidence))
         record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)], drawn)
@@ -145,14 +147,11 @@ def _tracking(project: Project, earlier: Mapping[str, dict[str, Any]]) -> Tracki
 
     They look on, so that naming one is no reason to plan again.
     """
-    if "planning" in earlier:
-        evidence = earlier["planning"]["evidence"]
-        planned, generated = (TrainingConfig.model_validate(evidence[key]).tracking for key in ("config", "generated"))
-        path = project.phase_dir("planning") / CONFIG_FILE
-        own = load_training(path, project.relative(path)).tracking if path.is_file() else planned
-        if own != generated:
-            return own
-    return load_project(project.file).tracking
+    evidence = earlier["planning"]["evidence"]
+    planned, generated = (TrainingConfig.model_validate(evidence[key]).tracking for key in ("config", "generated"))
+    path = project.phase_dir("planning") / CONFIG_FILE
+    own = load_training(path, project.relative(path)).tracking if path.is_file() else planned
+    return own if own != generated else load_project(project.file).tracking
 
 
 def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:

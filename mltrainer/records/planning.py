@@ -277,6 +277,15 @@ class Secrets(Part):
     found: list[SecretPlace]
 
 
+class Tracker(Part):
+    """A tracker that the config names, tried without a run: whether one could be begun, why not, and what to do next."""
+
+    name: str
+    state: Literal["ready", "failed", "not_installed"]
+    reason: str | None = None
+    mend: str | None = None
+
+
 class Planned(Part):
     """What planning knows before it runs anything.
 
@@ -303,7 +312,8 @@ class Planning(Planned):
     """Planning that probed the config; `schedule` is pairs of epoch and learning rate.
 
     `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code; None
-    where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound.
+    where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound. `trackers`: those
+    that the config names, as they were tried; None before version 0.3.
     """
 
     data: Data
@@ -319,3 +329,4 @@ class Planning(Planned):
     program: Program | None = None
     opened: list[FileRow] | None = None
     unsteady: list[str] | None = None
+    trackers: list[Tracker] | None = None

@@ -1,7 +1,8 @@
 """The process of a tracker: `python -m mltrainer.tracking.program`, which the workflow starts beside a phase.
 
 Its standard input is open while the phase goes on; what stands there when it is closed says whether the phase ended with a
-record. So it ends by itself, also where the workflow was killed. One sentence goes back, where something was not sent.
+record. So it ends by itself, also where the workflow was killed. One sentence goes back, where something was not sent, and on
+a second line what to do next, where that is known.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mltrainer.configs.project import load_project
 from mltrainer.configs.tracking import Tracker, Tracking
-from mltrainer.errors import InUseError
+from mltrainer.errors import InUseError, MltrainerError
 from mltrainer.reproducibility.secrets import redact
 from mltrainer.tracking.follower import Follower, within
 from mltrainer.tracking.sink import ADAPTERS
@@ -25,11 +27,12 @@ POLL_S = 0.5
 POLITE = 10  # is added to the process's niceness, so that a training on a full machine comes first
 FOLDER = "trackers"  # in the state folder: locks, and what the trackers' own packages print
 DONE = b"done"  # the phase has ended with a record
-MOST_WORDS = 300
+REHEARSED = "planning"  # the phase that has no run: it proves that one could be begun
+MOST_WORDS = 600  # bytes, of each of the two lines
 
 
 def main(root: str, phase: str, tracker: str, options: str, since: str, descriptor: str) -> int:
-    """Follow a phase until it has ended.
+    """Follow a phase until it has ended; in planning, prove that a run could be begun.
 
     Args:
         root: The project's folder.
@@ -40,7 +43,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
         descriptor: Where the one sentence goes.
 
     Returns:
-        The exit code: 1 where not all was sent.
+        The exit code: 1 where not all was sent, or no run could be begun.
     """
     with contextlib.suppress(OSError):
         os.nice(POLITE)
@@ -49,19 +52,37 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
 
     def give_up(why: str) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
-            os.write(int(descriptor), redact(why).encode(errors="replace")[:MOST_WORDS])
+            lines = redact(why.replace(f"{project.root}{os.sep}", "")).splitlines()[:2]
+            os.write(int(descriptor), b"\n".join(line.encode(errors="replace")[:MOST_WORDS] for line in lines))
         os._exit(1)
 
     try:
         with turn(project, tracker, own.wait_s):
-            _follow(project, phase, float(since), tracker, own, give_up)
+            if phase == REHEARSED:
+                _rehearse(project, tracker, own, give_up)
+            else:
+                _follow(project, phase, float(since), tracker, own, give_up)
     except Exception as error:  # of a package of somebody else's, which may raise anything
         import traceback
 
         sys.stderr.write(redact(traceback.format_exc()))
-        lines = str(error).splitlines() or [""]
-        give_up(f"{type(error).__name__}: {lines[0]}")
+        give_up(_told(error))
     return 0
+
+
+def _told(error: Exception) -> str:
+    """Return an error in a line, and in a second one what to do next where it says so."""
+    if isinstance(error, MltrainerError):
+        return "\n".join(filter(None, (f"{error.where}: {error.message}" if error.where else error.message, error.mend)))
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
+def _rehearse(project: Project, tracker: str, own: Tracker, give_up: Callable[[str], None]) -> None:
+    with within(own.wait_s, lambda: give_up(f"its package was not imported within {own.wait_s:g} s")):
+        check = ADAPTERS[tracker].check()
+    with within(own.wait_s, lambda: give_up(late(own.wait_s))):
+        check(project.root, load_project(project.file).name, own)
 
 
 def _follow(project: Project, phase: str, since: float, tracker: str, own: Tracker, give_up: Callable[[str], None]) -> None:
@@ -79,6 +100,11 @@ def _follow(project: Project, phase: str, since: float, tracker: str, own: Track
         word = heard(0.0 if follower.look() else POLL_S)
     with within(own.wait_s, lambda: give_up(f"it did not take what was left within {own.wait_s:g} s; {follower.told()}")):
         follower.end(DONE in said)
+
+
+def late(wait_s: float) -> str:
+    """Return the sentence about a tracker that takes too long in planning."""
+    return f"it did not answer within {wait_s:g} s"
 
 
 def heard(seconds: float) -> bytes | None:

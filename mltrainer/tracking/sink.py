@@ -1,4 +1,4 @@
-"""What a tracker takes, and which there are: an adapter is one module with a function `begin`, and a line here."""
+"""What a tracker takes, and which there are: an adapter is one module with functions `begin` and `check`, and a line here."""
 
 from __future__ import annotations
 
@@ -75,12 +75,25 @@ class Begin(Protocol):
         """Begin a run, or go on with it."""
 
 
+class Check(Protocol):
+    """The function of an adapter's module that planning calls."""
+
+    def __call__(self, root: Path, project: str, options: Any) -> None:
+        """Prove that a run could be begun, and leave none; any exception says that it could not.
+
+        Args:
+            root: The project's folder.
+            project: The project's name.
+            options: What the config says of the tracker.
+        """
+
+
 @dataclass(frozen=True)
 class Adapter:
     """Where a tracker's adapter is.
 
     Attributes:
-        module: The module with `begin`.
+        module: The module with `begin` and `check`.
         package: What it imports.
         variables: Set in its process, where the user has not: nothing is told to the tracker's makers.
     """
@@ -97,6 +110,11 @@ class Adapter:
     def begin(self) -> Begin:
         """Import the adapter, and with it the tracker's own package."""
         found: Begin = importlib.import_module(self.module).begin
+        return found
+
+    def check(self) -> Check:
+        """Import the adapter, as `begin` does."""
+        found: Check = importlib.import_module(self.module).check
         return found
 
 

@@ -21,8 +21,8 @@ from tests.tracking.sinks import break_tracker
 Heard = list[dict[str, Any]]
 
 
-def beside(project: Project, heard: Heard, wait_s: float = 20.0, phase: str = "baseline") -> Beside:
-    return Beside(project, phase, Tracking(tensorboard=TensorBoard(wait_s=wait_s)), heard.append)
+def beside(project: Project, heard: Heard, wait_s: float = 20.0) -> Beside:
+    return Beside(project, "baseline", Tracking(tensorboard=TensorBoard(wait_s=wait_s)), heard.append)
 
 
 def notes(heard: Heard) -> list[str]:
@@ -52,9 +52,9 @@ def test_events_pass_and_a_tracker_that_works_says_nothing(tmp_path: Path) -> No
     assert len(events_of(project)) == 1
 
 
-def test_planning_and_who_names_no_tracker_start_nothing(tmp_path: Path) -> None:
+def test_who_names_no_tracker_starts_nothing(tmp_path: Path) -> None:
     project, heard = empty_project(tmp_path), Heard()
-    with beside(project, heard, phase="planning"), Beside(project, "baseline", None, heard.append):
+    with Beside(project, "baseline", None, heard.append):
         pass
     assert heard == []
     assert not project.state_dir.exists()

@@ -82,3 +82,38 @@ def test_variables_are_filled_in_where_the_address_is_used(monkeypatch: pytest.M
     monkeypatch.delenv("WHOLE")
     with pytest.raises(InputError, match="WHOLE is not set"):
         filled("${WHOLE}")
+
+
+def check(root: Path, uri: str = "sqlite:///own/mlflow.db") -> None:
+    from mltrainer.tracking.sinks import mlflow
+
+    mlflow.check(root, "invented", MLflow(uri=uri))
+
+
+@pytest.mark.slow
+def test_a_database_that_opens_passes_the_check_and_gets_no_run_and_no_experiment(tmp_path: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    check(tmp_path)
+    found = MlflowClient(f"sqlite:///{tmp_path}/own/mlflow.db")
+    (own,) = found.search_experiments()
+    assert own.name == "Default"  # MLflow's own
+    assert len(found.search_runs([own.experiment_id])) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+@pytest.mark.slow
+def test_what_would_take_no_run_is_found_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.db").write_text("no database, but a text that is longer than its header")
+    monkeypatch.delenv("NOT_SET", raising=False)
+    for uri, why in {
+        "sqlite:///text.db": "file is not a database",
+        "sqlite:///text.db/mlflow.db": "tracking.mlflow.uri: the folder text.db cannot be written: ",
+        "http://127.0.0.1:9": "refused",
+        "${NOT_SET}": "the environment variable NOT_SET is not set",
+    }.items():
+        with pytest.raises(Exception, match=why):
+            check(tmp_path, uri)
+    (tmp_path / ".mltrainer").write_text("where MLflow's files should be")
+    with pytest.raises(InputError, match=r"the folder .mltrainer/mlflow cannot be written"):
+        check(tmp_path)

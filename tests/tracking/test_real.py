@@ -176,3 +176,17 @@ def test_a_run_has_the_same_name_and_bits_without_trackers(tmp_path: Path, resul
     succeed("phase", "run", "baseline", "--project", tmp_path)
     (found,) = results(project).values()
     assert (found["id"], found["weights_sha256"]) == (result["id"], result["weights_sha256"])
+
+
+def test_planning_tries_each_tracker_and_leaves_no_run_in_any(cli: Cli, tmp_path: Path) -> None:
+    project = write_rings(tmp_path, tracking={"tensorboard": {"folder": "mltrainer.yaml/board"}, "wandb": {}})
+    said = cli("phase", "run", "planning", "--project", tmp_path)
+    assert said.code == 0
+    rows = json.loads((project.phase_dir("planning") / "record.json").read_text())["evidence"]["trackers"]
+    assert [(row["name"], row["state"]) for row in rows] == [("tensorboard", "failed"), ("wandb", "ready")]
+    sentence = "tensorboard would show nothing: tracking.tensorboard.folder: the folder mltrainer.yaml/board cannot be written"
+    assert sentence in said.err
+    report = (project.phase_dir("planning") / "reproducibility_manifest.md").read_text()
+    assert f"warning: {sentence}" in report
+    assert "wandb: tried, a run can be begun there." in report
+    assert not (project.state_dir / "wandb").exists()

@@ -147,3 +147,26 @@ def test_a_name_that_trackio_keeps_for_itself_is_told_and_another_may_be_given(t
         begin(tmp_path, name="my_system")
     begin(tmp_path, name="my_system", project="mine").tags({"state": "running"})
     assert trackio(project, "list", "projects")["projects"] == ["mine"]
+
+
+def test_the_check_leaves_no_project_and_finds_what_would_take_no_run(tmp_path: Path) -> None:
+    from mltrainer.errors import InputError
+    from mltrainer.tracking.sinks import trackio as sink
+
+    sink.check(tmp_path, "invented", Trackio())
+    assert list(tmp_path.rglob("*.db")) == []
+    with pytest.raises(ValueError, match="Project name 'my_system' is not allowed"):
+        sink.check(tmp_path, "my_system", Trackio())
+    (tmp_path / "file").write_text("where the folder should be")
+    with pytest.raises(InputError, match=r"tracking.trackio.folder: the folder file cannot be written"):
+        sink.check(tmp_path, "invented", Trackio(folder="file"))
+
+
+def test_the_check_finds_a_database_that_is_none(tmp_path: Path) -> None:
+    from mltrainer.tracking.sinks import trackio as sink
+
+    folder = tmp_path / ".mltrainer/trackio"
+    folder.mkdir(parents=True)
+    (folder / "invented.db").write_text("no database, but a text that is longer than the header of one" * 20)
+    with pytest.raises(Exception, match="not a database"):
+        sink.check(tmp_path, "invented", Trackio())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.tracking import Wandb
+from mltrainer.errors import InputError
 from mltrainer.tracking.sink import Place, Point
 from tests.tracking.offline import Offline
 
@@ -54,3 +55,33 @@ def test_its_offline_files_hold_all_that_it_was_given_and_one_run_for_who_goes_o
     assert found.tags == ["gate.baseline: holds"]
     assert "phases/02_baseline/curve.svg" in found.files
     assert list((tmp_path / ".mltrainer/wandb").glob("*/files/media/html/**/*.html"))
+
+
+def check(root: Path, mode: str) -> None:
+    from mltrainer.tracking.sinks import wandb
+
+    wandb.check(root, "invented", Wandb(mode=mode, wait_s=4))  # type: ignore[arg-type]
+
+
+def test_the_check_offline_leaves_nothing_and_finds_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    check(tmp_path, "offline")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".mltrainer").mkdir()
+    (tmp_path / ".mltrainer/wandb").write_text("where its files should be")
+    with pytest.raises(InputError, match=r"the folder .mltrainer/wandb cannot be written"):
+        check(tmp_path, "offline")
+
+
+def test_the_check_online_finds_that_there_is_no_key_and_that_nobody_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # with no netrc
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match="No API key configured") as caught:
+        check(tmp_path, "online")
+    assert caught.value.mend == "wandb login, or export WANDB_API_KEY=..."
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    with pytest.raises(Exception, match=r"127.0.0.1:9"):
+        check(tmp_path, "online")
+    assert list((tmp_path / ".mltrainer").rglob("*run-*")) == []

@@ -6,6 +6,7 @@ References:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -13,6 +14,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from mltrainer.configs.tracking import MLflow
+from mltrainer.tracking.folders import check_folder
 from mltrainer.tracking.sink import Param as Value
 from mltrainer.tracking.sink import Place, Point, Sink
 from mltrainer.tracking.urls import filled
@@ -68,6 +70,16 @@ def begin(place: Place, options: MLflow) -> Sink:
     experiment = _experiment(client, options.experiment or place.project, place.root if uri.startswith(SQLITE) else None)
     run = client.create_run(experiment, run_name=f"{place.phase}-{place.run}")
     return _Run(client, str(run.info.run_id))
+
+
+def check(root: Path, project: str, options: MLflow) -> None:
+    """Ask the database or the server for the experiment; beside a database file, write in the folder of artifacts."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # of its 7, which take minutes, none says more
+    address = filled(options.uri)
+    if address.startswith(SQLITE):
+        check_folder(root, ARTIFACTS, "tracking.mlflow")
+        check_folder(root, str(Path(address.removeprefix(SQLITE)).parent), "tracking.mlflow.uri")
+    MlflowClient(_located(address, root)).get_experiment_by_name(options.experiment or project)
 
 
 def _located(uri: str, root: Path) -> str:

@@ -17,6 +17,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from mltrainer.configs.tracking import TensorBoard
+from mltrainer.tracking.folders import check_folder
 from mltrainer.tracking.sink import Param, Place, Point, Sink
 
 
@@ -84,3 +85,8 @@ def table(first: str, values: Mapping[str, Param]) -> str:
 def begin(place: Place, options: TensorBoard) -> Sink:
     """Begin a run, or go on with it, in a folder that is named by its phase and id."""
     return _Run(place.root / options.folder / f"{place.phase}-{place.run}", place.run, place.step)
+
+
+def check(root: Path, project: str, options: TensorBoard) -> None:
+    """Write in the folder of event files, and leave none."""
+    check_folder(root, options.folder, "tracking.tensorboard.folder")

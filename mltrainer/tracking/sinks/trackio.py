@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.tracking import Trackio
+from mltrainer.tracking.folders import check_folder
 from mltrainer.tracking.sink import Param, Place, Point, Sink
 
 FETCHED_FROM = ("TRACKIO_BUCKET_ID", "TRACKIO_DATASET_ID")  # where they are set, its storage first asks Hugging Face's Hub
@@ -92,14 +93,26 @@ class _Run:
 
 
 def begin(place: Place, options: Trackio) -> Sink:
-    """Begin a run, or go on with it; Trackio is imported here, since it then reads where its files are."""
-    os.environ["TRACKIO_DIR"] = str(place.root / options.folder)
-    for name in FETCHED_FROM:
-        os.environ.pop(name, None)
-    trackio = importlib.import_module("trackio")
-    project = options.project or place.project
+    """Begin a run, or go on with it."""
+    trackio, project = _imported(place.root, options), options.project or place.project
     trackio.SQLiteStorage.validate_project_name(project)
     return _Run(trackio, place, project)
+
+
+def check(root: Path, project: str, options: Trackio) -> None:
+    """Write in the folder, ask whether it takes the project's name, and read the database where there is one."""
+    check_folder(root, options.folder, "tracking.trackio.folder")
+    trackio, name = _imported(root, options), options.project or project
+    trackio.SQLiteStorage.validate_project_name(name)
+    trackio.SQLiteStorage.get_run_config(project=name, run_id="none")
+
+
+def _imported(root: Path, options: Trackio) -> Any:
+    """Return the package, which is imported here, since it then reads where its files are."""
+    os.environ["TRACKIO_DIR"] = str(root / options.folder)
+    for name in FETCHED_FROM:
+        os.environ.pop(name, None)
+    return importlib.import_module("trackio")
 
 
 def _is_of_the_machine(point: Point) -> bool:

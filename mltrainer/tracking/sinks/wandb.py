@@ -13,6 +13,8 @@ from typing import Any
 import wandb
 
 from mltrainer.configs.tracking import Wandb
+from mltrainer.errors import InputError
+from mltrainer.tracking.folders import check_folder
 from mltrainer.tracking.sink import Param, Place, Point, Sink
 
 STEP = "step"  # the axis; wandb's own step only grows, while evaluations come behind the steps after them
@@ -79,10 +81,7 @@ def is_verdict(key: str) -> bool:
 
 def begin(place: Place, options: Wandb) -> Sink:
     """Begin a run, or go on with it; its own files lie in the project."""
-    folder = place.root / options.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
-        os.environ.setdefault(name, str(folder / "wandb"))
+    folder = _own_folder(place.root, options)
     name = f"{place.phase}-{place.run}"
     run = wandb.init(
         project=options.project or place.project,
@@ -97,3 +96,24 @@ def begin(place: Place, options: Wandb) -> Sink:
     )
     run.define_metric("*", step_metric=STEP)
     return _Run(run, name)
+
+
+def check(root: Path, project: str, options: Wandb) -> None:
+    """Write in the folder of its files; online, ask the server who one is, which proves address and key."""
+    check_folder(root, f"{options.folder}/wandb", "tracking.wandb.folder")
+    if options.mode == "offline":
+        return
+    _own_folder(root, options)
+    try:
+        wandb.Api(timeout=max(1, int(options.wait_s / 2))).viewer  # noqa: B018  a request
+    except wandb.errors.UsageError as error:
+        raise InputError(str(error), where="tracking.wandb", mend="wandb login, or export WANDB_API_KEY=...") from None
+
+
+def _own_folder(root: Path, options: Wandb) -> Path:
+    """Return the folder of a project's runs, made where there is none, in which wandb then keeps all that it writes."""
+    folder = root / options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        os.environ.setdefault(name, str(folder / "wandb"))
+    return folder
