@@ -88,6 +88,7 @@ def test_no_two_modules_import_each_other() -> None:
     assert not [(a, b) for a in edges for b in edges[a] if a in edges.get(b, ())]
 
 
+@pytest.mark.slow
 def test_nothing_above_the_tools_imports_torch() -> None:
     code = (
         "import pkgutil, importlib, sys, mltrainer\n"

@@ -114,6 +114,7 @@ def test_the_hook_runs_a_command_that_there_is() -> None:
     assert unknown_part(hook()["entry"]) is None
 
 
+@pytest.mark.slow
 def test_the_hook_lets_a_project_pass_whose_gates_hold_and_refuses_another(job: Job) -> None:
     assert job.run(hook()["entry"], {}).returncode == 0
     break_gate(job)
@@ -232,6 +233,7 @@ def shadow(job: Job) -> Path:
     return job.folder / "ran"
 
 
+@pytest.mark.slow
 def test_the_action_runs_no_module_of_the_checkout_also_where_it_installs(job: Job) -> None:
     ran = shadow(job)
     (job.bin / "mltrainer").unlink()
@@ -243,6 +245,7 @@ def test_the_action_runs_no_module_of_the_checkout_also_where_it_installs(job: J
     assert not ran.exists()
 
 
+@pytest.mark.slow
 def test_the_template_runs_no_module_of_the_checkout_also_where_it_installs(job: Job) -> None:
     ran = shadow(job)
     done = job.run(
@@ -256,6 +259,7 @@ def test_the_template_runs_no_module_of_the_checkout_also_where_it_installs(job:
 OFFLINE = {"MLTRAINER_REQUIREMENT": "/nowhere", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null", "PYTHONPATH": ""}
 
 
+@pytest.mark.slow
 def test_the_action_comments_on_a_pull_request_and_passes(job: Job) -> None:
     job.answering("gh")
     done = act(job)
@@ -267,6 +271,7 @@ def test_the_action_comments_on_a_pull_request_and_passes(job: Job) -> None:
     assert (job.folder / "summary.md").read_text("utf-8") == written["body"]
 
 
+@pytest.mark.slow
 def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job: Job) -> None:
     job.answering("gh")
     break_gate(job)
@@ -276,6 +281,7 @@ def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job: Job) -> No
     assert "better by" in job.posted[-1]["body"]
 
 
+@pytest.mark.slow
 def test_the_action_writes_its_comment_anew_in_place(job: Job) -> None:
     job.answering("gh", "4711")
     act(job)
@@ -283,6 +289,7 @@ def test_the_action_writes_its_comment_anew_in_place(job: Job) -> None:
     assert job.posted[-1]["words"][:4] == ["api", "--method", "PATCH", "repos/ada/rings/issues/comments/4711"]
 
 
+@pytest.mark.slow
 def test_where_the_token_may_not_comment_the_gates_decide_all_the_same(job: Job) -> None:
     job.answering("gh", code=1)
     done = act(job)
@@ -290,6 +297,7 @@ def test_where_the_token_may_not_comment_the_gates_decide_all_the_same(job: Job)
     assert "::warning::" in done["Comment"].stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"inputs.against": "", "github.event.pull_request.number": ""}, {"inputs.comment": "false"}])
 def test_without_a_pull_request_or_a_comment_the_gates_are_checked_alone(job: Job, changes: dict[str, str]) -> None:
     job.answering("gh")
@@ -333,6 +341,7 @@ def test_the_templates_token_is_for_a_job_that_has_the_report_and_nothing_of_the
     assert not re.search(r"pip|mltrainer (gate|report)|git ", "\n".join(note["script"]))
 
 
+@pytest.mark.slow
 def test_the_template_reports_and_passes_without_a_token(job: Job) -> None:
     job.answering("curl")
     done = gitlab(job)
@@ -341,6 +350,7 @@ def test_the_template_reports_and_passes_without_a_token(job: Job) -> None:
     assert "every gate that there is holds" in (job.clone / report).read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_template_writes_a_note_and_its_token_stands_in_no_command(job: Job) -> None:
     job.answering("curl", "[]")
     assert gitlab(job, MLTRAINER_TOKEN="glpat-secret").returncode == 0
@@ -351,6 +361,7 @@ def test_the_template_writes_a_note_and_its_token_stands_in_no_command(job: Job)
     assert "glpat-secret" not in json.dumps([asked["words"], written["words"]])
 
 
+@pytest.mark.slow
 def test_the_template_writes_its_note_anew_in_place(job: Job) -> None:
     job.answering("curl", "[]")
     gitlab(job, MLTRAINER_TOKEN="t")
@@ -360,6 +371,7 @@ def test_the_template_writes_its_note_anew_in_place(job: Job) -> None:
     assert "--request PUT https://gitlab.example/api/v4/projects/5/merge_requests/7/notes/11" in " ".join(job.posted[-1]["words"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 22])
 def test_the_template_fails_where_a_gate_does_not_hold_and_only_there(job: Job, code: int) -> None:
     job.answering("curl", "[]", code)
@@ -395,6 +407,7 @@ def _is_installed(name: str) -> bool:
     return any(True for _ in importlib.metadata.distributions(name=name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [ACTION, GITLAB], ids=lambda path: path.name)
 def test_what_a_definition_installs_is_enough(path: Path, job: Job) -> None:
     """Nothing that the listed packages do not bring is imported."""

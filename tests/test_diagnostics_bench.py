@@ -35,6 +35,7 @@ def test_a_faulty_run_is_found_by_its_label():
     assert (found.found, found.missed, found.wrong) == ({"NAN_LOSS"}, set(), set())
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_a_healthy_run():
     assert judged(case_of("H24"), 11, trained(case_of("H24"), 11)).said == frozenset()
 

@@ -77,6 +77,7 @@ def test_the_next_command_removes_what_a_killed_process_left(tmp_path: Path, mak
     assert here(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_next_wrap_removes_the_copies_of_one_that_was_killed(temporary: Path, maker: subprocess.Popen[str], cli: Cli) -> None:
     maker.kill()
     maker.wait()

@@ -134,6 +134,7 @@ def test_a_fault_in_set_is_refused(project: Project, cli: Cli, assignment: str) 
     assert contents(project.root) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_scientific_notation_is_a_number_in_file_and_command_line(project: Project, cli: Cli) -> None:
     path = project.phase_dir("planning") / "training_config.yaml"
@@ -145,6 +146,7 @@ def test_scientific_notation_is_a_number_in_file_and_command_line(project: Proje
     assert re.search(r"weight_decay: 0\.01\b", path.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_a_config_that_cannot_run_replaces_no_good_artifact(project: Project, cli: Cli) -> None:
     assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", project.root).code == 0

@@ -542,6 +542,7 @@ def test_the_programs_help_names_its_options_and_every_command(cli: Cli) -> None
     assert all(f"  {name} " in said for name in {*options, *ALL_FIRST})
 
 
+@pytest.mark.slow
 def test_commands_that_only_look_import_nothing_heavy(project: Project) -> None:
     code = (
         "import sys\n"

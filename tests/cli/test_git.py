@@ -74,6 +74,7 @@ def shown(source: dict[str, Any]) -> dict[str, Any]:
 # --- no git ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_project_that_lost_its_repository_goes_by_the_digests_of_its_files(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     shutil.rmtree(project.root / ".git")
@@ -82,6 +83,7 @@ def test_a_project_that_lost_its_repository_goes_by_the_digests_of_its_files(tmp
     assert not (project.root / ".git").exists()
 
 
+@pytest.mark.slow
 def test_without_the_git_program_everything_works_and_says_so(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     project = versioned(tmp_path / "rings")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
@@ -98,6 +100,7 @@ def test_a_worktree_whose_repository_is_gone_goes_by_the_digests_of_its_files(tm
     assert (shown(source), source["note"]) == (NO_COMMIT, f"not a git repository: {DIGESTS}")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a repository to another user")
 def test_the_repository_of_another_user_is_not_trusted_and_the_way_to_trust_it_is_told(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
@@ -111,6 +114,7 @@ def test_the_repository_of_another_user_is_not_trusted_and_the_way_to_trust_it_i
 # --- states of a repository -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_clean_commit_is_recorded_with_its_branch(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     before = held(project.root)
@@ -128,6 +132,7 @@ def test_runs_and_checkpoints_stay_out_of_git_in_a_project_written_by_hand(tmp_p
     assert ".mltrainer" not in git(project.root, "status", "--porcelain", "--untracked-files=all")
 
 
+@pytest.mark.slow
 def test_before_the_first_commit_the_files_are_captured_and_stay_unstaged(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path / "rings")
     git(project.root, "init", "--quiet", "--initial-branch=main")
@@ -149,6 +154,7 @@ def test_a_detached_head_is_recorded_and_stays_where_it_is(tmp_path: Path, cli: 
     assert (source["note"].startswith("the head is detached"), held(project.root)) == (True, before)
 
 
+@pytest.mark.slow
 def test_uncommitted_changes_can_be_brought_back_and_what_is_staged_stays_staged(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     for name, text in {"staged.py": "a = 1\n", "new.py": "b = 1\n"}.items():
@@ -162,6 +168,7 @@ def test_uncommitted_changes_can_be_brought_back_and_what_is_staged_stays_staged
     assert captured.split("\n") == ["M\t.gitignore", "A\tnew.py", "A\tstaged.py"]
 
 
+@pytest.mark.slow
 def test_planning_names_what_is_not_committed(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     for number in range(7):
@@ -171,6 +178,7 @@ def test_planning_names_what_is_not_committed(tmp_path: Path, cli: Cli) -> None:
     assert "uncommitted changes (new_0.py, new_1.py, new_2.py, new_3.py, new_4.py, 2 more): captured" in said.err
 
 
+@pytest.mark.slow
 def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path: Path, cli: Cli) -> None:
     project = versioned(tmp_path / "rings")
     file = project.root / "mltrainer.yaml"

@@ -112,6 +112,7 @@ def test_a_wrong_name_or_option_of_a_task_is_refused(tmp_path: Path, cli: Cli, t
     assert message in said.err
 
 
+@pytest.mark.slow
 def test_an_error_in_training_keeps_the_plan_and_says_where_the_traceback_is(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, broken(LOSS, LATER.format(k=40) + "raise ValueError('late')"))
     assert plan(cli, project.root).code == 0

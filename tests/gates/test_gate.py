@@ -287,6 +287,7 @@ def test_gate_check_demands_files_and_hashes_them_whole(digits: Project, cli: Cl
     assert cli("gate", "check", "--files", "--project", digits.root).code == 0
 
 
+@pytest.mark.slow
 def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits: Project, cli: Cli) -> None:
     page = digits.phase_dir("planning") / "workflow.md"
     shipped = Path(__file__).parents[2] / "phases" / "01_planning" / "workflow.md"
@@ -341,6 +342,7 @@ def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path:
     assert FileDigests(project).of(path) == sha256_file(path)
 
 
+@pytest.mark.slow
 def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -> None:
     page = digits.root / "tools/training_orchestrator/README.md"
     page.parent.mkdir(parents=True)
@@ -419,6 +421,7 @@ def test_a_page_of_another_phase_is_refused(digits: Project) -> None:
         check_gates(digits)
 
 
+@pytest.mark.slow
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
     project = ("--project", digits.root)
     config = digits.root / "mltrainer.yaml"

@@ -443,6 +443,7 @@ def test_another_machines_arithmetic_may_bring_other_bits(digits: Project, cli: 
     assert told_impossible(cli, digits) == []
 
 
+@pytest.mark.slow
 def test_openings_that_the_other_side_knows_and_this_one_does_not_are_told(digits: Project, cli: Cli) -> None:
     ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
     put_ledger(digits, second(digits))

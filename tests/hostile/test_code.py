@@ -147,6 +147,7 @@ def looked_at(root: Path, lines: tuple[str, ...], ran: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_who_looks_at_a_strangers_project_runs_nothing_of_it(digits: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
     ran = tmp_path_factory.mktemp("outside") / "ran"
     trap(digits.root, ran)
@@ -167,6 +168,7 @@ def _is_ours(words: list[str]) -> bool:
     return words[0] == "git" or (words[0] == sys.executable and words[1:3] == ["-P", "-m"] and words[3].startswith("mltrainer."))
 
 
+@pytest.mark.slow
 def test_neither_a_recorded_check_nor_a_task_is_called_by_who_looks(tmp_path: Path) -> None:
     """Also where the record is whole: version 0.2 called the check."""
     root, ran = tmp_path / "clone", tmp_path / "ran"

@@ -95,6 +95,7 @@ def test_a_work_tree_elsewhere_is_not_looked_at(
     assert cli("status").code == 0
 
 
+@pytest.mark.slow
 def test_a_git_folder_whose_config_never_ends_is_given_up(digits: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (digits.root / ".git/config").unlink()
     os.mkfifo(digits.root / ".git/config")

@@ -212,6 +212,7 @@ BY_LIGHTNING = pytest.mark.parametrize("heard", ["lightning"], indirect=True)
 Heard = tuple[dict[str, Any], Path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heard", ["transformers", "lightning"], indirect=True)
 def test_the_weights_are_the_same_heard_unheard_and_without_the_callback(
     tmp_path: Path, heard: Heard, request: pytest.FixtureRequest

@@ -154,6 +154,7 @@ def test_without_a_terminal_it_names_the_browser(cli: Cli, tmp_path: Path, monke
     assert "mltrainer monitor --web" in said.err
 
 
+@pytest.mark.slow
 def test_sigterm_ends_it_as_a_key_does(tmp_path: Path) -> None:
     empty_project(tmp_path)
     screen, terminal = os.openpty()

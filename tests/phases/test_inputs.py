@@ -25,6 +25,7 @@ READING = TASK.replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_a_file_is_bound_by_planning_and_one_that_planning_could_not_see_fails_the_baseline(tmp_path: Path, cli: Cli) -> None:
     task = {"use": "my_task:Rings", "options": {"n": 80}}

@@ -46,6 +46,7 @@ def typed(text: str) -> list[str]:
     return shlex.split(line.removeprefix("next: mltrainer ").partition("; or ")[0])
 
 
+@pytest.mark.slow
 def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_and_the_advice_mends_it(
     tmp_path: Path, cli: Cli
 ) -> None:
@@ -86,6 +87,7 @@ TURNED = (
 )
 
 
+@pytest.mark.slow
 def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, TURNED)
     plan(cli, project)
@@ -105,6 +107,7 @@ def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched
     assert cli("gate", "check", "--project", tmp_path).code == 0
 
 
+@pytest.mark.slow
 def test_without_a_criterion_run_asks_in_place_of_searching(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, acceptance={})
     plan(cli, project)

@@ -115,6 +115,7 @@ def test_of_a_step_the_hardest_are_shown_where_so_many_are_asked_for(project: Pr
     assert "step 9 (epoch 2): the 3 hardest of its 8 samples." in said.out
 
 
+@pytest.mark.slow
 def test_every_sample_is_in_one_step_of_an_epoch_and_the_steps_are_named(project: Project, cli: Cli) -> None:
     result = train(project, **TABLE)
     found = rows(cli, project, "--epoch", "2", "--most", "100")

@@ -53,6 +53,7 @@ def test_what_cannot_be_surrounded_is_refused(digits: Project, cli: Cli) -> None
     assert (altered.code, "state.safetensors" in altered.err) == (4, True)
 
 
+@pytest.mark.slow
 def test_learning_curves_are_extrapolated_from_trainings_on_parts_and_leave_no_trace(trained: Project, cli: Cli) -> None:
     found = cli("extrapolate", "--seeds", "2", "--json", "--project", trained.root).json
     assert found["state"]["changed"] == []

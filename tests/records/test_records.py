@@ -133,6 +133,7 @@ def test_the_committed_json_schemas_are_those_of_the_models(phase: str) -> None:
     assert path.read_bytes() == pretty_json(schemas.schemas()[f"{phase}.json"]), "make schemas"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_golden_records_fit_the_committed_json_schemas(phase: str, golden: dict[str, dict[str, Record]]) -> None:
     import jsonschema

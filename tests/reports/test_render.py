@@ -126,6 +126,7 @@ def in_a_fresh_process(program: str, **environment: str) -> str:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=variables).stdout
 
 
+@pytest.mark.slow
 def test_hash_seed_and_locale_do_not_change_a_byte() -> None:
     program = "from tests.reports import records, test_render; print(test_render.text_of(records.tuning()))"
     settings = (("0", "C"), ("1", "de_DE.UTF-8"))

@@ -38,6 +38,7 @@ def test_requirements_name_what_they_cannot_pin(other):
     assert all(line.startswith("#") for line in requirements(other).splitlines())
 
 
+@pytest.mark.slow
 def test_requirements_are_read_by_pip(captured, tmp_path):
     file = tmp_path / "requirements.txt"
     file.write_text(requirements(captured))

@@ -67,6 +67,7 @@ def test_switches_are_read_back(framework: Framework) -> None:
     assert (found["tensorflow"], found["tensorflow_op_determinism"], found["tensorflow_threads"]) == ("2.0", True, 3)
 
 
+@pytest.mark.slow
 def test_without_it_nothing_is_done_or_imported() -> None:
     code = (
         "import sys; from mltrainer.reproducibility import seeds, tensorflow; seeds.seed_everything(1)\n"

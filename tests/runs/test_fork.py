@@ -72,6 +72,7 @@ def test_a_fork_is_reproduced_after_its_parent_is_gone(rings: Project, fork: Any
     assert cli("reproduce", run, "--json", "--project", rings.root).json["identical"]
 
 
+@pytest.mark.slow
 def test_a_forks_reproduction_compares_the_steps_after_its_parents(rings: Project, fork: Any, cli: Cli) -> None:
     run = fork("--step", "8", "--json").json["run"]
     part = cli("reproduce", run, "--steps", "3", "--project", rings.root)
@@ -87,6 +88,7 @@ def _trained_again(project: Project, run: str) -> list[int]:
     return [int(line.split()[0]) for line in chain if not line.startswith("w ")]
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_fork_is_compared_from_its_own_beginning(rings: Project, fork: Any, cli: Cli) -> None:
     first = fork("--step", "8", "--set", "optimizer.lr=3e-4", "--json").json["run"]
     second = cli("fork", first, "--step", "12", "--set", "optimizer.lr=1e-4", "--json", "--project", rings.root).json["run"]
@@ -103,6 +105,7 @@ def test_a_forks_first_difference_counts_the_steps_up_to_it(rings: Project, fork
     assert (found["first_divergence"]["step"], found["steps_compared"]) == (10, 2)
 
 
+@pytest.mark.slow
 def test_forks_from_two_steps_are_two_runs(rings: Project, fork: Any) -> None:
     assert fork("--step", "8", "--json").json["run"] != fork("--step", "12", "--json").json["run"]
 
@@ -112,6 +115,7 @@ def test_no_steps_are_no_reproduction(rings: Project, tools_here: None) -> None:
         Front(rings.root).reproduce("baseline", steps=0)
 
 
+@pytest.mark.slow
 def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) -> None:
     run = fork("--step", "12", "--set", "optimizer.lr=3e-4", "--json").json["run"]
     assert cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root).code == 0
@@ -158,6 +162,7 @@ def test_a_run_that_is_not_here_is_told_with_what_trains_it_again(rings: Project
     assert "mltrainer phase run baseline" in said.err
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_of_another_contract_is_named_with_what_differs(rings: Project, cli: Cli, tools_here: None) -> None:
     parent = find_run(rings, "baseline")
     (rings.runs_dir / parent / "result.json").unlink()

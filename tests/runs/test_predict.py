@@ -107,6 +107,7 @@ def test_texts_from_python_stand_in_the_models_column(tmp_path: Path) -> None:
         assert read_rows(path) == [{"review": "good"}, {"review": "bad, too"}]
 
 
+@pytest.mark.slow
 def test_python_gets_the_answers_of_the_command(digits: Project, pictures: Path, cli: Cli) -> None:
     said = [json.loads(line) for line in cli("predict", pictures, "--project", digits.root).out.splitlines()]
     project = mltrainer.Project(digits.root)

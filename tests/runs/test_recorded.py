@@ -61,6 +61,7 @@ def reproduced(cli: Cli, project: Project, run: str = FINAL) -> tuple[int, Recor
     return said.code, said.json
 
 
+@pytest.mark.slow
 def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone: Project, cli: Cli) -> None:
     said = cli("reproduce", "finalization", "--project", clone.root)
     assert said.code == 0, said.err

@@ -80,6 +80,7 @@ def named(found: dict[str, Any]) -> set[tuple[str, str]]:
 # --- the same bits --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_environment_is_exit_5_although_the_bits_are_the_same(
     rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_another_initialization_differs_before_the_first_step(rings: Project, cl
     assert "code differs: my_task.py" in said.out
 
 
+@pytest.mark.slow
 def test_one_changed_sample_is_named_by_the_step_that_first_sees_it(rings: Project, cli: Cli) -> None:
     config = TrainingConfig.model_validate(read_json(rings.runs_dir / find_run(rings, "baseline") / JOB_FILE)["config"])
     ids = open_task(config, rings.root).split("train").ids

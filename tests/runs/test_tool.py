@@ -110,6 +110,7 @@ def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project: Proje
     assert "tools/our_trainer/README.md changed what it declares" in check_gates(project)[0].stale[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_a_tool_that_does_not_repeat_is_caught_by_the_item_that_may_not_be_absent(project: Project, cli: Cli) -> None:
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace('job["config"]["seed"]', "__import__('time').time_ns()"))
@@ -135,6 +136,7 @@ def test_what_such_a_tool_does_wrong_is_told(project: Project, cli: Cli, fault: 
     assert told in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_what_a_result_cannot_hold_is_told_to_who_returned_it(project: Project, cli: Cli) -> None:
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace("parameters=1,", "parameters=1, more={'mood': 1},"))

@@ -153,6 +153,7 @@ def test_models_trace_to_torchscript(make, rows):
     assert torch.allclose(traced(more), model(more), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "rows"), [MODELS[0], MODELS[3]])
 def test_models_export_to_onnx(make, rows, tmp_path):
     runtime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("onnxscript")

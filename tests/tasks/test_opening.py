@@ -116,6 +116,7 @@ def test_ids_are_those_of_the_whole_set(config, tmp_path):
     assert len(train) == len(train.tensors[0]) == len(train.tensors[1])
 
 
+@pytest.mark.slow
 def test_the_same_data_has_the_same_digest_in_another_process(config, project, tmp_path):
     settings = config(data={"source": "data.csv", "target": "sold"})
     code = f"""

@@ -95,6 +95,7 @@ def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path: Pa
     assert project.relative(log) in note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -113,6 +114,7 @@ def test_a_tracker_that_hangs_or_is_slow_is_ended(tmp_path: Path, monkeypatch: p
     assert why in notes(heard)[0]
 
 
+@pytest.mark.slow
 def test_a_tracker_that_lets_no_other_thread_run_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").epoch(0.5)
@@ -126,6 +128,7 @@ def test_a_tracker_that_lets_no_other_thread_run_is_killed(tmp_path: Path, monke
     assert "signal 9" in notes(heard)[0]
 
 
+@pytest.mark.slow
 def test_the_next_phases_tracker_goes_on_where_one_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, heard = empty_project(tmp_path), Heard()
     training = Training(project, name="invented")

@@ -148,6 +148,7 @@ def test_a_tracker_that_does_not_answer_is_found_late(tmp_path: Path) -> None:
         Follower(project, "baseline", 0.0, "kept", Tracker(wait_s=0.05), hangs, late.set).look()
 
 
+@pytest.mark.slow
 def test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run(digits: Project) -> None:
     kept = Kept()
     since = time.time() + 60  # it trains nothing: the runs are there

@@ -147,6 +147,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return train(make(tmp_path_factory.mktemp("plain") / "run"))
 
 
+@pytest.mark.slow
 def test_one_that_draws_reseeds_and_spoils_leaves_the_bits_alone(tmp_path: Path, plain: dict[str, Any]) -> None:
     assert same(train(make(tmp_path / "a"), **using("Greedy")), plain)
     assert same(train(make(tmp_path / "b"), (8,), **using("Greedy")), plain)
@@ -160,6 +161,7 @@ def test_a_watcher_is_told_of_all_steps_in_turn(tmp_path: Path) -> None:
     assert lines[7:9] == ["evaluation 6 True", "checkpoint 6"]
 
 
+@pytest.mark.slow
 def test_one_with_state_is_resumed_with_it(tmp_path: Path, plain: dict[str, Any]) -> None:
     whole = train(make(tmp_path / "whole"), **using("Shaky", lr=0.7))
     assert whole["weights_sha256"] != plain["weights_sha256"]
@@ -170,6 +172,7 @@ def test_one_with_state_is_resumed_with_it(tmp_path: Path, plain: dict[str, Any]
     assert agrees(killed, whole)
 
 
+@pytest.mark.slow
 def test_the_history_has_the_learning_rate_that_a_callback_set(tmp_path: Path, plain: dict[str, Any]) -> None:
     cooled = train(make(tmp_path / "cooled"), **using("Shaky", lr=0.5))
     rates = [[row["lr"] for row in result["history"]] for result in (plain, cooled)]
@@ -183,6 +186,7 @@ def test_the_code_of_a_callback_is_recorded(tmp_path: Path) -> None:
     assert {row["path"] for row in result["code_files"]} == {"digits_task.py", "quiet.py"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "event"),
     [("Thief", "on_evaluation"), ("Pickpocket", "on_step"), ("Burglar", "on_step"), ("Impatient", "on_evaluation")],
@@ -192,6 +196,7 @@ def test_one_that_changes_weights_where_it_may_only_watch_is_caught(tmp_path: Pa
         train(make(tmp_path / "a"), **using(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "event"), [("Hurried", "on_evaluation"), ("Freezer", "on_step")])
 def test_one_that_changes_how_is_trained_where_it_may_only_watch_is_caught(tmp_path: Path, name: str, event: str) -> None:
     with pytest.raises(InputError, match=f"digits_task:{name} changed settings of torch or of the model in {event}"):
@@ -295,6 +300,7 @@ def make_with(root: Path, source: str) -> None:
     (root / "digits_task.py").write_text(TASK + CALLBACKS + source)
 
 
+@pytest.mark.slow
 def test_a_probe_rehearses_an_evaluation_with_the_callbacks_and_keeps_its_bits(tmp_path: Path) -> None:
     plain = probed(tmp_path / "plain", "digits_task:Diary")
     rehearsed = probed(tmp_path / "rehearsed", "digits_task:Diary", rehearse=True)
@@ -310,6 +316,7 @@ def test_a_callback_that_fails_at_the_first_evaluation_is_told_before_the_traini
     assert all(f"'{key}'" in str(error.value) for key in ("epoch", "grad_norm", "signals", "train", "validation"))
 
 
+@pytest.mark.slow
 def test_a_probe_that_came_to_an_evaluation_tells_it_once(tmp_path: Path) -> None:
     make_with(tmp_path, FRAIL)
     evaluate = {"every_n_epochs": None, "every_n_steps": 2}

@@ -48,6 +48,7 @@ def quick(**keys: Any) -> fitting.Fit:
     return mltrainer.fit(task(), **{"epochs": 3, "batch_size": 12, "optimizer": {"name": "sgd", "lr": 0.05}, **keys})
 
 
+@pytest.mark.slow
 def test_a_class_from_a_notebook_is_trained() -> None:
     found = quick(metric={"name": "mae", "mode": "min"})
     assert [row["epoch"] for row in found.history] == found.frame()["epoch"].tolist() == [1, 2, 3]
@@ -55,6 +56,7 @@ def test_a_class_from_a_notebook_is_trained() -> None:
     assert found.config.task.use == "__main__:Doubling"
 
 
+@pytest.mark.slow
 def test_the_readmes_class_is_trained() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), flags=re.DOTALL)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -63,6 +65,7 @@ def test_the_readmes_class_is_trained() -> None:
     assert found.metrics["accuracy"] > 0.5
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = digits_runs.train(digits_runs.make(tmp_path / "run"), epochs=2)
     monkeypatch.syspath_prepend(tmp_path)
@@ -71,6 +74,7 @@ def test_the_bits_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert digits_runs.same(found.result, run)
 
 
+@pytest.mark.slow
 def test_the_model_has_the_weights_of_the_best_evaluation() -> None:
     found = quick(epochs=4, schedule={"name": "constant"}, optimizer={"name": "sgd", "lr": 0.5}, set={"metric.mode": "max"})
     best = max(found.history, key=lambda row: row["validation"]["loss"])
@@ -92,6 +96,7 @@ def test_nothing_of_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert switches == (fitting.determinism.read_back("cpu"), torch.backends.cudnn.conv.fp32_precision)
 
 
+@pytest.mark.slow
 def test_it_is_marked_as_no_evidence() -> None:
     found = quick(epochs=1)
     assert not found.is_evidence
@@ -105,18 +110,21 @@ def _best(found: fitting.Fit) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in found.metrics.items())
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_told_and_diagnosed() -> None:
     found = mltrainer.fit(task(scale=float("nan")), epochs=1)
     assert found.state == "failed"
     assert "nan_loss" in [row["id"] for row in found.diagnose() if row["state"] == "fired"]
 
 
+@pytest.mark.slow
 def test_events_are_told() -> None:
     told: list[dict[str, Any]] = []
     quick(epochs=2, tell=told.append)
     assert [event["epoch"] for event in told if event["event"] == "row"] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_group_that_is_given_keeps_its_other_keys() -> None:
     found = quick(epochs=1, optimizer={"lr": 0.125}, set={"schedule.warmup_epochs": 0})
     assert (found.config.optimizer.name, found.config.optimizer.lr) == ("adamw", 0.125)
@@ -128,5 +136,6 @@ def test_a_mistake_is_told_as_of_a_file(keys: dict[str, Any], told: str) -> None
         mltrainer.fit(task(), **keys)
 
 
+@pytest.mark.slow
 def test_curves_are_shown_as_figures() -> None:
     assert quick(epochs=2).curves._repr_html_().startswith("<svg")

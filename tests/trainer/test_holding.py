@@ -70,6 +70,7 @@ def test_what_is_held_keeps_its_bits_until_its_epoch(tmp_path: Path, project: di
     assert not torch.equal(first["output.weight"], begun["output.weight"])
 
 
+@pytest.mark.slow
 def test_a_run_with_held_parameters_goes_on_with_equal_bits(tmp_path: Path, project: dict[str, Any]) -> None:
     whole = run(tmp_path / "whole", **project)
     steps = whole["planned_steps"] // 3
@@ -77,6 +78,7 @@ def test_a_run_with_held_parameters_goes_on_with_equal_bits(tmp_path: Path, proj
         assert same(run(tmp_path / str(stop), (stop,), **project), whole)
 
 
+@pytest.mark.slow
 def test_other_weights_are_another_run_of_other_data(tmp_path: Path, project: dict[str, Any]) -> None:
     before = run(tmp_path / "before", **project)
     state = safetensors.torch.load_file(tmp_path / "w.safetensors")

@@ -138,6 +138,7 @@ CASES: list[tuple[Task, dict[str, Any], str, list[str]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "changes", "what", "told"), CASES, ids=[type(case[0]).__name__ for case in CASES])
 def test_the_first_operation_is_named(task: Task, changes: dict[str, Any], what: str, told: list[str]) -> None:
     found = failed(task, **changes)
@@ -147,6 +148,7 @@ def test_the_first_operation_is_named(task: Task, changes: dict[str, Any], what:
     assert text in find(Run({"nonfinite": found}), {}).reason
 
 
+@pytest.mark.slow
 def test_the_users_line_is_named() -> None:
     located = failed(ZeroByZero())["located"]
     line = next(nr for nr, text in enumerate(Path(__file__).read_text("utf-8").splitlines(), 1) if "return shares /" in text)
@@ -172,6 +174,7 @@ def limited(root: Path, monkeypatch: pytest.MonkeyPatch, looks: bool = True, **m
     return part_of(root, {**job({"clip": None}), **more}, lambda _step: False)
 
 
+@pytest.mark.slow
 def test_the_weights_are_those_before_the_step_whether_numbers_are_looked_at_or_come_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def trained(root: Path, **changes: Any) -> dict[str, Any]:
     return part_of(root, work, lambda step: False)
 
 
+@pytest.mark.slow
 def test_what_a_run_opened_is_told_without_its_code(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("a b c")
     found = trained(tmp_path)
@@ -44,6 +45,7 @@ def test_one_of_many_runs_on_what_planning_saw_is_not_observed(tmp_path: Path) -
     assert trained(tmp_path, phase="optimization")["opened"] is None
 
 
+@pytest.mark.slow
 def test_other_files_than_planning_saw_are_refused_but_for_a_reproduction(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("a b c")
     planned = rows_of_paths(["words.txt"], tmp_path)

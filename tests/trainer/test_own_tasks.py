@@ -64,6 +64,7 @@ def export_job(root: Path, values: dict[str, Any], formats: list[str], **changes
     }
 
 
+@pytest.mark.slow
 def test_padded_sequences_have_the_same_bits_wherever_a_run_stops_and_whoever_reads_them(tmp_path: Path) -> None:
     whole = train(project(tmp_path / "whole"), **TAGGING)
     assert whole["metrics"]["accuracy"] > 0.5
@@ -77,6 +78,7 @@ def predicted(folder: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> l
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_model_of_named_inputs_of_any_length_is_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_model_of_named_inputs_of_any_length_is_delivered(
 WALKING: dict[str, Any] = {"task": {"use": "walking:Walking"}, "epochs": 2, "batch_size": 16, "evaluate": {"every_n_steps": 4}}
 
 
+@pytest.mark.slow
 def test_a_stream_has_the_same_bits_wherever_a_run_stops_and_whoever_reads_it(tmp_path: Path) -> None:
     whole = train(project(tmp_path / "whole"), **WALKING)
     assert whole["metrics"]["accuracy"] > 0.6
@@ -118,6 +121,7 @@ SHOUTING: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_raw_text_is_predicted_by_the_module_that_is_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ def names(model: nn.Module, *patterns: str) -> list[str]:
 # --- gradient checkpointing -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
 def test_recomputing_activations_does_not_change_a_bit(tmp_path: Path, model: str) -> None:
     task = {"use": "digits_task:Digits", "options": {"model": model}}
@@ -92,6 +93,7 @@ def test_a_pattern_that_is_none_is_refused() -> None:
 # --- channels last --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_channels_last_repeats_and_resumes_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layouts = []
     restore = Trainer.restore

@@ -33,12 +33,14 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return train(make(tmp_path_factory.mktemp("reference")))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
 def test_the_number_of_loader_processes_does_not_matter(tmp_path: Path, reference: dict[str, Any], workers: int) -> None:
     assert same(train(make(tmp_path), workers=(workers,)), reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -52,6 +54,7 @@ def test_watching_and_saving_do_not_matter(tmp_path: Path, reference: dict[str, 
     assert train(make(tmp_path), **changes)["weights_sha256"] == reference["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_evaluating_does_not_matter_to_a_model_that_counts_its_batches(tmp_path: Path) -> None:
     options = {"use": "digits_task:Digits", "options": {"model": "counting"}}
     seldom, often = (
@@ -74,6 +77,7 @@ def test_random_draws_before_training_do_not_matter(tmp_path: Path, reference: d
     assert same(train(make(tmp_path)), reference)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stops=st.lists(st.integers(1, STEPS - 1), max_size=2, unique=True).map(sorted),
@@ -147,6 +151,7 @@ STATE: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", STATE)
 def test_each_item_of_state_is_needed(
     tmp_path: Path, reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch, item: str
@@ -170,6 +175,7 @@ def own_order() -> Callable[..., np.ndarray]:
     return lambda _seed, _epoch, ids: generator.permutation(ids)
 
 
+@pytest.mark.slow
 def test_an_order_from_a_generator_that_goes_on_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "epoch_order", own_order())
     whole = train(make(tmp_path / "whole"))
@@ -187,6 +193,7 @@ UNSEEDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", UNSEEDED)
 def test_a_stream_that_is_not_addressed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
     monkeypatch.setattr(*UNSEEDED[stream])

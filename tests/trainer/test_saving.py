@@ -89,6 +89,7 @@ def test_steps_that_are_a_multiple_are_saved_and_kept_as_periodic_ones(tmp_path:
     assert {row["step"]: row["roles"] for row in result["checkpoints"]} == {12: ["periodic"], 16: ["periodic"], 18: ["last"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("killed", "newest"), [(5, 4), (11, 8), (12, 8), (13, 12)])
 def test_a_killed_run_goes_on_from_the_newest_of_its_steps_with_the_same_bits(
     tmp_path: Path, fast_disk: None, undisturbed: dict[str, Any], killed: int, newest: int

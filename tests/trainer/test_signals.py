@@ -50,6 +50,7 @@ def fitted(**changes: Any) -> dict[str, Any]:
     return dict(mltrainer.fit(Lively(), tell=lambda _event: None, **settings).result)
 
 
+@pytest.mark.slow
 def test_the_bits_are_the_same_whether_a_model_is_observed_or_not() -> None:
     on, off = fitted(signals=True), fitted(signals=False)
     assert (on["weights_sha256"], on["chain"]) == (off["weights_sha256"], off["chain"])
@@ -59,6 +60,7 @@ def test_the_bits_are_the_same_whether_a_model_is_observed_or_not() -> None:
     assert all("signals" not in row for row in off["history"])
 
 
+@pytest.mark.slow
 def test_what_is_observed() -> None:
     found = fitted()
     start, rows = found["signals"]["start"], [row["signals"] for row in found["history"] if "signals" in row]
@@ -165,6 +167,7 @@ def test_only_so_many_layers_have_histograms() -> None:
     assert histograms({}, {}) is None
 
 
+@pytest.mark.slow
 def test_what_a_loss_scale_is_and_how_many_gradients_are_zero_is_told_of_fp16_alone() -> None:
     rows = fitted(precision="fp16", epochs=2)["history"]
     assert all(row["loss_scale"] >= 1 and 0 <= row["zero_gradients"] < 1 for row in rows)
@@ -203,6 +206,7 @@ def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share() -> None
 # --- margins --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_margins_of_a_run_that_was_gone_on_with_are_those_of_one_that_was_not(tmp_path: Path) -> None:
     files = []
     for name, stops in (("whole", ()), ("stopped", (8,))):
@@ -277,6 +281,7 @@ def of(task: Task) -> dict[str, Any]:
     return dict(mltrainer.fit(task, tell=lambda _event: None, **settings).result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [Named, Paired])
 def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task: type[Task]) -> None:
     plain, found = of(Lively()), of(task())

@@ -59,6 +59,7 @@ def file_of(project: Project, pattern: str) -> Path:
     return max(project.runs_dir.glob(pattern))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state.safetensors", "state.json", "manifest.json"])
 def test_a_damaged_newest_checkpoint_is_passed_over_aloud(stopped: Project, cli: Cli, name: str) -> None:
     newest = file_of(stopped, "*/checkpoints/step-*")
@@ -95,6 +96,7 @@ def test_a_changed_config_code_or_data_is_refused(stopped: Project, cli: Cli, pa
     assert (said.code != 0, named in said.err) == (True, True), said.err
 
 
+@pytest.mark.slow
 def test_another_version_of_a_package_is_refused(stopped: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def other(*arguments: Any) -> Any:
         return json.loads(json.dumps(capture(*arguments)).replace(np.__version__, "0.0.1"))

@@ -46,6 +46,7 @@ def test_nothing_but_the_package_is_installed_at_the_top() -> None:
     assert not stray
 
 
+@pytest.mark.slow
 def test_help_is_shown_without_torch(tmp_path: Path) -> None:
     code = "import sys\nfrom mltrainer.cli.main import run\nrun(['runs', '--help'])\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=60).returncode == 0

@@ -163,6 +163,7 @@ def test_modules_of_any_make_are_looked_at() -> None:
     assert [digest_of(torch, [tensor]) for tensor in beside(torch, weights)]
 
 
+@pytest.mark.slow
 def test_trainings_one_after_the_other_do_not_add_up_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hooks: list[Callable[..., None]] = []
     monkeypatch.setattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", hooks.append)
@@ -197,6 +198,7 @@ def seen(order: Sequence[int], by_position: bool = False, groups: int = 1) -> tu
     return watched.sums(optimizer), digest_of(torch, watched.weights(optimizer))
 
 
+@pytest.mark.slow
 def test_the_same_parameters_in_another_order_are_the_same_weights() -> None:
     plain = [*range(14)]
     assert seen(plain) == seen(plain[::-1]) == seen([3, 1, 2, 0, *plain[4:]])

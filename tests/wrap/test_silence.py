@@ -33,6 +33,7 @@ def test_a_step_begins_the_minute_anew() -> None:
     assert told({30: 1200}, 100) == ["90: no step for 1 min after step 1,200, the last that was seen; Ctrl-C ends it"]
 
 
+@pytest.mark.slow
 def test_wrap_tells_of_a_program_that_makes_no_step(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silence, "FIRST_S", 0.5)
     monkeypatch.chdir(write_program(tmp_path, SLEEPS).root)

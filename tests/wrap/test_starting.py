@@ -175,6 +175,7 @@ def test_a_site_customization_that_was_there_still_runs(tmp_path: Path, monkeypa
     assert said(ran(tmp_path, "print(customized)")) == "yes"
 
 
+@pytest.mark.slow
 def test_a_program_that_looks_for_torch_before_it_imports_it_is_observed(tmp_path: Path) -> None:
     code = (
         "import importlib.util; assert importlib.util.find_spec('torch'); import torch; p = torch.ones(2, requires_grad=True); "
@@ -190,17 +191,20 @@ def test_folders_are_removed_by_descriptors_where_listings_are_reversed(tmp_path
     assert said(ran(tmp_path, code, Surroundings(listing=True))).split() == ["True", "[]"]
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_write_again_what_is_held_back(tmp_path: Path) -> None:
     code = "import os, torch\nx = torch.ones(3)\nfor n in range(2):\n    x = x + n\n    if n and not os.fork(): os._exit(0)\n"
     rows = [str(row) for found in rows_of(ran(tmp_path, code, trace=True).lines, "trace").values() for row in found]
     assert len(rows) == len(set(rows)) > 1
 
 
+@pytest.mark.slow
 def test_a_program_that_closed_all_files_opens_its_own(tmp_path: Path) -> None:
     code = "import os, torch; os.closerange(3, 1000); open('a', 'w').write('b'); print(open('a').read())"
     assert said(ran(tmp_path, code, files=True)) == "b"
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_leaves_the_steps_that_it_made(tmp_path: Path) -> None:
     code = "import os, torch; p = torch.ones(2, requires_grad=True); o = torch.optim.SGD([p]); p.grad = torch.ones(2);"
     ended = ran(tmp_path, f"{code} [o.step() for _ in range(3)]; os.kill(os.getpid(), 9)")
@@ -216,6 +220,7 @@ def test_processes_that_a_program_leaves_behind_are_ended(tmp_path: Path) -> Non
     until(lambda: has_ended(pid))
 
 
+@pytest.mark.slow
 def test_weights_of_several_models_that_are_called_alike_are_told_apart(tmp_path: Path) -> None:
     code = "import torch; models = [torch.nn.Linear(2, 2) for _ in range(2)]; both = [p for m in models for p in m.parameters()]"
     code += "\nfor o in [torch.optim.SGD(group, lr=0.1) for group in (both, models[0].parameters())]: o.step()"
@@ -235,6 +240,7 @@ for model in (*models, models[0]):
 """
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_is_made_anew_where_another_one_lay_has_its_own_weights_names(tmp_path: Path) -> None:
     ended = ran(tmp_path, MADE_ANEW, signals=True)
     [rows] = rows_of(ended.lines, "signals").values()
@@ -362,6 +368,7 @@ for step in range(4):
 BEFORE = "import torch\ntorch.manual_seed(0)\nx, y = torch.randn(8, 3), torch.randn(8, 1)\nmodel = torch.nn.Linear(3, 1)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", BY_HAND)
 def test_weights_that_are_updated_by_hand_are_steps(tmp_path: Path, how: str) -> None:
     ended = ran(tmp_path, BEFORE + BY_HAND[how])
@@ -372,6 +379,7 @@ def test_weights_that_are_updated_by_hand_are_steps(tmp_path: Path, how: str) ->
     assert chain.end != ()
 
 
+@pytest.mark.slow
 def test_where_an_optimizer_steps_nothing_is_taken_for_a_step_by_hand(tmp_path: Path) -> None:
     code = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nreal = torch.autograd.backward\nfor step in range(3):\n"
     code += "    model(x).sum().backward(); optimizer.step(); model.weight.data.add_(1.0)\nprint(real is torch.autograd.backward)"
@@ -380,6 +388,7 @@ def test_where_an_optimizer_steps_nothing_is_taken_for_a_step_by_hand(tmp_path: 
     assert (len(chain.entries), said(ended)) == (3, "False")  # the function around it is gone once the optimizer is seen
 
 
+@pytest.mark.slow
 def test_values_that_a_constructor_is_given_are_written_memory(tmp_path: Path) -> None:
     code = "import torch\nx = torch.FloatTensor([1.0, 2.0, 3.0])\ny = x * 2\nz = torch.empty(3) * 2\n"
     code += "p = torch.ones(1, requires_grad=True); p.sum().backward(); torch.optim.SGD([p]).step()"

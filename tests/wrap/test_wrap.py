@@ -88,6 +88,7 @@ def guilty(fault: str) -> int:
     return next(n for n, line in enumerate(SCRIPT.splitlines(), 1) if line.endswith(f"# guilty: {fault}"))
 
 
+@pytest.mark.slow
 @pytest.mark.wheel
 def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path: Path) -> None:
     before = sorted(os.listdir(tmp_path))
@@ -203,6 +204,7 @@ def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_kil
     assert "killed after step 7 it ended well all the same: something starts it again" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "told", "expected"),
     [
@@ -252,6 +254,7 @@ def test_no_command_is_wrong_usage(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_wrong_usage_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for given, told in (

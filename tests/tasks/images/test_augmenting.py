@@ -157,6 +157,7 @@ def digits(tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_an_augmented_run_repeats_and_resumes_in_the_middle_of_an_epoch(tmp_path: Path, digits: dict[str, Any]) -> None:
     roots = [tmp_path / name for name in ("whole", "halves", "often", "plain")]
     for root in roots:
@@ -169,6 +170,7 @@ def test_an_augmented_run_repeats_and_resumes_in_the_middle_of_an_epoch(tmp_path
     assert plain["first_loss"] != whole["first_loss"]
 
 
+@pytest.mark.slow
 def test_draws_that_go_on_from_one_another_are_found_out(
     tmp_path: Path, digits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

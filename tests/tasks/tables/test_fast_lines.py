@@ -35,6 +35,7 @@ def both(data):
         return quick, text_files.read_jsonl(data, "d.jsonl")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.one_of(VALUES.map(json.dumps), RAW), VALUES), min_size=1, max_size=6),

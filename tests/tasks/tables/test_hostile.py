@@ -131,6 +131,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield tmp_path_factory.mktemp("hostile")
 
 
+@pytest.mark.slow
 @settings(
     max_examples=30,
     deadline=None,

@@ -167,6 +167,7 @@ def test_models_trace_and_export_to_onnx(kind, tmp_path):
     assert np.allclose(found, model(more).detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [{"name": "tabular_mlp", "hidden": [16], "members": 2}, {"name": "ft_transformer", "blocks": 1}]
 )

@@ -80,6 +80,7 @@ def test_the_manifest_binds_the_model_to_its_run(job: dict[str, Any]) -> None:
     assert manifest["weights_sha256"] == result["weights_sha256"] == weights_sha256(weights)
 
 
+@pytest.mark.slow
 def test_an_edited_measurement_of_the_test_split_is_not_believed(job: dict[str, Any]) -> None:
     first = export_run(job)["test"]
     assert first["samples"] == 8
@@ -98,6 +99,7 @@ def test_an_opening_is_written_down_with_the_weights_that_were_measured(job: dic
     assert row["data_sha256"] == open_task(data, Path()).data_sha256
 
 
+@pytest.mark.slow
 def test_the_same_weights_are_measured_again_without_a_second_opening(job: dict[str, Any]) -> None:
     export_run(job)
     before = read_json(Path(TEST["ledger"]))["openings"]
@@ -121,6 +123,7 @@ def test_without_a_test_split_nothing_is_measured(job: dict[str, Any]) -> None:
     assert not (Path(job["run_folder"]) / "test.json").exists()
 
 
+@pytest.mark.slow
 def test_exporting_again_gives_the_same_folder(job: dict[str, Any]) -> None:
     light = {**job, "formats": ["safetensors", "torch_export"]}
     export_run(light)
@@ -260,6 +263,7 @@ def test_what_a_task_tells_only_at_the_end_is_asked_at_the_start(job: dict[str, 
     assert what in rehearsed(job, f"own_rehearsed_{told}", told=told)["fault"]["what"]
 
 
+@pytest.mark.slow
 def test_an_opening_names_the_rows_that_were_seen_in_a_chained_ledger(job: dict[str, Any]) -> None:
     export_run({**job, "test": {**TEST, "salt": "pepper"}})
     ledger = read_json(Path(TEST["ledger"]))

@@ -45,6 +45,7 @@ def test_each_comparison_takes_the_fewest_pairs_that_its_share_of_the_level_can_
     assert fewest_pairs(1 / 32) == 5
 
 
+@pytest.mark.slow
 def test_repeated_searches_in_noise_promote_one_no_more_often_than_the_level() -> None:
     draw, series, promoted = random.Random(1), 4000, 0
     for _ in range(series):

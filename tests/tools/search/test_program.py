@@ -270,6 +270,7 @@ def test_when_no_trial_can_be_trained_the_study_says_why(tmp_path: Path) -> None
     assert "no trial could be trained; trial 1: " in said
 
 
+@pytest.mark.slow
 def test_a_trial_that_does_not_fit_is_refused_before_any_is_run(tmp_path: Path) -> None:
     root = write_rings(tmp_path).root
     code, said, _ = run(root, study({"epochs": {"choice": [1, 0]}}, 12))

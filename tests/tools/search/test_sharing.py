@@ -102,6 +102,7 @@ def slow(folder: Path, seed: int, workers: int = 2) -> Slow:
     return Slow(folder, workers, random.Random(seed))
 
 
+@pytest.mark.slow
 def test_machines_share_the_trials_and_have_the_table_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "GONE_S", 1e9)
     asked = {**LEARNING, "trials": 12}
@@ -115,6 +116,7 @@ def test_machines_share_the_trials_and_have_the_table_of_one(tmp_path: Path, mon
     assert all(runs.begun for runs in machines.values())
 
 
+@pytest.mark.slow
 def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> None:
     alone, _ = search(tmp_path / "alone", 2, 0, trials=6, **LEARNING)
     victim = slow(tmp_path, 1)
@@ -133,6 +135,7 @@ def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> Non
     assert not set(victim.begun) - set(victim.running) & set(survivor.begun)
 
 
+@pytest.mark.slow
 def test_a_machine_goes_on_at_once_with_what_it_had_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "GONE_S", 1e9)
     monkeypatch.setattr(Shared, "__exit__", lambda *_: None)
@@ -143,6 +146,7 @@ def test_a_machine_goes_on_at_once_with_what_it_had_claimed(tmp_path: Path, monk
     assert len(json.loads(machine(tmp_path, "one", again))) == 6
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_stopped_gives_its_trials_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "GONE_S", 1e9)
     runs = slow(tmp_path, 1)
@@ -151,6 +155,7 @@ def test_a_machine_that_is_stopped_gives_its_trials_back(tmp_path: Path, monkeyp
     assert len(json.loads(machine(tmp_path, "other", slow(tmp_path, 2)))) == 6
 
 
+@pytest.mark.slow
 def test_when_the_time_of_one_is_over_no_machine_begins_a_trial(tmp_path: Path) -> None:
     late = slow(tmp_path, 1)
     late.seconds = 61.0
@@ -226,6 +231,7 @@ def test_a_study_ended_by_another_program_is_refused(tmp_path: Path) -> None:
         one.row(1)
 
 
+@pytest.mark.slow
 def test_optuna_shows_the_study(tmp_path: Path) -> None:
     import optuna
 

@@ -229,6 +229,7 @@ def test_what_learns_begins_with_points_that_fill_the_space(tmp_path: Path) -> N
     assert learned[10] != spread[10]
 
 
+@pytest.mark.slow
 def test_what_learns_finds_better_values_than_draws(tmp_path: Path) -> None:
     def best(strategy: str, seed: int) -> float:
         config = {**study(SPACE, 1)["config"], "epochs": EPOCHS, "seed": seed}

@@ -50,6 +50,7 @@ def processes(batches: list[tuple[torch.Tensor, ...]]) -> set[int]:
     return {int(pid) for batch in batches for pid in batch[0][:, 1]}
 
 
+@pytest.mark.slow
 def test_no_setting_of_the_loader_changes_a_bit(tmp_path: Path) -> None:
     plain = train(make(tmp_path / "plain"), loader={"workers": 0}, epochs=2)
     other = {"workers": 2, "prefetch": 7, "pin_memory": False}
@@ -159,6 +160,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for() -> None:
     code = "from tests.trainer.data.test_reading import read_for_ever; read_for_ever()"
     root = Path(__file__).parents[2]

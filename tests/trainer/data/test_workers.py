@@ -48,6 +48,7 @@ def test_a_slow_step_needs_no_processes() -> None:
     assert (found["workers"], len(found["rows"]), found["needed_per_s"]) == (0, 1, 16.0)
 
 
+@pytest.mark.slow
 def test_as_many_processes_as_feed_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})  # they sleep, so any machine runs them side by side
     found = measured(step_s=0.02, limits=dataclasses.replace(LIMITS, seconds=0.5))  # many more than are read ahead at once

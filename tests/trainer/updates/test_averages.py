@@ -94,6 +94,7 @@ def checkpoint(root: Path) -> dict[str, dict[str, Tensor]]:
     return tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("averaging", [{"name": "ema", "decay": 0.9}, {"name": "swa", "start": 0.0}])
 def test_training_cannot_notice_that_its_weights_are_averaged(tmp_path: Path, averaging: dict[str, object]) -> None:
     chosen = {"epochs": 2, "early_stopping": None}
@@ -116,6 +117,7 @@ def test_batch_norm_statistics_of_a_mean_of_weights_are_measured_over_the_traini
     assert not torch.equal(found["2.running_mean"], tree["model"]["2.running_mean"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen", [{"averaging": {"name": "swa", "start": 0.0}}, {"optimizer": {"name": "schedule_free"}}], ids=str
 )

@@ -148,6 +148,7 @@ WHOLE_RUNS: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WHOLE_RUNS)
 def test_whole_runs_resume_in_mid_epoch_and_measure_their_best_again(tmp_path: Path, case: str) -> None:
     chosen = {**WHOLE_RUNS[case], "epochs": 2}
@@ -157,6 +158,7 @@ def test_whole_runs_resume_in_mid_epoch_and_measure_their_best_again(tmp_path: P
     assert ("trained" in whole["history"][-1]) == (case in ("schedule-free", "lookahead", "ema", "swa"))
 
 
+@pytest.mark.slow
 def test_a_schedule_that_waits_for_a_plateau_resumes_too(tmp_path: Path) -> None:
     chosen = {"schedule": {"name": "plateau", "patience": 1}, "evaluate": {"every_n_steps": 2}, "early_stopping": None}
     whole = train(make(tmp_path / "whole"), **chosen)

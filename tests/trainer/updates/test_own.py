@@ -85,6 +85,7 @@ def test_beyond_the_end_of_the_run_the_rate_stays() -> None:
     assert now(it) == rates_of_torch(lambda: updates(make, every))[-1]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_halves_its_rate_also_after_an_interruption(tmp_path: Path) -> None:
     ((name, source),) = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, flags=re.DOTALL)
     found = []
