@@ -1,18 +1,32 @@
-"""`python -m tests.mutations [WORD] [--jobs N]`: plants each fault in a copy and tells whether its tests notice."""
+"""`python -m tests.mutations [WORD] [--jobs N]`: plants each fault in a copy and tells whether its tests notice.
+
+A fault is caught when one of its tests fails with it and passes without it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import compileall
 import importlib
+import multiprocessing
 import os
 import pkgutil
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib.util import cache_from_source
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from tests.mutations import planted
 from tests.mutations.fault import Fault
@@ -30,6 +44,28 @@ FILES = (
     "mkdocs.yml",
 )
 AIM = 0.95  # of the faults are caught, and each survivor is explained
+PRELOADED = ("torch", "sklearn.datasets")  # once, by the process that all tests are forked from
+OPTIONS = ("-q", "--no-header", "-p", "no:cacheprovider")
+
+
+@dataclass(frozen=True)
+class Met:
+    """How the tests met a fault.
+
+    Attributes:
+        test: The first test that failed; empty when none did.
+        seconds: The time that the tests took.
+        fails_anyway: Whether the test fails without the fault, too.
+    """
+
+    test: str
+    seconds: float
+    fails_anyway: bool = False
+
+    @property
+    def caught(self) -> bool:
+        """Whether a test noticed."""
+        return self.test != "" and not self.fails_anyway
 
 
 def faults() -> list[tuple[str, Fault]]:
@@ -38,65 +74,113 @@ def faults() -> list[tuple[str, Fault]]:
     return [(room, fault) for room in rooms for fault in importlib.import_module(f"tests.mutations.planted.{room}").FAULTS]
 
 
+def asked_for(word: str) -> list[tuple[str, Fault]]:
+    """Return the faults of the room that a word names, or else those in whose description it stands."""
+    every = faults()
+    return [(room, fault) for room, fault in every if room == word] or [
+        (room, fault) for room, fault in every if word in fault.what
+    ]
+
+
 def main() -> int:
-    """Print a line for each fault; exit 1 when an unexplained one survives, or too many do."""
+    """Print a line for each fault and a table of the rooms; exit 1 when an unexplained one survives, or too many do."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("word", nargs="?", default="", help="plant only the faults whose room and words hold it")
+    parser.add_argument("word", nargs="?", default="", help="a room, or words of what goes wrong; without them all faults")
     parser.add_argument("--jobs", type=int, default=2, help="faults that are tried at the same time")
     asked = parser.parse_args()
-    chosen = [(room, fault) for room, fault in faults() if asked.word in f"{room} {fault.what}"]
-    caught, unexplained = 0, 0
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        found = pool.map(lambda one: timed(one[1]), chosen)
-        for number, ((room, fault), (noticed_by, seconds)) in enumerate(zip(chosen, found, strict=True), 1):
-            caught += noticed_by is not None
-            unexplained += noticed_by is None and not fault.survives
-            told = f"caught by {noticed_by}" if noticed_by else f"NOT CAUGHT {fault.survives}".rstrip()
-            print(f"{number:3d}/{len(chosen)} {room:16s} {fault.what}: {told} ({seconds:.0f} s)", flush=True)
-    print(f"{caught} of {len(chosen)} caught, {unexplained} of the survivors unexplained")
-    return 1 if unexplained or caught < AIM * len(chosen) else 0
+    chosen = asked_for(asked.word)
+    for name in PRELOADED:
+        importlib.import_module(name)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    met = []
+    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("fork")) as pool:
+        for number, one in enumerate(pool.map(partial(tried, Path(name)), [fault for _, fault in chosen])):
+            met.append(one)
+            print(f"{number + 1:3d}/{len(chosen)} {told(*chosen[number], one)}", flush=True)
+        blamed = sorted({one.test for one in met if one.test})
+        anyway = pool.submit(failing_anyway, Path(name), blamed, asked.jobs).result()
+    met = [replace(one, fails_anyway=one.test in anyway) for one in met]
+    found = [(room, fault, one) for (room, fault), one in zip(chosen, met, strict=True)]
+    for test in anyway:
+        print(f"counted as not caught: without a fault, too, {test} fails")
+    print(table(found))
+    return 0 if holds(found) else 1
 
 
-def timed(fault: Fault) -> tuple[str | None, float]:
-    """Return the first test that notices a fault, or None, and the seconds that it took."""
-    started = time.monotonic()
-    return noticed(fault), time.monotonic() - started
+# --- what is told ---------------------------------------------------------------------------------
 
 
-def noticed(fault: Fault) -> str | None:
-    """Return the first test that fails with a fault planted, or None."""
-    with tempfile.TemporaryDirectory() as name:
-        copy = Path(name)
-        plant(copy, fault)
-        options = ["-q", "-x", "-n", "0", "--no-header", "-p", "no:cacheprovider"]
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *fault.tests.split()],
-            cwd=copy,
-            env={**os.environ, "PYTHONPATH": name},
-            capture_output=True,
-            text=True,
-            check=False,
+def told(room: str, fault: Fault, met: Met) -> str:
+    """Return how the tests met a fault, in words."""
+    end = f"caught by {met.test}" if met.test else f"NOT CAUGHT {fault.survives}".rstrip()
+    return f"{room:16s} {fault.what}: {end} ({met.seconds:.0f} s)"
+
+
+def table(found: Sequence[tuple[str, Fault, Met]]) -> str:
+    """Return the counts and the tests' seconds, by room and together."""
+    lines = ["room             planted  caught  explained  unexplained  seconds"]
+    for room in (*dict.fromkeys(room for room, _, _ in found), "all"):
+        these = [(fault, met) for other, fault, met in found if room in (other, "all")]
+        caught = sum(met.caught for _, met in these)
+        explained = sum(met.test == "" and fault.survives != "" for fault, met in these)
+        seconds = sum(met.seconds for _, met in these)
+        lines.append(
+            f"{room:16s} {len(these):7d}  {caught:6d}  {explained:9d}  {len(these) - caught - explained:11d}  {seconds:7.0f}"
         )
-    if done.returncode == 0:
-        return None
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if not failed:
-        raise SystemExit(f"the tests could not run with the fault {fault.what!r}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return failed[0]
+    return "\n".join(lines)
 
 
-def plant(copy: Path, fault: Fault) -> None:
-    """Copy the checkout and make one place wrong.
+def holds(found: Sequence[tuple[str, Fault, Met]]) -> bool:
+    """Return whether enough faults are caught and each of the others is explained."""
+    missed = [(fault, met) for _, fault, met in found if not met.caught]
+    explained = all(fault.survives and met.test == "" for fault, met in missed)
+    return explained and len(found) - len(missed) >= AIM * len(found)
 
-    Raises:
-        SystemExit: The place is not there, or not only once: the list is older than the code.
-    """
-    for folder in COPIED:
-        shutil.copytree(TOP / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in FILES:
-        shutil.copy(TOP / file, copy)
-    path = copy / fault.file
-    path.write_text(planted_text(path.read_text("utf-8"), fault), "utf-8")
+
+# --- how a fault is tried -------------------------------------------------------------------------
+
+
+def tried(folder: Path, fault: Fault) -> Met:
+    """Plant a fault in this process's copy of the checkout and run its tests up to the first that fails."""
+    started = time.monotonic()
+    copy = own_copy(folder)
+    with in_place(copy / fault.file, fault):
+        failed = failures(copy, fault.tests.split(), "-x", "-n", "0")
+    return Met(next(iter(failed), ""), time.monotonic() - started)
+
+
+def failing_anyway(folder: Path, tests: Sequence[str], jobs: int) -> list[str]:
+    """Return which tests fail without any fault: they show nothing."""
+    return failures(own_copy(folder), tests, "-n", str(jobs)) if tests else []
+
+
+@cache
+def own_copy(folder: Path) -> Path:
+    """Return a copy of the checkout, all that the tests need, that this process alone changes."""
+    copy = folder / str(os.getpid())
+    for name in COPIED:
+        shutil.copytree(TOP / name, copy / name)
+    for name in FILES:
+        shutil.copy(TOP / name, copy)
+    compileall.compile_dir(copy / "mltrainer", quiet=2)
+    return copy
+
+
+@contextmanager
+def in_place(path: Path, fault: Fault) -> Iterator[None]:
+    """Make one place of a module wrong, for a while; what was compiled of the other text is removed with it."""
+    text = path.read_text("utf-8")
+    try:
+        _write(path, planted_text(text, fault))
+        yield
+    finally:
+        _write(path, text)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def planted_text(text: str, fault: Fault) -> str:
@@ -108,6 +192,63 @@ def planted_text(text: str, fault: Fault) -> str:
     if text.count(fault.right) != 1:
         raise SystemExit(f"{fault.file}: expected once, found {text.count(fault.right)} times: {fault.right!r}")
     return text.replace(fault.right, fault.wrong)
+
+
+def failures(top: Path, tests: Sequence[str], *options: str) -> list[str]:
+    """Return which tests fail in a checkout, in the order in which they did; pytest runs in a process of its own.
+
+    Raises:
+        SystemExit: The tests could not run.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        said, failed = Path(name) / "said", Path(name) / "failed"
+        if (pid := os.fork()) == 0:
+            _run(top, [*OPTIONS, f"--basetemp={name}/tmp", *options, *tests], said, failed)
+        _, status = os.waitpid(pid, 0)
+        found = failed.read_text("utf-8").splitlines() if failed.exists() else []
+        if status and not found:
+            raise SystemExit(f"{' '.join(tests)} could not run:\n{said.read_text('utf-8')[-4000:]}")
+    return found
+
+
+def _run(top: Path, arguments: list[str], said: Path, failed: Path) -> NoReturn:
+    """Become pytest in a checkout."""
+    code = 1
+    atexit._clear()  # what is swept at this process's end are the folders of those that it was forked from
+    try:
+        with said.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.chdir(top)
+        os.environ["PYTHONPATH"] = str(top)
+        sys.path.insert(0, str(top))
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("mltrainer", "tests")]:
+            del sys.modules[name]
+        code = int(pytest.main(arguments, plugins=[_Failures(failed)]))
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+class _Failures:
+    """Plug-in of pytest that writes down which tests failed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.failed:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"{report.nodeid}\n")
 
 
 if __name__ == "__main__":

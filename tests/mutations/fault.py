@@ -14,7 +14,7 @@ class Fault:
         file: The module, from the checkout's top.
         right: The text that is replaced; it stands there once.
         wrong: What takes its place.
-        tests: The tests that should notice, as pytest takes them.
+        tests: The narrowest tests that should notice, as pytest takes them.
         survives: Why no test can notice, for a fault that is known to change nothing that a user sees.
     """
 

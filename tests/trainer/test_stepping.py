@@ -368,3 +368,5 @@ def test_draws_of_a_step_are_a_function_of_its_number() -> None:
     other = Run(config({}))
     other.stepper.take(3, 0.1, data(1, 1)[0])
     assert torch.equal(torch.rand(2), drawn)
+    other.stepper.take(4, 0.1, data(1, 1)[0])
+    assert not torch.equal(torch.rand(2), drawn)
