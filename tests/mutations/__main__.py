@@ -152,7 +152,7 @@ def tried(folder: Path, fault: Fault) -> Met:
 
 def failing_anyway(folder: Path, tests: Sequence[str], jobs: int) -> list[str]:
     """Return which tests fail without any fault: they show nothing."""
-    return failures(own_copy(folder), tests, "-n", str(jobs)) if tests else []
+    return failures(own_copy(folder), tests, "-n", str(jobs if jobs > 1 else 0)) if tests else []
 
 
 @cache
