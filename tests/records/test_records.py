@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mltrainer.records import migrations, schemas
 from mltrainer.records.envelope import EVIDENCE, parsed
-from mltrainer.records.reading import read_record
+from mltrainer.records.reading import read_record, record_of
 from mltrainer.workspace import PHASES, Project, pretty_json, seal
 
 Record = dict[str, Any]
@@ -28,7 +28,9 @@ def records_of(archive: Path) -> list[Record]:
 @pytest.fixture(scope="module")
 def golden() -> dict[str, dict[str, Record]]:
     """The records of finished projects, by project and phase."""
-    return {archive.name: {record["phase"]: record for record in records_of(archive)} for archive in KEPT}
+    return {
+        f"{archive.parent.name}/{archive.name}": {record["phase"]: record for record in records_of(archive)} for archive in KEPT
+    }
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -62,7 +64,7 @@ HOLES: list[tuple[str, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("phase", "told", "path"), HOLES)
 def test_a_hole_is_named_by_its_path(phase: str, told: str, path: list[Any], golden: dict[str, dict[str, Record]]) -> None:
-    record = json.loads(json.dumps(golden["houses.tar.gz"][phase]))
+    record = json.loads(json.dumps(golden["0.2/houses.tar.gz"][phase]))
     place = record
     for part in path[:-1]:
         place = place[part]
@@ -80,7 +82,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("field", "value", "told"), WRONG)
 def test_a_wrong_value_is_named_by_its_path(field: str, value: Any, told: str, golden: dict[str, dict[str, Record]]) -> None:
-    record = json.loads(json.dumps(golden["digits.tar.gz"]["planning"]))
+    record = json.loads(json.dumps(golden["0.2/digits.tar.gz"]["planning"]))
     record["evidence"]["estimate"][field] = value
     assert parsed(record, "planning")[1] == [told]
 
@@ -90,13 +92,13 @@ def test_a_wrong_value_is_named_by_its_path(field: str, value: Any, told: str, g
 def test_evidence_of_any_other_form_is_told_and_never_raises(
     phase: str, evidence: Any, golden: dict[str, dict[str, Record]]
 ) -> None:
-    typed, holes = parsed({**golden["digits.tar.gz"][phase], "evidence": evidence}, phase)
+    typed, holes = parsed({**golden["0.2/digits.tar.gz"][phase], "evidence": evidence}, phase)
     assert typed is None
     assert all(hole.startswith("evidence") for hole in holes)
 
 
 def test_a_hole_in_a_sealed_record_makes_its_gate_stale_by_name(tmp_path: Path, golden: dict[str, dict[str, Record]]) -> None:
-    record = json.loads(json.dumps(golden["digits.tar.gz"]["planning"]))
+    record = json.loads(json.dumps(golden["0.2/digits.tar.gz"]["planning"]))
     del record["evidence"]["probe"]["runs"][1]["draws"]
     path = tmp_path / "phases/01_planning/record.json"
     path.parent.mkdir(parents=True)
@@ -108,8 +110,21 @@ def test_a_hole_in_a_sealed_record_makes_its_gate_stale_by_name(tmp_path: Path, 
     )
 
 
+@pytest.mark.parametrize(("once", "key"), [('"phase": "planning"', "phase"), ('"epochs": 30', "epochs")])
+def test_a_key_that_stands_twice_is_named_wherever_it_stands(once: str, key: str, golden: dict[str, dict[str, Record]]) -> None:
+    text = pretty_json(golden["0.2/houses.tar.gz"]["planning"]).decode()
+    assert once in text
+    found = record_of(text.replace(once, f"{once}, {once}", 1).encode(), "planning", "record.json")
+    assert found.faults == (f"record.json was edited: the key {key} stands in it twice",)
+
+
+def test_a_record_of_another_phase_is_told(golden: dict[str, dict[str, Record]]) -> None:
+    found = record_of(pretty_json(golden["0.2/houses.tar.gz"]["planning"]), "baseline", "record.json")
+    assert found.faults == ("record.json is the record of phase 'planning', expected 'baseline'",)
+
+
 def test_numbers_stay_as_they_were_written(golden: dict[str, dict[str, Record]]) -> None:
-    record = golden["digits.tar.gz"]["planning"]
+    record = golden["0.2/digits.tar.gz"]["planning"]
     typed, _ = parsed(record, "planning")
     assert typed is not None
     assert repr(typed.evidence.estimate.available_mb) == repr(record["evidence"]["estimate"]["available_mb"])

@@ -76,13 +76,13 @@ FAULTS = (
         "mltrainer/records/reading.py",
         "if len(found) < len(pairs):",
         "if len(found) < len(pairs) - 1:",
-        "tests/records/test_records.py -k twice",
+        "tests/records/test_records.py::test_a_key_that_stands_twice_is_named_wherever_it_stands",
     ),
     Fault(
         "a record of another phase is believed",
         "mltrainer/records/reading.py",
         'if data.get("phase") != phase:',
         'if data.get("phase") is None:',
-        "tests/records/test_records.py",
+        "tests/records/test_records.py::test_a_record_of_another_phase_is_told",
     ),
 )
