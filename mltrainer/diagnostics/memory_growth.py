@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,14 +11,19 @@ from mltrainer.diagnostics.signals import Finding, Run, finite, judged, number, 
 
 ID = "memory_growth"
 FIGURES: tuple[str, ...] = ()
-LEAST_ROWS = 4  # observations after the first, by which caches and buffers have their size
+LEAST_ROWS = 4  # evaluations after the first, by which caches and buffers have their size
+MOST_ROWS = 12  # evenly spaced; of hundreds, one in which freed memory was used again would hide a leak
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
-    """Fire where memory grew from each observation to the next, also in the second half, and by much in all."""
-    held = finite(number(signals.get("memory_mb")) for _, signals in run.seen)[1:]
-    if len(held) < LEAST_ROWS:
-        return Finding(ID, "not_applicable", f"The memory was recorded {len(held)} times after the first evaluation.")
+    """Fire where memory grew from each of some evaluations to the next, also in the second half, and by much in all."""
+    rows = _recorded(run)[1:]
+    if len(rows) < LEAST_ROWS:
+        times = "once" if len(rows) == 1 else f"{len(rows)} times"
+        told = f"Not judged: the memory was recorded {times} after the first evaluation, and a trend needs {LEAST_ROWS}."
+        return Finding(ID, "not_applicable", told)
+    rows = _spaced(rows)
+    held = [mb for _, mb in rows]
     grown, share = held[-1] - held[0], held[-1] / held[0] - 1
     evidence: dict[str, Any] = {"from_mb": held[0], "to_mb": held[-1], "grown_mb": grown, "share": share}
     reason = f"The memory of the process went from {text(held[0])} to {text(held[-1])} MiB after the first evaluation"
@@ -26,5 +32,20 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     late = held[-1] - held[len(held) // 2] >= grown * thresholds["late_share"]
     fired = steadily and late and share > thresholds["share"] and grown > thresholds["mb"]
     if fired:
-        evidence["since_step"] = run.seen[1][0].get("step")
+        evidence["since_step"] = rows[0][0]
     return judged(ID, fired, reason, evidence, FIGURES)
+
+
+def _recorded(run: Run) -> list[tuple[Any, float]]:
+    """Return the step and the memory of each evaluation; before version 0.3 of those at which the model was observed."""
+    rows = [(row.get("step"), number(row.get("memory_mb"))) for row in run.history]
+    if not finite(mb for _, mb in rows):
+        rows = [(row.get("step"), number(signals.get("memory_mb"))) for row, signals in run.seen]
+    return [(step, mb) for step, mb in rows if math.isfinite(mb)]
+
+
+def _spaced(rows: list[tuple[Any, float]]) -> list[tuple[Any, float]]:
+    """Return so many rows, evenly spaced, the first and the last among them; all where there are fewer."""
+    last = len(rows) - 1
+    places = {round(nr * last / (MOST_ROWS - 1)) for nr in range(MOST_ROWS)}
+    return [rows[place] for place in sorted(places)]

@@ -123,6 +123,20 @@ def diagnose(run_result: Mapping[str, Any], project: Path | None) -> list[Diagno
     return [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
 
 
+def findings(
+    run_result: Mapping[str, Any], references: Mapping[str, Any] | None, config: Mapping[str, Any], project: Path | None
+) -> list[DiagnosticRow]:
+    """Return the rows that a phase records of its run: every rule's, beside plain models, with suggestions that fit the config.
+
+    Args:
+        run_result: The result of the run.
+        references: The plain models that it was compared with; None where it was not.
+        config: The config of the run.
+        project: The project's folder, as for `diagnose`.
+    """
+    return fitting(diagnose(beside(run_result, references), project), config)
+
+
 def page_path(name: str) -> str:
     """Return the path of a diagnostic's page in the handbook."""
     return f"diagnostics/{name}.md"

@@ -81,13 +81,14 @@ class Run:
         return "failed" if (self.folder / ERROR_FILE).exists() else "interrupted"
 
     def _result(self) -> Row:
-        """Return what a run's result adds to its log, and findings over the whole of it."""
+        """Return what a run's result adds to its log; the findings are those over all of it, as in report and `diagnose`."""
         found = result_of(self._project, self.id) or {}
         self._recorded = [slim(row) for row in found.get("history", [])]
         with contextlib.suppress(MltrainerError):
-            for row in diagnose_run(self._project, self.id) if found else []:
-                if row["state"] == "fired":
-                    self._findings[row["id"]] = {**self._findings.get(row["id"], {}), **{key: row[key] for key in SHOWN}}
+            if found:
+                fired = [row for row in diagnose_run(self._project, self.id) if row["state"] == "fired"]
+                told = self._findings  # while it trained, with the step
+                self._findings = {row["id"]: {**told.get(row["id"], {}), **{key: row[key] for key in SHOWN}} for row in fired}
         return found
 
     def _take_alerts(self) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mltrainer.configs.pages import diagnostic_page
-from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics import input_starvation
-from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, diagnose, fitting
+from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, findings
 from mltrainer.diagnostics.signals import Run
 from mltrainer.observe.rows import unplanned
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
@@ -29,30 +28,23 @@ def run(ctx: Context) -> Result:
     folds = cross_validated(ctx, config, result)
     acceptance = acceptance_rows(config.acceptance, metrics_of({"run": result, "folds": folds}), mean_of(folds))
     thresholds = diagnostic_page(input_starvation.ID, ctx.project.root).thresholds
+    references = measure_references(ctx.tools, result, ctx.with_workers(config))
+    rows = findings(result, references, config.model_dump(), ctx.project.root)
+    failed = result["state"] == "failed"  # after which the diagnostics are never reached: what they would say decides here
     evidence = {
         "run": result,
         "budget_minutes": config.budget.minutes,
         "folds": folds,
         "acceptance": acceptance,
         "waiting": plain(input_starvation.starvation(Run(result), thresholds)),
-        **failure(ctx, config, result),
-        "references": measure_references(ctx.tools, result, ctx.with_workers(config)),
+        "diagnostics": rows,
+        "changes": changes_to_try(rows, config.model_dump()) if failed else [],
+        "references": references,
         "unplanned": unplanned(ctx.earlier["planning"]["evidence"], result),
     }
-    pages = [row["page"] for row in evidence["diagnostics"]]
+    pages = [row["page"] for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]
     return Result(evidence, run_source(ctx, result), inputs, pages)
-
-
-def failure(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any]:
-    """Return what the diagnostics find in a run that did not end well, and which changes of the config they suggest.
-
-    The diagnostics of a sound run are the next phase's work; after a failed one that phase is never reached.
-    """
-    if result["state"] != "failed":
-        return {"diagnostics": [], "changes": []}
-    rows = fitting(diagnose(result, ctx.project.root), config.model_dump())
-    return {"diagnostics": rows, "changes": changes_to_try(rows, config.model_dump())}
 
 
 def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:

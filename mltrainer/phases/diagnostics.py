@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting, recommend
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, findings, recommend
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result
 from mltrainer.phases.folds import mean_of, metrics_of
@@ -17,8 +17,9 @@ def run(ctx: Context) -> Result:
     baseline = ctx.earlier["baseline"]
     result = baseline["evidence"]["run"]
     config = ctx.planned_config()
-    judged = beside(result, baseline["evidence"].get("references"))
-    rows = fitting(diagnose(judged, ctx.project.root), config.model_dump())
+    references = baseline["evidence"].get("references")
+    judged = beside(result, references)
+    rows = findings(result, references, config.model_dump(), ctx.project.root)
     assessment = assess(rows, judged)
     metrics = metrics_of(baseline["evidence"])
     acceptance = acceptance_rows(config.acceptance, metrics, mean_of(baseline["evidence"].get("folds")))

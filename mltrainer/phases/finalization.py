@@ -14,7 +14,7 @@ from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
 from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, diagnose, fitting
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, findings
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
@@ -70,7 +70,7 @@ def run(ctx: Context) -> Result:
         "data": ctx.earlier["planning"]["evidence"]["data"],
         "environment": ctx.earlier["planning"]["evidence"]["environment"],
         "references": references,
-        **diagnosed(ctx, config, beside(result, references)),
+        **diagnosed(ctx, config, result, references),
     }
     inputs = [*run_inputs(ctx, result), *rows]
     ledger = ctx.folder / LEDGER_FILE
@@ -79,13 +79,13 @@ def run(ctx: Context) -> Result:
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row["page"] for row in evidence["diagnostics"])])
 
 
-def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any]:
+def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any], references: dict[str, Any] | None) -> dict[str, Any]:
     """Return what every rule of the handbook says of the final run beside plain models, as the diagnostics do of the baseline."""
-    rows = fitting(diagnose(result, ctx.project.root), config.model_dump())
+    rows = findings(result, references, config.model_dump(), ctx.project.root)
     return {
         "diagnostics": rows,
         "expected_diagnostics": sorted(RULES),
-        "assessment": assess(rows, result),
+        "assessment": assess(rows, beside(result, references)),
         "changes": changes_to_try(rows, config.model_dump()),
     }
 

@@ -94,8 +94,9 @@ class Folds(Part):
 
 
 class Baseline(Part):
-    """The run of the planned config; of one that failed, what the diagnostics find, and the changes that they suggest.
+    """The run of the planned config; of one that failed, the changes that the diagnostics suggest.
 
+    `diagnostics`: what they find in the run; before version 0.3 in one that failed alone.
     `references`: what plain models reach; None for a task of one's own, and in earlier records. `folds`: None without them.
     `unplanned`: the files that the run opened and planning did not bind; None where nobody looked.
     """

@@ -190,7 +190,8 @@ class Signals(Part):
 class HistoryRow(Part):
     """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged.
 
-    `loss_scale`, and the share of 0 among the last step's gradients, stand there where the loss is scaled.
+    `loss_scale`, and the share of 0 among the last step's gradients, stand there where the loss is scaled. `memory_mb`: what the
+    process held, before the model was observed; None where nothing is observed, and before version 0.3.
     """
 
     epoch: Number
@@ -210,6 +211,7 @@ class HistoryRow(Part):
     trained: Metrics | None = None
     loss_scale: Measured | None = None
     zero_gradients: Measured | None = None
+    memory_mb: Measured | None = None
     signals: RowSignals | None = None
 
 

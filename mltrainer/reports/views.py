@@ -232,7 +232,7 @@ def decisions(evidence: Mapping[str, Any]) -> list[dict[str, str]]:
 def _questions(evidence: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
     assessment, acceptance = evidence["assessment"], evidence["acceptance"]
     state, fit, gradients = (str(assessment.get(key, "finished")) for key in ("state", "fit", "gradients"))
-    rows = [row for row in evidence["diagnostics"] if row["state"] == "fired" and row["severity"] == "critical"]
+    rows = [row for row in fired(evidence["diagnostics"]) if row["severity"] == "critical"]
     unlearned = gradients == "exploding" and fit not in HEALTHY_FITS
     met = [f"{row['metric']} {number(row['value'])} ({row['criterion']})" for row in acceptance if row["met"]]
     missed = [f"{row['metric']} {number(row['value'])}, not {row['criterion']}" for row in acceptance if not row["met"]]
@@ -245,7 +245,13 @@ def _questions(evidence: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
     yield "Is every acceptance criterion met?", ", ".join([*missed, *met]) or "none is set", good
 
 
+def fired(rows: Rows) -> list[Mapping[str, Any]]:
+    """Return the diagnostics that fired."""
+    return [row for row in rows if row["state"] == "fired"]
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
+    "fired": fired,
     "flat": flat,
     "meaningful": meaningful,
     "command_line": shlex.join,
@@ -298,8 +304,8 @@ def _baseline(record: Record, _gate: Rows) -> dict[str, Any]:
 
 def _diagnostics(record: Record, _gate: Rows) -> dict[str, Any]:
     evidence = record["evidence"]
-    fired = [row for row in evidence["diagnostics"] if row["state"] == "fired"]
-    return {"fired": fired, "shown_later": SHOWN_LATER, "next_command": _advised(evidence["recommendation"], fired)}
+    found = fired(evidence["diagnostics"])
+    return {"fired": found, "shown_later": SHOWN_LATER, "next_command": _advised(evidence["recommendation"], found)}
 
 
 def _advised(recommendation: str, fired: Rows) -> str:

@@ -29,7 +29,7 @@ from mltrainer.trainer.saving import Due
 from mltrainer.trainer.signals.early import BATCHES, Early, EarlySteps, update_ratios
 from mltrainer.trainer.signals.losses import Losses
 from mltrainer.trainer.signals.margins import Margins
-from mltrainer.trainer.signals.observing import at_evaluation, is_watched, watch_for
+from mltrainer.trainer.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
 from mltrainer.trainer.stepping import Measured, Stepper
 from mltrainer.trainer.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 from mltrainer.trainer.updates.averages import Average, State, delivered_state, holding
@@ -430,7 +430,7 @@ class Trainer:
             "seconds": seconds,
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
-            **(self.stepper.scaled() if self.config.signals else {}),
+            **({**self.stepper.scaled(), "memory_mb": memory_mb()} if self.config.signals else {}),
         }
 
     def _observed(self) -> dict[str, Any]:

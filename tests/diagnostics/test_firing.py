@@ -10,7 +10,7 @@ import pytest
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics.rules import RULES, beside, diagnose, suggested_changes
 from mltrainer.diagnostics.signals import Finding, Run
-from tests.diagnostics.firing import CLASSES, FIRING, FLAT, UNLEARNED, answering, curve, spiking, stepping, waiting
+from tests.diagnostics.firing import CLASSES, FIRING, FLAT, UNLEARNED, answering, curve, holding, spiking, stepping, waiting
 
 LEARNED = [0.7 + 0.02 * n for n in range(12)]
 SPIKE = {"step": 33, "loss": 40.0, "usual": 0.5, "largest_before": 0.8}
@@ -192,3 +192,16 @@ def test_starting_the_loader_processes_does_not_count():
     run = {**FLAT, "history": [{**FLAT["history"][0], "data_wait": 1.0}, FLAT["history"][1]]}
     assert judge("input_starvation", run).state == "clear"
     assert judge("input_starvation", {**run, "state": "running", "history": run["history"][:1]}).state == "not_applicable"
+
+
+def test_memory_is_judged_from_five_evaluations_on_and_else_it_is_said_that_it_was_not():
+    assert judge("memory_growth", holding(500, 1000, 1100, 1200, 1300)).state == "fired"
+    found = judge("memory_growth", holding(500, 1000, 1100, 1200))
+    assert found.state == "not_applicable"
+    assert found.reason == "Not judged: the memory was recorded 3 times after the first evaluation, and a trend needs 4."
+
+
+def test_a_leak_in_hundreds_of_evaluations_is_found_though_some_of_them_free_memory():
+    leak = [1000.0 + 3 * nr - 10 * (nr % 7 == 0) for nr in range(300)]
+    assert judge("memory_growth", holding(*leak)).state == "fired"
+    assert judge("memory_growth", holding(*[1000 + 40.0 * (nr % 5) for nr in range(300)])).state == "clear"

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mltrainer import handbook
+from mltrainer.monitor.run import Run
 from mltrainer.workspace import Project, read_json
+from tests.conftest import Cli
+
+FIRES = {"bad_initialization": ("times: 2", "times: 0.5"), "dead_units": ("share_else: 0.8", "share_else: 0.05")}
 
 
 def test_it_stands_beside_plain_models_on_its_own_rows_with_the_test_split_sealed(digits_once: Path) -> None:
@@ -30,3 +35,31 @@ def test_the_final_model_is_compared_with_the_same_fits(digits_once: Path) -> No
     fits = [[(row["name"], row["seconds"], row["metrics"]) for row in found["rows"]] for found in both]
     assert fits[0] == fits[1]
     assert "5 nearest neighbours" in (project.phase_dir("finalization") / "final_report.md").read_text()
+
+
+def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Project) -> None:
+    for name, (shipped, own) in FIRES.items():
+        page = handbook.copy_page(f"diagnostics/{name}.md", digits.root)
+        page.write_text(page.read_text().replace(shipped, own, 1))
+    assert cli("phase", "run", "baseline", "--project", digits.root).code == 0
+    found = cli("diagnose", "baseline", "--json", "--project", digits.root).json["diagnostics"]
+    said = {row["id"]: row["reason"] for row in found if row["state"] == "fired"}
+    assert set(said) == set(FIRES)
+    report = (digits.phase_dir("baseline") / "baseline_results.md").read_text()
+    assert {name for name in said if f"- `{name}` fired: {said[name]} " in report} == set(said)
+    run = Run(digits, read_json(digits.phase_dir("baseline") / "record.json")["evidence"]["run"]["id"])
+    run.look()
+    assert {row["id"]: row["reason"] for row in run.facts()["findings"]} == said
+
+
+def test_its_report_says_how_many_diagnostics_looked_where_none_fired(digits_once: Path) -> None:
+    report = (Project(digits_once).phase_dir("baseline") / "baseline_results.md").read_text()
+    assert "- None of 32 diagnostics fired." in report
+
+
+def test_the_memory_of_each_evaluation_is_recorded_and_judged(digits_once: Path) -> None:
+    evidence = read_json(Project(digits_once).phase_dir("baseline") / "record.json")["evidence"]
+    assert min(row["memory_mb"] for row in evidence["run"]["history"]) > 50
+    assert len([row for row in evidence["run"]["history"] if "signals" in row]) == 4  # at these the model is observed
+    (found,) = (row for row in evidence["diagnostics"] if row["id"] == "memory_growth")
+    assert found["state"] == "clear"

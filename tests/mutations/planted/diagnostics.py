@@ -50,8 +50,8 @@ FAULTS = (
     Fault(
         "the first observation, before caches are filled, counts as memory growth",
         "mltrainer/diagnostics/memory_growth.py",
-        "for _, signals in run.seen)[1:]",
-        "for _, signals in run.seen)",
+        "rows = _recorded(run)[1:]",
+        "rows = _recorded(run)",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),
     Fault(
