@@ -245,7 +245,7 @@ def _questions(evidence: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
     yield "Is every acceptance criterion met?", ", ".join([*missed, *met]) or "none is set", good
 
 
-def fired(rows: Rows) -> list[Mapping[str, Any]]:
+def fired(rows: Rows) -> list[dict[str, Any]]:
     """Return the diagnostics that fired."""
     return [row for row in rows if row["state"] == "fired"]
 

@@ -186,7 +186,9 @@ class Classification(BuiltinTask):
         return {} if sure is None else {"calibration": sure, "segments": segments(wrong, traits, "error rate")}
 
     def _class_findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
-        return validation.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)
+        found = validation.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)
+        rare = validation.rare_classes(self.classes, np.bincount(self.labels, minlength=len(self.classes)))
+        return [*found, *(validation.finding("warning", told) for told in rare)]
 
 
 # The class of each kind: imported where it is asked for, as each brings libraries of its own.

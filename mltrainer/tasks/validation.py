@@ -34,6 +34,8 @@ SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", 
 MOST_INTERVALS = 20  # of a feature, in which classes are looked for
 LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
+SPLITS = 3  # training, validation and test
+MOST_RARE = 5  # rare classes that are named
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
 
@@ -123,6 +125,18 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
         text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
         found.append(finding("warning", text))
     return found
+
+
+def rare_classes(names: Sequence[str], counts: np.ndarray) -> list[str]:
+    """Return which classes have fewer samples than there are splits, in a sentence; none where each has enough.
+
+    Args:
+        names: The classes.
+        counts: Samples of each, in all splits together.
+    """
+    rare = [f"{names[nr]!r} has {counts[nr]}" for nr in np.flatnonzero(counts < SPLITS)]
+    more = f" and {len(rare) - MOST_RARE} more classes" if len(rare) > MOST_RARE else ""
+    return [f"too few samples for every split: {', '.join(rare[:MOST_RARE])}{more}"] if rare else []
 
 
 def label_findings(names: Sequence[str], labels: np.ndarray, ids: Mapping[str, np.ndarray]) -> list[Finding]:

@@ -16,7 +16,7 @@ from mltrainer.checkpointing.inference_script import InvalidInputError, read_csv
 from mltrainer.errors import InputError
 from mltrainer.tasks.images.pictures import NEEDED, TABLES, Listed, is_grey, list_pictures, names_pictures
 from mltrainer.tasks.images.reading import image_paths
-from mltrainer.tasks.validation import suited_metric
+from mltrainer.tasks.validation import rare_classes, suited_metric
 
 LOOKED_AT = 2000  # pictures whose size and colour are looked at, evenly spaced
 HEAD_BYTES = 1 << 16  # of a table, to see what it holds
@@ -77,7 +77,9 @@ def infer_pictures(path: Path, source: str, target: str | None) -> Inferred:
     size, fit, why = _size(sizes)
     counts = Counter(listed.labels)
     names = sorted(counts)
-    metric, told = suited_metric(names, np.array([counts[name] for name in names]), "pictures")
+    sizes_of = np.array([counts[name] for name in names])
+    metric, told = suited_metric(names, sizes_of, "pictures")
+    told += rare_classes(names, sizes_of)
     colour = "grey" if all(colours) else "rgb"
     of_table = {} if path.is_dir() else {"target": target} if target else {}
     values = {

@@ -21,10 +21,10 @@ from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, understand
 from mltrainer.tasks.tables.doubts import OTHER_READING, doubts
 from mltrainer.tasks.tables.gaps import spellings, texts_of
 from mltrainer.tasks.tables.leaks import Wanted, leaks
-from mltrainer.tasks.tables.questions import NAMES, are_names, questions
+from mltrainer.tasks.tables.questions import heavy_tail, names_hint, questions
 from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, vocabularies, width_of
 from mltrainer.tasks.tables.sentinels import sentinels
-from mltrainer.tasks.validation import LARGEST_REPEAT, Finding, label_findings, row_hashes, suited_metric
+from mltrainer.tasks.validation import LARGEST_REPEAT, Finding, label_findings, rare_classes, row_hashes, suited_metric
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
 MOST_COLUMNS = 50_000  # chosen by us: 16,000 columns of 50 rows took 8 s of computing, which grows with them
@@ -34,7 +34,6 @@ FEW = 50  # chosen by us: distinct texts that are categories still
 MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
 GENERATED = 128  # characters of a sample of text to generate, by default
 LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
-HEAVY = 0.5  # chosen by us: a hundredth of the rows with so much of the target's variance; of a normal one they have 0.1
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
@@ -172,6 +171,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     explanation = [
         _shape(schema),
         sentence,
+        *(names_hint(schema.target) if task == "tabular_regression" else []),
         *(f"column {name!r} is taken for {DESCRIBED[kind]}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
@@ -297,18 +297,15 @@ def _kind(target: Column) -> tuple[str, str]:
     if whole and distinct <= MAX_CLASSES:
         return "tabular_classification", f"{target.name!r} holds {distinct} distinct whole numbers: tabular_classification"
     what = "whole numbers" if whole else "numbers with fractions"
-    told = f"{target.name!r} holds {what} with {distinct} distinct values: tabular_regression"
-    return "tabular_regression", f"{told}{f'; {NAMES}' if whole and are_names(target) else ''}"
+    return "tabular_regression", f"{target.name!r} holds {what} with {distinct} distinct values: tabular_regression"
 
 
 def _classes(schema: Schema) -> tuple[str, list[str]]:
     """Return the metric for a classification, and a warning where the classes are far from balanced."""
     labels, names = labels_of(schema)
     counts = np.bincount(labels)
-    rare = [f"{names[nr]} has {counts[nr]} rows" for nr in np.flatnonzero(counts < 3)]
-    warnings = [f"too few rows for every split: {', '.join(rare[:5])}"] if rare else []
     metric, told = suited_metric(names, counts)
-    return metric, [*told, *warnings, *_labels(schema)]
+    return metric, [*told, *rare_classes(names, counts), *_labels(schema)]
 
 
 def _labels(schema: Schema) -> list[str]:
@@ -324,13 +321,8 @@ def _labels(schema: Schema) -> list[str]:
 
 def _quantity(schema: Schema) -> tuple[str, list[str]]:
     """Return the metric for a regression: where few rows hold most of the variance, one that is not theirs alone."""
-    squares = np.sort(np.square(schema.target.values - schema.target.values.mean()))
-    few = max(1, len(squares) // 100)
-    share = squares[-few:].sum() / max(squares.sum(), np.finfo(np.float64).tiny)
-    if share <= HEAVY or len(squares) < ID_ROWS:
-        return "r2", []
-    what = f"{few} of {len(squares)} rows hold {share:.0%} of the variance of {schema.target.name!r}"
-    return "mae", [f"{what}: r2 would be judged by them alone, so the metric is mae"]
+    heavy = heavy_tail(schema.target.name, schema.target.values, "mae")
+    return "mae" if heavy else "r2", heavy
 
 
 def _leaks(schema: Schema, task: str) -> list[str]:

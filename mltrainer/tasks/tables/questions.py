@@ -20,7 +20,9 @@ CODE_NAME = re.compile(
 )
 MOST_NAMES = 500  # chosen by us: with more distinct whole numbers, a target is a quantity
 ROWS_PER_NAME = 5  # chosen by us: classes have so many rows in the mean
-NAMES = "if these numbers are names and no quantities, write task: {kind: tabular_classification}"
+HEAVY = 0.5  # chosen by us: a hundredth of the rows with so much of the target's variance; of a normal one they have 0.1
+LEAST_ROWS = 20  # chosen by us: of fewer, one row may hold most of any variance
+SQUARED = ("r2", "rmse", "loss")  # metrics that a few large deviations decide
 
 
 def questions(schema: Schema, by_time: bool = False, by_group: bool = False) -> list[str]:
@@ -34,13 +36,35 @@ def questions(schema: Schema, by_time: bool = False, by_group: bool = False) -> 
     return [*_gaps(schema), *([] if by_time else _moments(schema)), *([] if by_time or by_group else _groups(schema))]
 
 
-def are_names(target: Column) -> bool:
-    """Return whether whole numbers to predict may be names, such as postal codes: few, of one length, or called so."""
+def names_hint(target: Column) -> list[str]:
+    """Return how to predict whole numbers as classes, where they may be names, such as postal codes."""
     numbers, counts = np.unique(target.values[~target.missing], return_counts=True)
-    if len(numbers) > MOST_NAMES or counts.mean() < ROWS_PER_NAME:
-        return False
+    whole = bool((numbers == np.floor(numbers)).all())
+    if not whole or len(numbers) > MOST_NAMES or counts.mean() < ROWS_PER_NAME:
+        return []
     lengths = {len(str(int(abs(number)))) for number in numbers}
-    return bool(CODE_NAME.search(target.name)) or (len(lengths) == 1 and lengths.pop() >= 4 and not _is_year(numbers))
+    if not CODE_NAME.search(target.name) and (len(lengths) > 1 or lengths.pop() < 4 or _is_year(numbers)):
+        return []
+    return [f"if the whole numbers of {target.name!r} are names and no quantities, write task: {{kind: tabular_classification}}"]
+
+
+def heavy_tail(name: str, values: np.ndarray, metric: str) -> list[str]:
+    """Return how much of a target's variance few rows hold, where a metric of squares is judged by them alone.
+
+    Args:
+        name: The target's.
+        values: Of the rows that are looked at.
+        metric: The project's.
+    """
+    squares = np.sort(np.square(values - values.mean()))
+    few = max(1, len(squares) // 100)
+    share = squares[-few:].sum() / max(squares.sum(), np.finfo(np.float64).tiny)
+    if share <= HEAVY or len(squares) < LEAST_ROWS:
+        return []
+    what = f"{few} of {len(squares)} rows hold {share:.0%} of the variance of {name!r}"
+    if metric in SQUARED:
+        return [f"{what}: {metric} is judged by them alone; write metric: {{name: mae, mode: min}}"]
+    return [f"{what}: r2 would be judged by them alone, so the metric is {metric}"]
 
 
 def _is_year(numbers: np.ndarray) -> bool:

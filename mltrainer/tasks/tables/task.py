@@ -30,7 +30,7 @@ from mltrainer.tasks.tables.leaks import Wanted, leaks
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.near import near_copies
 from mltrainer.tasks.tables.population import trained_on
-from mltrainer.tasks.tables.questions import questions
+from mltrainer.tasks.tables.questions import SQUARED, heavy_tail, names_hint, questions
 from mltrainer.tasks.tables.sentinels import sentinels
 from mltrainer.tasks.trust import residuals
 from mltrainer.tasks.validation import Finding
@@ -171,7 +171,8 @@ class _Tabular(BuiltinTask):
         kinds = data.columns if data is not None else {}
         asked = questions(self._schema, split.time is not None, split.group is not None or split.column is not None)
         unread = [schema.column_of(self._schema.table, name) for name, kind in kinds.items() if kind in OTHER_READING]
-        plain = [*unread, *(column for column in self._schema.features if column.name not in kinds)]
+        columns = [*self._schema.features, self._schema.target]
+        plain = [*unread, *(column for column in columns if column.name not in kinds)]
         return [*asked, *(told for column in plain for told in doubts(column, kinds.get(column.name)))]
 
     def _few_values(self, rows: np.ndarray, times: float) -> bool:
@@ -320,6 +321,14 @@ class TabularRegression(_Tabular):
                 where=self._schema.table.place,
                 mend="predict another column, or bring data in which it varies",
             )
+
+    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+        """Return whether few rows or names among the targets decide, and what there is to say about the columns."""
+        name, metric = self._schema.target.name, self._config.metric.name
+        heavy = heavy_tail(name, self._target[np.concatenate([ids["train"], ids["validation"]])], metric)
+        told = [validation.finding("warning" if metric in SQUARED else "info", one) for one in heavy]
+        told += [validation.finding("info", one) for one in names_hint(self._schema.target)]
+        return [*told, *super().findings(ids, limits)]
 
     def targets(self) -> np.ndarray:
         """Return the value to predict of all rows."""

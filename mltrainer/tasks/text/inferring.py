@@ -10,7 +10,7 @@ from mltrainer.tasks.content import Table
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.inferring import Inference, id_reason
 from mltrainer.tasks.text.reading import classes_of, text_cells
-from mltrainer.tasks.validation import suited_metric
+from mltrainer.tasks.validation import rare_classes, suited_metric
 
 MEAN_WORDS = 3  # chosen by us: names and addresses have fewer words than a sentence
 DISTINCT_SHARE = 0.9  # chosen by us: some sentences are said twice, the words of a category nearly always
@@ -40,7 +40,9 @@ def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         f"column {target!r} holds the classes, {len(names)} of them: text_classification",
         *(f"column {name!r} is ignored: {why}" for name, why in reasons.items()),
     ]
-    metric, warnings = suited_metric(names, np.bincount(labels))
+    counts = np.bincount(labels)
+    metric, warnings = suited_metric(names, counts)
+    warnings += rare_classes(names, counts)
     return Inference("text_classification", metric, told, warnings, list(reasons), text=found[0], rows=len(table))
 
 

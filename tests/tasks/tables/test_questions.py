@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mltrainer.configs.items import DataLimits
@@ -13,6 +14,7 @@ from mltrainer.configs.templates import baseline_template
 from mltrainer.project import start
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
+from mltrainer.tasks.tables.questions import heavy_tail
 
 N = 120
 NUMBERS = [f"{n * 37 % 91 / 4:.2f}" for n in range(N)]
@@ -27,18 +29,22 @@ def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(
-    folder: Path, split: dict[str, str] | None = None, header: bool = True, **columns: list[str]
+    folder: Path, split: dict[str, str] | None = None, header: bool = True, also: str = "", **columns: list[str]
 ) -> tuple[list[str], list[str]]:
     """Return the warnings of `init`, and those of planning's report."""
     lines = [";".join(row) for row in zip(*columns.values(), strict=True)]
     (folder / "d.csv").write_text("\n".join([*([";".join(columns)] if header else []), *lines]))
     target = "t" if header else f"column_{len(columns)}"
     told = make_project(folder / "p", None, folder / "d.csv", target)
-    project = load_project(folder / "p" / "mltrainer.yaml").model_dump()
-    values = {**baseline_template(folder / "p"), **project, "split": {**project["split"], **(split or {})}}
-    opened = open_task(validate_values(TrainingConfig, values, "test"), folder / "p")
-    found = [row["what"] for row in opened.facts(DataLimits())["findings"] if row["severity"] == "warning"]
-    return [line.removeprefix("warning: ") for line in told if line.startswith("warning: ")], found
+    return [line.removeprefix("warning: ") for line in told if line.startswith("warning: ")], planned(folder / "p", also, split)
+
+
+def planned(folder: Path, also: str = "", split: dict[str, str] | None = None) -> list[str]:
+    """Return the warnings of planning's report, and its findings of another severity."""
+    project = load_project(folder / "mltrainer.yaml").model_dump()
+    values = {**baseline_template(folder), **project, "split": {**project["split"], **(split or {})}}
+    opened = open_task(validate_values(TrainingConfig, values, "test"), folder)
+    return [row["what"] for row in opened.facts(DataLimits())["findings"] if row["severity"] in ("warning", also)]
 
 
 WARNED: dict[str, dict[str, list[str]]] = {
@@ -50,6 +56,8 @@ WARNED: dict[str, dict[str, list[str]]] = {
     "units": {"w": [f"{n + 1} kg" for n in range(N // 2)] * 2, "x": NUMBERS, "t": CLASSES},
     "capitals": {"c": [("red", "Red", "blue")[n % 3] for n in range(N)], "x": NUMBERS, "t": CLASSES},
     "a constant": {"c": ["1"] * N, "x": NUMBERS, "t": CLASSES},
+    "a rare class": {"x": NUMBERS, "t": ["rare" if n < 2 else CLASSES[n] for n in range(N)]},
+    "classes in two spellings": {"x": NUMBERS, "t": [("red", "Red", "blue")[n % 3] for n in range(N)]},
 }
 
 
@@ -57,8 +65,27 @@ WARNED: dict[str, dict[str, list[str]]] = {
 def test_each_warning_of_init_stands_in_plannings_report(tmp_path: Path, case: str) -> None:
     told, found = said(tmp_path, **WARNED[case])
     assert told
-    words = [line.split("'")[1] if case == "a constant" else line for line in told]
+    words = [line.split("'")[1] if case == "a constant" else line for line in told if "classes are imbalanced" not in line]
     assert all(any(word in row for row in found) for word in words), (told, found)
+
+
+def test_a_heavy_tail_of_the_target_stands_in_plannings_report_and_is_a_warning_under_a_metric_of_squares(tmp_path: Path) -> None:
+    tail = [f"{1e6 if n == 5 else n:.1f}" for n in range(N)]
+    told, found = said(tmp_path, also="info", x=NUMBERS, t=tail)
+    (line,) = [line for line in told if "of the variance of 't'" in line]
+    assert line.endswith("r2 would be judged by them alone, so the metric is mae")
+    assert [row.split(": ")[1] for row in found if "of the variance of 't'" in row] == [line.split(": ")[1]]
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_told"),
+    [("r2", "r2 is judged by them alone; write metric: {name: mae, mode: min}"), ("mae", "so the metric is mae")],
+)
+def test_the_metric_is_named_that_few_rows_decide(metric: str, is_told: str) -> None:
+    (line,) = heavy_tail("t", np.array([0.0] * 198 + [1.0] * 2), metric)  # p(1 - p) / p of it, for p = 1 %
+    assert line.startswith("2 of 200 rows hold 99% of the variance of 't'")
+    assert line.endswith(is_told)
+    assert heavy_tail("t", np.random.default_rng(0).normal(size=200), metric) == []
 
 
 def test_a_time_in_several_columns_is_seen(tmp_path: Path) -> None:
@@ -107,7 +134,9 @@ def test_whole_numbers_that_may_be_names_have_a_hint(tmp_path: Path, name: str, 
     cells = [str(first + n % 24) for n in range(N)]
     (tmp_path / "d.csv").write_text("\n".join([f"x,{name}", *(f"{x},{cell}" for x, cell in zip(NUMBERS, cells, strict=True))]))
     told = make_project(tmp_path / "p", None, tmp_path / "d.csv", name)
-    assert any("write task: {kind: tabular_classification}" in line for line in told) == is_hinted
+    hint = f"if the whole numbers of {name!r} are names and no quantities, write task: {{kind: tabular_classification}}"
+    assert (hint in told) == is_hinted
+    assert (hint in planned(tmp_path / "p", "info")) == is_hinted
 
 
 def test_the_wine_example_is_trained_long_enough_for_so_few_rows(tmp_path: Path) -> None:
