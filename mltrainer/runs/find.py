@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from mltrainer.tasks.shares import judged
 from mltrainer.trainer.stopping import flat_metrics
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
+Results = dict[str, dict[str, Any]]  # by run
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
 _SHOWN = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
 _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
@@ -101,15 +102,16 @@ def _runs_here(project: Project) -> list[str]:
     return [folder.name for folder in here]
 
 
-def _recorded(project: Project) -> dict[str, dict[str, Any]]:
+def _recorded(project: Project) -> Results:
     """Return the results that the phases' records hold, by run."""
     runs = (record.evidence.get("run") for phase in PHASES if (record := read_record(project, phase)))
     return {run["id"]: run for run in runs if isinstance(run, dict) and _ID.fullmatch(str(run.get("id")))}
 
 
 def list_runs(project: Project) -> list[dict[str, Any]]:
-    """Return every run, oldest first."""
-    return [describe_run(project, run) for run in run_ids(project)]
+    """Return every run, oldest first; each record is read once."""
+    recorded = _recorded(project)
+    return [_described(project, run, lambda: recorded) for run in dict.fromkeys([*_runs_here(project), *recorded])]
 
 
 def describe_run(project: Project, run: str) -> dict[str, Any]:
@@ -117,9 +119,13 @@ def describe_run(project: Project, run: str) -> dict[str, Any]:
 
     Of a run that trains now, and of one that ended without a result, what it has written down so far.
     """
+    return _described(project, run, lambda: _recorded(project))
+
+
+def _described(project: Project, run: str, recorded: Callable[[], Results]) -> dict[str, Any]:
     folder = project.runs_dir / run
     is_running = is_locked(folder / "lock")
-    result = None if is_running else result_of(project, run)
+    result = None if is_running else _own_result(project, run) or recorded().get(run)
     if result is None:
         result = {**_so_far(folder), "id": run, "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted"}
     shown = {key: result.get(key) for key in _SHOWN}
@@ -150,8 +156,13 @@ def _best(job: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any] 
 
 def result_of(project: Project, run: str) -> dict[str, Any] | None:
     """Return a run's result: its own while that is what the run wrote, else the one in a phase's record."""
+    return _own_result(project, run) or _recorded(project).get(run)
+
+
+def _own_result(project: Project, run: str) -> dict[str, Any] | None:
+    """Return a run's own result while that is what the run wrote."""
     own = read_if_whole(project.runs_dir / run / RESULT_FILE)
-    return own if is_sealed(own) else _recorded(project).get(run)
+    return own if is_sealed(own) else None
 
 
 def steps_of(project: Project, run: str) -> list[dict[str, Any]]:

@@ -56,7 +56,8 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         if existing_result(project, run, contract) is None:
             _copy(start, project.runs_dir / run / START_FOLDER)
             own = {"run": run, "parent": parent, "config": config.model_dump(), "contract": contract, "threads": config.threads}
-            tools.run(ORCHESTRATOR, {**job, **own, **_place(project, run, planning.record)})
+            kept = {key: value for key, value in job.items() if key != "rungs"}  # by which a search ended the parent early
+            tools.run(ORCHESTRATOR, {**kept, **own, **_place(project, run, planning.record)})
         result = read_json(project.runs_dir / run / RESULT_FILE)
     return {"run": run, "parent": parent, "step": read_manifest(start)["step"], "changes": changes, "result": result}
 

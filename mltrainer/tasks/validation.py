@@ -134,7 +134,7 @@ def rare_classes(names: Sequence[str], counts: np.ndarray) -> list[str]:
         names: The classes.
         counts: Samples of each, in all splits together.
     """
-    rare = [f"{names[nr]!r} has {counts[nr]}" for nr in np.flatnonzero(counts < SPLITS)]
+    rare = [f"{names[int(nr)]!r} has {counts[nr]}" for nr in np.flatnonzero(counts < SPLITS)]
     more = f" and {len(rare) - MOST_RARE} more classes" if len(rare) > MOST_RARE else ""
     return [f"too few samples for every split: {', '.join(rare[:MOST_RARE])}{more}"] if rare else []
 

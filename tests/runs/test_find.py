@@ -10,8 +10,9 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import fingerprint
-from mltrainer.runs.find import compare_runs, describe_run, find_run
-from mltrainer.workspace import Project, locked, seal, write_json
+from mltrainer.runs import find
+from mltrainer.runs.find import compare_runs, describe_run, find_run, list_runs
+from mltrainer.workspace import PHASES, Project, locked, seal, write_json
 from tests.conftest import Cli
 
 RUN, LATER = "0123456789ab", "abcdef012345"
@@ -96,6 +97,17 @@ def some_runs(tmp_path: Path, **chains: str) -> Project:
         write_json(project.runs_dir / run[1:] / "job.json", {"phase": "baseline"})
         (project.runs_dir / run[1:] / "chain.txt").write_text(chain)
     return project
+
+
+def test_a_list_reads_each_record_once_however_many_runs_have_no_result(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for nr in range(4):
+        begin(project, f"{nr:012x}")
+    asked: list[str] = []
+    monkeypatch.setattr(find, "read_record", lambda _, phase: asked.append(phase))
+    assert [run["state"] for run in list_runs(project)] == ["interrupted"] * 4
+    assert sorted(asked) == sorted(PHASES)
 
 
 def test_a_prefix_that_fits_several_runs_is_refused_with_their_names(tmp_path: Path) -> None:

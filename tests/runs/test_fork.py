@@ -12,7 +12,7 @@ from mltrainer.errors import InputError
 from mltrainer.project.front import Project as Front
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.find import find_run
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import Project, read_json, write_json
 from tests.conftest import Cli, shared, succeed
 from tests.projects import results, write_rings
 
@@ -64,6 +64,15 @@ def test_an_unchanged_fork_computes_what_its_parent_did(rings: Project, fork: An
     run = fork("--step", "12", "--json").json["run"]
     child = results(rings)[run]
     assert child["weights_sha256"] == parent["weights_sha256"]
+
+
+def test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end(rings: Project, fork: Any) -> None:
+    job = rings.runs_dir / find_run(rings, "baseline") / "job.json"
+    write_json(job, {**read_json(job), "rungs": [[1.0, 2.0], [4.0, 2.0]]})  # an accuracy that nothing reaches
+    run = fork("--step", "12", "--set", "epochs=6", "--json").json["run"]
+    child = results(rings)[run]
+    assert (child["state"], child["steps"], child["stop_reason"]) == ("finished", 24, "epochs")
+    assert "rungs" not in read_json(rings.runs_dir / run / "job.json")
 
 
 def test_a_fork_is_reproduced_after_its_parent_is_gone(rings: Project, fork: Any, cli: Cli) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.wrap.observer.chain import MANY, SMALL, Sums, Watched, begin, beside, digest_of, sum_of
+from mltrainer.observe.chain import MANY, SMALL, Sums, Watched, begin, beside, digest_of, sum_of
 
 MADE: dict[str, Callable[[], Tensor]] = {
     "float32, small": lambda: torch.randn(7, 3),

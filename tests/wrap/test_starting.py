@@ -175,6 +175,19 @@ def test_a_site_customization_that_was_there_still_runs(tmp_path: Path, monkeypa
     assert said(ran(tmp_path, "print(customized)")) == "yes"
 
 
+def test_a_program_imports_the_standard_library_and_its_own_modules_and_none_of_the_observers(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "lib").mkdir(parents=True)
+    (tmp_path / "mine" / "lib" / "chain.py").write_text("own = 'mine'")
+    code = "import sys; sys.path.append('lib'); import chain, signal, trace\n"
+    code += "counted = trace.Trace(count=1, trace=0); counted.runfunc(sorted, [2, 1])\n"
+    code += "print(chain.own, signal.SIGINT == 2, trace.__file__ == sys.modules['os'].__file__.replace('os.py', 'trace.py'))\n"
+    assert said(ran(tmp_path, code)) == "mine True True"
+
+
+def test_nothing_but_the_site_customization_is_importable_from_where_the_observer_comes_in() -> None:
+    assert {path.stem for path in starting.OBSERVER.glob("*.py")} == {"__init__", "sitecustomize"}
+
+
 @pytest.mark.slow
 def test_a_program_that_looks_for_torch_before_it_imports_it_is_observed(tmp_path: Path) -> None:
     code = (

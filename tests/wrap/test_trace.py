@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mltrainer.observe.process import Process
-from mltrainer.wrap.observer.trace import Trace
+from mltrainer.observe.trace import Trace
 
 
 @pytest.mark.parametrize(

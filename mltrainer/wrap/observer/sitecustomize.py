@@ -1,7 +1,8 @@
 """Begins to observe a program: Python imports this module by its name at every start, and the folder stands on PYTHONPATH.
 
 Runs inside the user's program, maybe under another interpreter: it imports the standard library alone, and torch only once
-the program has imported it. Without the variable `MLTRAINER_WRAP` it does nothing.
+the program has imported it. Without the variable `MLTRAINER_WRAP` it does nothing. It stands alone in its folder: any other
+module there would be imported in place of one of the program's own, or of the standard library, by the same name.
 """
 
 from __future__ import annotations
@@ -16,14 +17,12 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 OBSERVE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "observe")
-SHARED = ("files", "imports", "process", "readers")  # the modules of that folder that are loaded here
 VARIABLE = "MLTRAINER_WRAP"
 
 
 def _module(name: str) -> Any:
-    """Return a module of this folder or of `observe`, loaded by its path, so that no name of the program's own is taken."""
-    folder = OBSERVE if name in SHARED else HERE
-    spec = importlib.util.spec_from_file_location(f"_mltrainer_{name}", os.path.join(folder, f"{name}.py"))
+    """Return a module of `observe`, loaded by its path, so that no name of the program's own is taken."""
+    spec = importlib.util.spec_from_file_location(f"_mltrainer_{name}", os.path.join(OBSERVE, f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -23,6 +23,7 @@ LOOKED = 1 << 22  # bytes of memory that may be unwritten, at its beginning
 UNPACKING = os.path.join("torch", "multiprocessing", "reductions.py")
 EMPTIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # operations that give memory as it is
 HERE = os.path.dirname(os.path.realpath(__file__))
+BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded
 
 
 def begin(settings: dict[str, Any], process: Any) -> Trace:
@@ -44,7 +45,7 @@ class Trace:
         self._lines = process.lines("trace")
         self._program = os.path.join(os.path.realpath(program), "") if program else ""
         libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        libraries |= {*site.getsitepackages(), HERE}
+        libraries |= {*site.getsitepackages(), HERE, BEGINS}
         self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in libraries if path)
         self._own: dict[CodeType, str | None] = {}
         self._seen: set[tuple[CodeType, int]] = set()
