@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.tracking import TensorBoard, Tracking
+from mltrainer.tracking import process
 from mltrainer.tracking.folders import check_folder
 from mltrainer.tracking.rehearsal import Rehearsal
 from mltrainer.tracking.sink import ADAPTERS, Adapter
@@ -60,14 +61,20 @@ def test_who_hangs_or_dies_is_waited_for_as_long_as_agreed(
     assert row["mend"] == "fix `tracking.tensorboard` in mltrainer.yaml, or take it out, then mltrainer phase run planning"
 
 
+def test_who_is_killed_after_the_time_agreed_is_told_to_be_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "GRACE_S", 0.0)
+    row, _ = tried(tmp_path, wait_s=0.05)  # before its interpreter has begun
+    assert (row["state"], row["reason"]) == ("failed", "it did not answer within 0.05 s")
+
+
 def test_planning_that_fails_waits_for_nobody(tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
     begun = time.monotonic()
     with Rehearsal(empty_project(tmp_path), heard.append) as rehearsal:  # left without waiting
         rehearsal.begin(Tracking(tensorboard=TensorBoard(wait_s=600)))
-        (process,) = rehearsal._processes
+        (begun_one,) = rehearsal._processes
     assert time.monotonic() - begun < 2
-    assert process.running.returncode == -9
+    assert begun_one.running.returncode == -9
     assert heard == []
 
 

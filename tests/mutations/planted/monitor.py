@@ -75,4 +75,11 @@ FAULTS = (
         'line.split(b" ")[0]',
         "tests/monitor/test_follower.py::test_a_run_so_far_is_shown_by_its_best_evaluation",
     ),
+    Fault(
+        "a warning that the whole run does not bear out stays",
+        "mltrainer/monitor/run.py",
+        "self._findings = {row",
+        "self._findings |= {row",
+        "tests/phases/test_baseline.py::test_report_monitor_and_diagnose_say_the_same_of_a_run",
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.fault import Fault
 
 NATIVE, ROWS = "tests/observe/test_native.py", "tests/observe/test_rows.py"
+CHAIN, BY_HAND = "tests/wrap/test_chain.py", "tests/wrap/test_starting.py -k by_hand"
 
 FAULTS = (
     Fault(
@@ -90,5 +91,47 @@ FAULTS = (
         '"sha256": tree_sha256(folder, ending), "size": size}',
         '"sha256": str(size), "size": size}',
         ROWS,
+    ),
+    Fault(
+        "of several groups of an optimizer only the first one's weights are summed",
+        "mltrainer/observe/chain.py",
+        "found += [start + min(part, key=sizes.__getitem__) for part in parts]",
+        "found += [min(part, key=sizes.__getitem__) for part in parts]",
+        CHAIN,
+    ),
+    Fault(
+        "weights of a second group take the places of the first group's",
+        "mltrainer/observe/chain.py",
+        "order += [start + number for number in numbers]",
+        "order += numbers",
+        CHAIN,
+    ),
+    Fault(
+        "weights stand in the order of their optimizer",
+        "mltrainer/observe/chain.py",
+        'in_model = sorted(own, key=lambda number: roots[root][id(group["params"][number])])',
+        "in_model = own",
+        CHAIN,
+    ),
+    Fault(
+        "the update that no backward follows is no step",
+        "mltrainer/observe/byhand.py",
+        "        atexit.register(self._look)  # the last",
+        "        # the last",
+        BY_HAND,
+    ),
+    Fault(
+        "of weights that are updated by hand the first one alone is watched",
+        "mltrainer/observe/byhand.py",
+        "if self._hand is not None and (found := self._digest(self._leaves)) != self._last:",
+        "if self._hand is not None and (found := self._digest(self._leaves[:1])) != self._last:",
+        BY_HAND,
+    ),
+    Fault(
+        "folders are listed in their own order",
+        "mltrainer/observe/listing.py",
+        'os.listdir = lambda path=".": listdir(path)[::-1]',
+        'os.listdir = lambda path=".": listdir(path)',
+        "tests/wrap/test_starting.py::test_a_listing_is_whole_in_either_order",
     ),
 )

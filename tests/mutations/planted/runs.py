@@ -131,4 +131,11 @@ FAULTS = (
         "return False",
         "tests/runs/test_recorded.py",
     ),
+    Fault(
+        "a fork of a pruned trial ends where its parent had to",
+        "mltrainer/runs/fork.py",
+        'if key != "rungs"}',
+        "}",
+        "tests/runs/test_fork.py::test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end",
+    ),
 )

@@ -75,4 +75,25 @@ FAULTS = (
         "if changed >= since:",
         "tests/tracking/test_follower.py::test_only_runs_that_the_phase_itself_began_are_followed",
     ),
+    Fault(
+        "trying a folder leaves it behind",
+        "mltrainer/tracking/folders.py",
+        "made = [path for path in (target, *target.parents) if not path.exists()]",
+        "made = [path for path in target.parents if not path.exists()]",
+        "tests/tracking/test_rehearsal.py::test_a_tracker_that_works_is_ready_and_shows_nothing",
+    ),
+    Fault(
+        "a tracker that planning waited for in vain is told to have died",
+        "mltrainer/tracking/rehearsal.py",
+        "is_late = process.running.poll() is None",
+        "is_late = False",
+        "tests/tracking/test_rehearsal.py::test_who_is_killed_after_the_time_agreed_is_told_to_be_late",
+    ),
+    Fault(
+        "planning that fails leaves a tracker's process behind",
+        "mltrainer/tracking/rehearsal.py",
+        "        for process in self._processes:\n            kill(process)\n",
+        "        for process in self._processes[1:]:\n            kill(process)\n",
+        "tests/tracking/test_rehearsal.py::test_planning_that_fails_waits_for_nobody",
+    ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.mutations.fault import Fault
 
-CHAIN, BY_HAND = "tests/wrap/test_chain.py", "tests/wrap/test_starting.py -k by_hand"
 FAULTS = (
     Fault(
         "the digest of all weights is compared at no step",
@@ -21,53 +20,11 @@ FAULTS = (
         "tests/wrap/test_lines.py",
     ),
     Fault(
-        "of several groups of an optimizer only the first one's weights are summed",
-        "mltrainer/observe/chain.py",
-        "found += [start + min(part, key=sizes.__getitem__) for part in parts]",
-        "found += [min(part, key=sizes.__getitem__) for part in parts]",
-        CHAIN,
-    ),
-    Fault(
-        "weights of a second group take the places of the first group's",
-        "mltrainer/observe/chain.py",
-        "order += [start + number for number in numbers]",
-        "order += numbers",
-        CHAIN,
-    ),
-    Fault(
-        "weights stand in the order of their optimizer",
-        "mltrainer/observe/chain.py",
-        'in_model = sorted(own, key=lambda number: roots[root][id(group["params"][number])])',
-        "in_model = own",
-        CHAIN,
-    ),
-    Fault(
-        "the update that no backward follows is no step",
-        "mltrainer/observe/byhand.py",
-        "        atexit.register(self._look)  # the last",
-        "        # the last",
-        BY_HAND,
-    ),
-    Fault(
-        "of weights that are updated by hand the first one alone is watched",
-        "mltrainer/observe/byhand.py",
-        "if self._hand is not None and (found := self._digest(self._leaves)) != self._last:",
-        "if self._hand is not None and (found := self._digest(self._leaves[:1])) != self._last:",
-        BY_HAND,
-    ),
-    Fault(
         "another run has the same hash seed",
         "mltrainer/wrap/starting.py",
         "seed = program.hash_seeds[surroundings.hashes]",
         "seed = program.hash_seeds[0]",
         "tests/wrap/test_starting.py::test_what_is_changed_reaches_the_program_and_nothing_else_is",
-    ),
-    Fault(
-        "folders are listed in their own order",
-        "mltrainer/observe/listing.py",
-        'os.listdir = lambda path=".": listdir(path)[::-1]',
-        'os.listdir = lambda path=".": listdir(path)',
-        "tests/wrap/test_starting.py::test_a_listing_is_whole_in_either_order",
     ),
     Fault(
         "folders are said to be changed in place",
