@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.leftovers import new_file
 from mltrainer.looking import is_looking, within
+from mltrainer.redaction import redact, redacted
 
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
@@ -83,7 +84,10 @@ def digest_of_plain(value: Any) -> str:
 
 
 def seal(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a mapping with the digest of everything else in it, by which an edit is noticed."""
+    """Return a mapping with the digest of everything else in it, by which an edit is noticed.
+
+    What may hold a secret is redacted before it is sealed.
+    """
     unsealed = _without_seal(content)
     return {**unsealed, "seal": digest(unsealed)}
 
@@ -174,7 +178,11 @@ def tree_sha256(folder: Path, ending: str) -> str:
 
 def pretty_json(value: Any) -> bytes:
     """Return a value as indented JSON with sorted keys, which people can read in a diff."""
-    text = json.dumps(plain(value), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    return _indented(plain(value))
+
+
+def _indented(value: Any) -> bytes:
+    text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode(errors=NOT_TEXT)
 
 
@@ -203,7 +211,10 @@ def sync(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new, whole.
+    """Write a file as it is given, so that readers see the old content or the new, whole.
+
+    For what must stay as it is: what is no text, what the user wrote, and what is made of sealed records alone and compared with
+    them. All else goes through `write_text`, `write_json` and `append_json_line`, which let no secret through.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed; the old file is untouched.
@@ -224,9 +235,37 @@ def write_atomic(path: Path, data: bytes) -> None:
         sync(path.parent)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text without the secrets in it, atomically."""
+    write_atomic(path, redact(text).encode(errors=NOT_TEXT))
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON, atomically."""
-    write_atomic(path, pretty_json(value))
+    """Write a value without the secrets in it as readable JSON, atomically."""
+    write_atomic(path, _indented(redacted(plain(value))))
+
+
+def append_json_line(path: Path, value: Any) -> None:
+    """Append a value without the secrets in it to a file of JSON lines.
+
+    Raises:
+        MachineError: There is no space, no permission, or the disk failed.
+    """
+    with machine_faults(str(path)), open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(redacted(plain(value))) + "\n")
+
+
+def redact_file(path: Path) -> str:
+    """Take the secrets out of what other processes wrote, such as a log, and return the text without them.
+
+    Raises:
+        OSError: It cannot be read.
+        MachineError: It cannot be written.
+    """
+    text = path.read_text("utf-8", errors="replace")
+    if (clean := redact(text)) != text:
+        write_atomic(path, clean.encode())
+    return clean
 
 
 def read_whole(path: Path, most: int = MOST_BYTES, most_lines: int | None = None) -> bytes:

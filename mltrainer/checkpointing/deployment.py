@@ -13,7 +13,7 @@ from typing import Any
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
 from mltrainer.leftovers import scratch
-from mltrainer.workspace import MODEL_CARD, machine_faults, sha256_file, write_atomic, write_json
+from mltrainer.workspace import MODEL_CARD, machine_faults, pretty_json, sha256_file, write_atomic, write_json, write_text
 
 CHECKSUMS_FILE = "SHA256SUMS"
 MANIFEST_FILE = "manifest.json"
@@ -49,13 +49,14 @@ def write_deployment(
         write_atomic(folder / name, data)
     write_atomic(folder / "inference.py", SCRIPT.read_bytes())
     named = {} if preprocess is None else {PREPROCESS: preprocess.name}
-    write_json(folder / "inference.json", {**inference, **named})
+    # not redacted: categories and names of classes are the data's, and predictions need them
+    write_atomic(folder / "inference.json", pretty_json({**inference, **named}))
     told = {}
     if preprocess is not None:
         write_atomic(folder / preprocess.name, preprocess.read_bytes())
         told = {PREPROCESS: {"file": preprocess.name, "sha256": sha256_file(preprocess)}}
-    write_atomic(folder / "requirements.txt", requirements(exports, inference, preprocess).encode())
-    write_atomic(folder / "config.yaml", yaml.dump(config).encode())
+    write_text(folder / "requirements.txt", requirements(exports, inference, preprocess))
+    write_text(folder / "config.yaml", yaml.dump(config))
     write_json(folder / MANIFEST_FILE, {**manifest, **told, "schema": 1, "exports": list(exports)})
     write_checksums(folder, leave_out=(MODEL_CARD,))  # the card of an earlier export is written anew after these sums
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from mltrainer.errors import GateError
 from mltrainer.leftovers import TEMPORARY, held
-from mltrainer.workspace import digest, from_json, machine_faults, pretty_json, read_whole, sha256_bytes, sync
+from mltrainer.redaction import redacted
+from mltrainer.workspace import digest, from_json, machine_faults, plain, pretty_json, read_whole, seal, sha256_bytes, sync
 
 TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
@@ -81,8 +82,7 @@ def manifest_bytes(values: Mapping[str, Any], rows: list[dict[str, Any]]) -> byt
         values: What the caller records: step, epoch, metrics, contract, run.
         rows: `path`, `sha256` and `size` of each file of state.
     """
-    body = {**values, "schema": 1, "files": rows}
-    return pretty_json({**body, "seal": digest(body)})
+    return pretty_json(seal(redacted(plain({**values, "schema": 1, "files": rows}))))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -102,8 +102,9 @@ def _inside_a_project() -> bool:
 
 def _fail(error: MltrainerError) -> int:
     from mltrainer.cli.output import warn
+    from mltrainer.redaction import redact
 
-    warn(f"error: {error}")
+    warn(redact(f"error: {error}"))  # a continuous integration keeps what is printed
     return error.exit_code
 
 
@@ -119,10 +120,8 @@ def _fault(error: Exception) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
         mend = "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, mend=mend)
-    from mltrainer.reproducibility.secrets import redact
-
     mend = f"report it with {_saved(error)}"
-    return MltrainerError(redact(f"a fault of mltrainer's own: {type(error).__name__}: {error}"), mend=mend)
+    return MltrainerError(f"a fault of mltrainer's own: {type(error).__name__}: {error}", mend=mend)
 
 
 def _saved(error: Exception) -> Path:
@@ -131,7 +130,7 @@ def _saved(error: Exception) -> Path:
     import tempfile
     import traceback
 
-    from mltrainer.reproducibility.secrets import redact
+    from mltrainer.redaction import redact
 
     text = redact("".join(traceback.format_exception(error)))
     state = Path.cwd() / ".mltrainer"

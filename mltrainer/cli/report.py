@@ -10,7 +10,7 @@ import typer
 from mltrainer.cli.common import AsJson, Folder, file_name, group
 from mltrainer.cli.output import emit
 from mltrainer.project.front import Project
-from mltrainer.workspace import write_atomic
+from mltrainer.workspace import write_text
 
 app = group()
 
@@ -30,7 +30,7 @@ def report(
     """
     found = Project(folder).report(against)
     if out is not None:
-        write_atomic(out, found.markdown.encode())
+        write_text(out, found.markdown)
     if as_json:
         emit(found.found)
     else:

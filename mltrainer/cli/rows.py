@@ -12,7 +12,7 @@ from mltrainer.cli.output import emit, printable, warn
 from mltrainer.errors import InputError
 from mltrainer.project.front import Project
 from mltrainer.reports import rows as report
-from mltrainer.workspace import write_atomic
+from mltrainer.workspace import write_atomic, write_text
 
 PAGES = (".html", ".md")
 
@@ -75,10 +75,10 @@ def _one(asked: dict[str, Any]) -> dict[str, Any]:
 def _write(found: dict[str, Any], out: Path) -> None:
     """Write a page of what was found, its name ending in one of `PAGES`."""
     if out.suffix == ".html":
-        write_atomic(out, report.page(found).encode())
+        write_text(out, report.page(found))
         return
     pictures = out.with_name(f"{out.stem}_pictures")
     page, files = report.markdown(found, pictures.name)
     for name, data in files.items():
         write_atomic(pictures / name, data)
-    write_atomic(out, page.encode())
+    write_text(out, page)

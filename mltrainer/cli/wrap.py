@@ -13,8 +13,9 @@ from mltrainer.cli.output import emit, printable
 from mltrainer.errors import DifferenceError, InputError, interrupted
 from mltrainer.follow.progress import shown
 from mltrainer.leftovers import scratch
+from mltrainer.redaction import redact, redacted
 from mltrainer.reports import wrap as report
-from mltrainer.workspace import write_atomic
+from mltrainer.workspace import write_text
 from mltrainer.wrap.checking import STEPS, Check, Resumed, Verdict
 from mltrainer.wrap.starting import Program
 
@@ -55,8 +56,11 @@ def wrap(
     except KeyboardInterrupt as error:
         raise interrupted(error, "nothing was kept to go on from: the same command begins anew") from error
     if out is not None:
-        write_atomic(out, report.page(verdict, resumed).encode())
-    emit(report.as_json(verdict, resumed)) if as_json else print(printable(report.text(verdict, resumed)))
+        write_text(out, report.page(verdict, resumed))
+    if as_json:
+        emit(redacted(report.as_json(verdict, resumed)))
+    else:
+        print(printable(redact(report.text(verdict, resumed))))
     return 0 if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
 
 
@@ -76,7 +80,7 @@ def _checked(
             return verdict, check.resumes(again, kill_at)
         except InputError:
             if tells_first:
-                print(printable(report.text(verdict, None)))
+                print(printable(redact(report.text(verdict, None))))
             raise
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 import mltrainer
+from mltrainer.redaction import redact
 
 SET_VARIABLES = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT")  # where an interpreter finds its libraries
@@ -72,8 +73,8 @@ class Ended:
 
     @property
     def last_words(self) -> str:
-        """The last line on standard error."""
-        lines = self.err.decode("utf-8", errors="replace").strip().splitlines()
+        """The last line on standard error, without secrets."""
+        lines = redact(self.err.decode("utf-8", errors="replace")).strip().splitlines()
         return lines[-1] if lines else "no message"
 
 

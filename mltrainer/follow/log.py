@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer.errors import MachineError
 from mltrainer.reproducibility import fingerprint
-from mltrainer.reproducibility.secrets import redacted
-from mltrainer.workspace import from_json, read_whole
+from mltrainer.workspace import append_json_line, from_json, read_whole
 
 EVENTS_FILE = "events.jsonl"
 MOST_LOG_BYTES = 1 << 27  # 40,000 evaluations, for who only looks
@@ -72,8 +71,8 @@ def _is_number(value: Any) -> bool:
 
 def note_alert(folder: Path, alert: dict[str, Any]) -> None:
     """Append an alert to a run's alerts, which `mltrainer monitor` shows to who looks later; they are no evidence."""
-    with contextlib.suppress(OSError), open(folder / ALERTS_FILE, "a", encoding="utf-8") as file:
-        file.write(json.dumps(redacted(alert)) + "\n")
+    with contextlib.suppress(OSError, MachineError):
+        append_json_line(folder / ALERTS_FILE, alert)
 
 
 def read_log(folder: Path) -> Log:

@@ -24,9 +24,9 @@ from mltrainer.executors.limited import Ended, Limits, run
 from mltrainer.executors.sandbox import closed_off
 from mltrainer.gates.check import Outcome
 from mltrainer.records.envelope import CustomVerdict, Envelope
+from mltrainer.redaction import redacted
 from mltrainer.reports.filters import VERDICTS as SHOWN
 from mltrainer.reports.render import REPORTS
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import digest, phase_folder, read_whole, sha256_file
 
 SECONDS = 10.0  # chosen by us: importing a large library and reading a record; the item's setting `seconds` raises it
@@ -183,9 +183,9 @@ def _answer(ended: Ended, limits: Limits) -> _Row | str:
     if not ended.in_time:
         return f"it took longer than {limits.seconds:g} s"
     if ended.code != 0:
-        return redact(f"it ended with exit code {ended.code}: {ended.last_words}")[:500]
+        return f"it ended with exit code {ended.code}: {ended.last_words}"[:500]
     try:
-        answer = json.loads(redact(ended.out.decode("utf-8", errors="replace")))
+        answer = redacted(json.loads(ended.out.decode("utf-8", errors="replace")))
     except (ValueError, RecursionError):
         return "its answer is no JSON: the process ended before the function returned"
     if not isinstance(answer, dict) or answer.keys() != {"found", "files"}:

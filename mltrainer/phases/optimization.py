@@ -20,7 +20,6 @@ from mltrainer.phases.baseline import run_source
 from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.retrain import reproduce
 from mltrainer.tools.search.points import mean_of, points
@@ -79,7 +78,7 @@ def _template(ctx: Context) -> dict[str, Any]:
     if ctx.is_of_program and changed.get("pruning") == tuning_template(None).get("pruning"):
         changed["pruning"] = None  # a program is not ended at a rung, so that the shipped one would save nothing
     own = {key: value for key, value in changed.items() if key != "comparison"}
-    where = redact(" ".join(f"--set {assignment}" for assignment in ctx.assignments)) or TUNING
+    where = " ".join(f"--set {assignment}" for assignment in ctx.assignments) or TUNING
     validate_values(TuningTemplate, own, where)
     return changed
 

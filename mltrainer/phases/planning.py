@@ -27,9 +27,9 @@ from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
 from mltrainer.phases.rehearsing import rehearse
+from mltrainer.redaction import redacted, scan_files, scan_text
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
 from mltrainer.reproducibility.environment import available_mb, capture
-from mltrainer.reproducibility.secrets import scan_files, scan_text
 from mltrainer.workspace import Project, digest, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
@@ -70,7 +70,7 @@ def run(ctx: Context) -> Result:
         "edited": plan.edited,
         "environment": capture(config.threads),
     }
-    if scan_text(json.dumps(evidence, indent=1), ""):
+    if redacted(evidence) != evidence:
         evidence["stopped"] = "a secret stands in the config, which is neither written nor run"
         ctx.note(evidence["stopped"])
         return _result(ctx, evidence, source(ctx.project.root, []), [])
@@ -126,14 +126,14 @@ def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], input
     template = evidence["template"]
     from_handbook = template in handbook.page_paths()
     own = config_files(ctx.project, template)
-    in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json")
+    shown = redacted(evidence)
+    in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json") if shown != evidence else []
     places = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in in_files or in_record]
     secrets = {"scanned": [*map(ctx.project.relative, own), "record.json"], "found": places}
     rows = [file_row(ctx.project, ctx.project.file, "project")]
     rows += [file_row(ctx.project, path, "config")] if path.exists() else []
     pages = list(dict.fromkeys([BASELINE, *([template] if from_handbook else [])]))
     rows += [] if from_handbook else [file_row(ctx.project, ctx.project.root / template, "template")]
-    shown = cleaned(evidence) if in_record else evidence
     return Result({**shown, "config_sha256": _named_by(shown["config"]), "secrets": secrets}, found, [*rows, *inputs], pages)
 
 
@@ -148,16 +148,6 @@ def _named_by(values: dict[str, Any]) -> str:
 def _own_templates(root: Path) -> list[Path]:
     """Return the config templates of a project's own: their values reach what is written."""
     return [root / page for page in handbook.overrides(root) if page.endswith(".yaml")]
-
-
-def cleaned(value: Any, key: str = "") -> Any:
-    """Return a record's values without the texts in them that look like a secret, alone or under their key."""
-    if isinstance(value, dict):
-        return {cleaned(name): cleaned(item, name) for name, item in value.items()}
-    if isinstance(value, list):
-        return [cleaned(item, key) for item in value]
-    found = scan_text(json.dumps({key: value}), "") if isinstance(value, str) else []
-    return f"[removed: {found[0]['kind']}]" if found else value
 
 
 def config_files(project: Project, template: str) -> list[Path]:

@@ -29,7 +29,7 @@ from mltrainer.reports.ablation import markdown
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.tools.search.pool import places
-from mltrainer.workspace import LOCK_FILE, Project, digest, locked, plain, pretty_json, write_atomic
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked, plain, write_json, write_text
 
 TOOL = "ablation_study"
 PHASE = "ablation"  # what its runs are told to be of
@@ -283,7 +283,7 @@ def _command(ablation: Ablation, swap: Swap, verdict: str) -> str | None:
 def _written(project: Project, table: Found) -> Found:
     """Write a table as data, as a figure and as a page that shows both; the page comes last."""
     folder, figure = project.phase_dir(FOLDER), of_ablation(table)
-    write_atomic(folder / DATA, pretty_json(table))
-    write_atomic(folder / figure.file, figure.content.encode())
-    write_atomic(folder / PAGE, markdown(table, replace(figure, content="")).encode())
+    write_json(folder / DATA, table)
+    write_text(folder / figure.file, figure.content)
+    write_text(folder / PAGE, markdown(table, replace(figure, content="")))
     return table

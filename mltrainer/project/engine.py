@@ -32,6 +32,7 @@ from mltrainer.records.envelope import parsed
 from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import SCHEMA
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record
+from mltrainer.redaction import redacted
 from mltrainer.reports.changes import since
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility.git import committed_file
@@ -136,7 +137,8 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     with Beside(project, phase, shown_in, tools.tell) as trackers, Rehearsal(project, tools.tell) as tried:
         ctx = Context(project, page, earlier, current, previous, assignments, trackers.tell, tools.launch, template, tried.begin)
         result = RUN[phase](ctx)
-        drawn = draw(phase, plain(result.evidence))
+        result = replace(result, evidence=redacted(plain(result.evidence)))  # before figures are drawn of it
+        drawn = draw(phase, result.evidence)
         record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)], drawn)
         write(project, phase, record, drawn)
     return gate_of(project, phase)
@@ -204,7 +206,7 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
     Raises:
         MltrainerError: A phase handed back what its record cannot hold, which is a fault of ours.
     """
-    record = seal(plain(content))
+    record = seal(redacted(plain(content)))
     _, holes = parsed(record, record["phase"])
     if holes:
         told = "; ".join(holes[:5])

@@ -21,11 +21,11 @@ from mltrainer.errors import InputError, KilledError, StoppedError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import plan_config
 from mltrainer.records.reading import read_record
+from mltrainer.redaction import scan_text
 from mltrainer.reports.exploring import rate_figure
-from mltrainer.reproducibility.secrets import scan_text
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.tools.explorer.decisions import adaptations, suggest_size
-from mltrainer.workspace import LOCK_FILE, Project, digest, locked, write_atomic, write_json
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked, write_json, write_text
 
 EXPLORER = "training_explorer"
 RESULT_FILE = "result.json"
@@ -51,7 +51,7 @@ def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int = RATE_STEP
         command = None if rate is None else exploration.command({"optimizer.lr": rate})
         found = {**answer, "present": exploration.config.optimizer.lr, "command": command}
         figure = rate_figure(found)
-        write_atomic(exploration.folder / figure.file, figure.content.encode())
+        write_text(exploration.folder / figure.file, figure.content)
         return exploration.kept({**found, "figure": tools.project.relative(exploration.folder / figure.file)})
 
 

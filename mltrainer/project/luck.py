@@ -18,7 +18,7 @@ from mltrainer.project.contributions import contributions
 from mltrainer.reports.luck import markdown
 from mltrainer.reports.values import as_float, finite
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, Project, locked, plain, pretty_json, write_atomic
+from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_json, write_text
 
 SEEDS = 5  # unless asked otherwise
 FEWEST_SEEDS = 3  # of fewer a spread tells nothing
@@ -63,9 +63,9 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
         known = {"seeds": measured["seeds"], "fewest_seeds": table["fewest_seeds"], **spread(table["whole"])}
         found = dict(plain({**head, **known, "baseline": _baseline(project), "page": page}))
         figure = of_seeds(found)
-        write_atomic(folder / figure.file, figure.content.encode())
-        write_atomic(folder / PAGE, markdown(found, figure).encode())
-        write_atomic(folder / DATA, pretty_json(found))
+        write_text(folder / figure.file, figure.content)
+        write_text(folder / PAGE, markdown(found, figure))
+        write_json(folder / DATA, found)
         return found
 
 

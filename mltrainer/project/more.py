@@ -13,7 +13,7 @@ from mltrainer.reports.more import markdown
 from mltrainer.reports.values import as_float, duration, finite
 from mltrainer.runs.find import config_of, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import plain, write_atomic
+from mltrainer.workspace import plain, write_text
 
 SEEDS, MOST_SEEDS = 2, 10
 SIZES = 4  # parts of the data that are trained on, all of it among them
@@ -56,6 +56,6 @@ def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> Found:
         found = dict(plain({**about, **answer}))
         figures = of_curves(found)
         for figure in figures:
-            write_atomic(exploration.folder / figure.file, figure.content.encode())
-        write_atomic(exploration.folder / PAGE, markdown(found, figures).encode())
+            write_text(exploration.folder / figure.file, figure.content)
+        write_text(exploration.folder / PAGE, markdown(found, figures))
         return exploration.kept({**found, "page": project.relative(exploration.folder / PAGE)})

@@ -19,10 +19,10 @@ from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, T
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import corpora, sizing
+from mltrainer.redaction import option_with_secret, scan_text
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
-from mltrainer.reproducibility.secrets import option_with_secret, scan_text
-from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic
+from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic, write_text
 
 if TYPE_CHECKING:
     from mltrainer.tasks.tables.inferring import Inference
@@ -253,7 +253,7 @@ def _write_templates(folder: Path, templates: dict[str, str]) -> list[str]:
     """Write the config templates of the project's own that are not there yet, and return their paths."""
     new = {path: text for path, text in templates.items() if not (folder / path).exists()}
     for path, text in new.items():
-        write_atomic(folder / path, text.encode())
+        write_text(folder / path, text)
     return list(new)
 
 
@@ -338,7 +338,7 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
         return []
     name, make, _ = WRITTEN[example]
     if not (folder / name).exists():
-        write_atomic(folder / name, make().encode())
+        write_text(folder / name, make())
     return [name]
 
 

@@ -12,7 +12,7 @@ from mltrainer.project.exploring import exploring
 from mltrainer.reports.surroundings import markdown
 from mltrainer.runs.find import config_of, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, plain, write_atomic
+from mltrainer.workspace import Project, plain, write_text
 
 POINTS, SAMPLES, SPAN = 21, 512, 1.0  # unless asked otherwise
 FEWEST_POINTS = 5
@@ -49,8 +49,8 @@ def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPL
         found = dict(plain({"run": run, "step": checkpoint["step"], "optimizer": values["optimizer"], "span": span, **answer}))
         figures = of_landscape(found)
         for figure in figures:
-            write_atomic(exploration.folder / figure.file, figure.content.encode())
-        write_atomic(exploration.folder / PAGE, markdown(found, figures).encode())
+            write_text(exploration.folder / figure.file, figure.content)
+        write_text(exploration.folder / PAGE, markdown(found, figures))
         return exploration.kept({**found, "page": project.relative(exploration.folder / PAGE)})
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.faults import fault_lines
+from mltrainer.redaction import redacted
 from mltrainer.reproducibility.witnesses import TRAIN
 from mltrainer.workspace import plain, seal
 
@@ -570,7 +571,7 @@ def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         MltrainerError: It is no run's.
     """
-    found = seal(plain(result))
+    found = seal(redacted(plain(result)))
     if found["purpose"] != TRAIN:
         return found
     try:

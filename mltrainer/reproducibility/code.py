@@ -19,9 +19,9 @@ from typing import Any
 
 from mltrainer import handbook
 from mltrainer.leftovers import scratch
+from mltrainer.redaction import scan_files
 from mltrainer.reproducibility import git
 from mltrainer.reproducibility.git import Change, GitError, Repository
-from mltrainer.reproducibility.secrets import scan_files
 from mltrainer.workspace import PHASES, digest, sha256_bytes, sha256_file
 
 MAX_FILE_BYTES = 10 * 2**20  # chosen by us: no source file is larger, and data has its own fingerprint

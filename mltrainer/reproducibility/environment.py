@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mltrainer.redaction import redact
 from mltrainer.reproducibility.pins import INSTALLERS, normal
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.workspace import digest
 
 # Names only, never patterns: a pattern such as TORCH_* would one day record somebody's token.

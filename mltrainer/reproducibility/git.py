@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.looking import is_looking
-from mltrainer.reproducibility.secrets import redact
+from mltrainer.redaction import redact
 from mltrainer.workspace import MOST_BYTES
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
@@ -22,10 +21,9 @@ from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.records.event import read
 from mltrainer.records.job import faults_of
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.reproducibility.witnesses import RESULT_FILE
 from mltrainer.tools.mark import marked
-from mltrainer.workspace import Project, machine_faults, read_json, write_atomic, write_json
+from mltrainer.workspace import Project, machine_faults, read_json, redact_file, write_json
 
 Event = dict[str, Any]
 Tell = Callable[[Event], None]
@@ -113,8 +111,10 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, var
         signals.pass_on_to(process)
         os.close(write_end)
         log.close()
-        end = _follow(process, read_end, on_event, signals)
-    _redact(folder / LOG_FILE)
+        try:
+            end = _follow(process, read_end, on_event, signals)
+        finally:
+            redact_file(folder / LOG_FILE)  # once nobody writes it: what a killed command leaves, the next one on the run cleans
     _raise_for(process.returncode, end, signals.asked, project.relative(folder / LOG_FILE))
 
 
@@ -136,13 +136,6 @@ def _start(
 def program_of(page: ToolPage) -> list[str]:
     """Return the module that a tool's process runs, and for a project's own tool the project's module as its argument."""
     return [page.entry_point] if page.entry_point.startswith("mltrainer.") else ["mltrainer.tools.own", page.entry_point]
-
-
-def _redact(log: Path) -> None:
-    """Remove secrets that a user's code printed from the log."""
-    text = log.read_text("utf-8", errors="replace")
-    if (clean := redact(text)) != text:
-        write_atomic(log, clean.encode())
 
 
 class _Signals:

@@ -14,8 +14,7 @@ from typing import Any
 
 from mltrainer.errors import InputError, KilledError, ended_with
 from mltrainer.reproducibility.pins import builds, requirements
-from mltrainer.reproducibility.secrets import redact
-from mltrainer.workspace import Project, write_atomic
+from mltrainer.workspace import Project, redact_file, write_text
 
 FOLDER = "environments"
 PINS_FILE, LOG_FILE, DONE_FILE = "requirements.txt", "pip.log", "done"
@@ -43,7 +42,7 @@ def rebuild(project: Project, environment: Mapping[str, Any], tell: Callable[[di
     rows = environment["distributions"]
     tell({"event": "note", "text": f"installing {len(rows)} packages into {project.relative(folder)}"})
     _call([interpreter, "-m", "venv", str(folder)], folder)
-    write_atomic(folder / PINS_FILE, requirements(environment).encode())
+    write_text(folder / PINS_FILE, requirements(environment))
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
     _call([*pip, "--requirement", str(folder / PINS_FILE)], folder)
     for pin, index in builds(environment).items():
@@ -51,7 +50,7 @@ def rebuild(project: Project, environment: Mapping[str, Any], tell: Callable[[di
     for row in rows:
         if row["name"] == "mltrainer" and row["editable"]:
             _call([*pip, "--editable", own_source()], folder)
-    write_atomic(folder / DONE_FILE, b"")
+    write_text(folder / DONE_FILE, "")
     return python
 
 
@@ -111,8 +110,7 @@ def _call(command: list[str], folder: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False)
-    text = redact(log.read_text("utf-8", errors="replace"))
-    write_atomic(log, text.encode())
+    text = redact_file(log)
     if done.returncode < 0:
         raise KilledError(f"the installation was killed by {ended_with(done.returncode)}", where=str(log), mend="type it again")
     if done.returncode:

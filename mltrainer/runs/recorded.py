@@ -16,7 +16,7 @@ from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, reproduction_row
 from mltrainer.runs.tool import tool_for
-from mltrainer.workspace import TRAINING, Project, locked, write_atomic
+from mltrainer.workspace import TRAINING, Project, locked, write_text
 
 Row = dict[str, Any]
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
@@ -72,7 +72,7 @@ def keep_out_of_git(project: Project) -> None:
     """Make git ignore runs and checkpoints also in a clone, or in a project that was written by hand."""
     path = project.state_dir / ".gitignore"
     if not path.exists():
-        write_atomic(path, b"*\n")
+        write_text(path, "*\n")
 
 
 def _sound(project: Project, phase: str) -> Record:

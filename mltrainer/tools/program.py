@@ -23,9 +23,9 @@ from mltrainer.errors import (
     raise_terminated,
 )
 from mltrainer.records.job import faults_of
-from mltrainer.reproducibility.secrets import redact, redacted
+from mltrainer.redaction import redacted
 from mltrainer.tasks.user_code import user_frame
-from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_atomic, write_json
+from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_json, write_text
 
 CRASH_FILE = "crash.txt"
 ORPHAN_S = 30.0  # chosen by us: a tool whose workflow was killed saves its state after its step, and ends
@@ -82,13 +82,13 @@ class StopSignals:
 
 @contextlib.contextmanager
 def noting_errors(path: Path) -> Iterator[None]:
-    """Write the error that ends a block to a file, without secrets; by it the run is known to have failed, not to wait."""
+    """Write the error that ends a block to a file; by it the run is known to have failed, not to wait."""
     path.unlink(missing_ok=True)
     try:
         yield
     except Exception as error:
         with contextlib.suppress(MltrainerError):
-            write_json(path, {"error": redact(str(error))})
+            write_json(path, {"error": str(error)})
         raise
 
 
@@ -180,9 +180,8 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
             where="batch_size",
             mend="take a batch_size above 1 that leaves no single sample over at an epoch's end",
         )
-    text = redact("".join(traceback.format_exception(error)))
     with contextlib.suppress(MltrainerError):
-        write_atomic(folder / CRASH_FILE, text.encode())
+        write_text(folder / CRASH_FILE, "".join(traceback.format_exception(error)))
     frame = user_frame(error, root)
     if frame is not None:
         return InputError(

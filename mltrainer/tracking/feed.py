@@ -15,7 +15,7 @@ from mltrainer.gates.gate import Gate
 from mltrainer.monitor.log import Log, Row
 from mltrainer.monitor.process import Usage
 from mltrainer.monitor.steps import Steps
-from mltrainer.reproducibility.secrets import scan_text
+from mltrainer.redaction import scan_text
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tracking.sink import Param, Point
 from mltrainer.workspace import PHASES, Project, read_if_whole, sha256_file

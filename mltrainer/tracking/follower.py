@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from mltrainer.records.reading import read_record, run_of
 from mltrainer.runs.contract import JOB_FILE
 from mltrainer.tracking.feed import Feed, Sent, files_upto, verdicts
 from mltrainer.tracking.sink import Begin, Place, Point
-from mltrainer.workspace import Project, read_json, write_atomic
+from mltrainer.workspace import Project, read_json, write_json
 
 FOLDER = "tracking"  # in a run's: what each tracker has of it
 Late = Callable[[], None]
@@ -122,7 +121,7 @@ class _Shown:
     def _note(self, sent: Sent) -> None:
         if sent != self.sent:
             self.sent = sent
-            write_atomic(self._path, json.dumps(asdict(sent)).encode())
+            write_json(self._path, asdict(sent))
 
 
 @contextmanager

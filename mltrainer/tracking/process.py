@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.configs.tracking import Tracker, Tracking
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.tracking.program import FOLDER
 from mltrainer.tracking.sink import ADAPTERS
-from mltrainer.workspace import Project, write_atomic
+from mltrainer.workspace import Project, redact_file
 
 GRACE_S = 2.0  # after which a process that should have ended by itself is killed
 
@@ -83,7 +82,7 @@ def failed(process: TrackerProcess) -> Failed | None:
     _close(process)
     why, _, mend = _sentence(process).partition("\n")
     os.close(process.words)
-    _redact(process.log)
+    _clean(process.log)
     if process.running.returncode == 0:
         return None
     return Failed(why or f"its process ended with {_end(process.running.returncode)}", mend or None)
@@ -141,11 +140,8 @@ def _end(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _redact(log: Path) -> None:
+def _clean(log: Path) -> None:
     """Remove secrets that a tracker's package printed; no log is left where it printed nothing."""
     with contextlib.suppress(OSError):
-        text = log.read_text("utf-8", errors="replace")
-        if (clean := redact(text)) != text:
-            write_atomic(log, clean.encode())
-        if not text:
+        if not redact_file(log):
             log.unlink()

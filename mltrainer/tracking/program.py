@@ -18,7 +18,7 @@ from pathlib import Path
 from mltrainer.configs.project import load_project
 from mltrainer.configs.tracking import Tracker, Tracking
 from mltrainer.errors import InUseError, MltrainerError
-from mltrainer.reproducibility.secrets import redact
+from mltrainer.redaction import redact
 from mltrainer.tracking.follower import Follower, within
 from mltrainer.tracking.sink import ADAPTERS
 from mltrainer.workspace import Project, locked
@@ -65,7 +65,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
     except Exception as error:  # of a package of somebody else's, which may raise anything
         import traceback
 
-        sys.stderr.write(redact(traceback.format_exc()))
+        sys.stderr.write(traceback.format_exc())  # into the log, which is redacted at its end
         give_up(_told(error))
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.redaction import redact
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.structures import joined, mapped, tensors_in
@@ -132,7 +134,10 @@ def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> d
         if not (isinstance(name, str) and single):
             what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"[:80]
             raise InputError(f"{name_of} gave {what} for {name!r}; a number was expected", mend=mend)
-    return {name: float(value) for name, value in given.items()}
+    return {_without_secrets(name): float(value) for name, value in given.items()}
+
+
+_without_secrets = functools.lru_cache(maxsize=1000)(redact)  # of names that are the same in every evaluation
 
 
 def _together(parts: list[Any], what: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -45,7 +44,7 @@ from mltrainer.trainer.signals.observing import at_start, of_data
 from mltrainer.trainer.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainer.tracing import Tracer
 from mltrainer.trainer.updates.gradients import clipped_above
-from mltrainer.workspace import Project, machine_faults, plain, read_if_whole, write_json
+from mltrainer.workspace import Project, append_json_line, read_if_whole, write_json
 
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
@@ -370,8 +369,7 @@ class Session:
 
     def _log(self, event: str, **values: Any) -> None:
         """Append to the run's own log; a full disk here stops the run like any other."""
-        with machine_faults(str(self.folder / EVENTS_FILE)), open(self.folder / EVENTS_FILE, "a", encoding="utf-8") as file:
-            file.write(json.dumps(plain({"event": event, **values})) + "\n")
+        append_json_line(self.folder / EVENTS_FILE, {"event": event, **values})
 
     # --- the run ---
 

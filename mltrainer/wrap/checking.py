@@ -22,6 +22,7 @@ from typing import Any
 
 from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
 from mltrainer.observe.lines import Key
+from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
@@ -488,9 +489,7 @@ def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[lis
 
 def _tail(ended: Ended, program: Program) -> list[str]:
     """Return the last lines that a program printed; files of the copy that it ran in by the names that its user knows."""
-    with ended.log.open("rb") as file:
-        file.seek(max(0, ended.log.stat().st_size - TAIL_BYTES))
-        said = file.read().decode("utf-8", "replace")
+    said = tail(ended.log, TAIL_BYTES)
     for place in (os.path.realpath(ended.place), str(ended.place)):
         said = said.replace(place, str(program.folder))
     return said.rstrip().splitlines()[-TAIL:]

@@ -11,7 +11,7 @@ from typing import Any
 from mltrainer.follow.log import EVENTS_FILE, note_alert
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head, step_entry, weights_entry
-from mltrainer.workspace import Project, locked, write_json
+from mltrainer.workspace import Project, locked, pretty_json
 
 STEPS_PER_EPOCH = 20
 PROJECT = """name: invented
@@ -42,7 +42,9 @@ class Training:
     def __init__(self, project: Project, run: str = "0123456789ab", **config: Any) -> None:
         self.folder, self.run = project.runs_dir / run, run
         plain = {"metric": {"name": "accuracy", "mode": "max"}, "batch_size": 50, "accumulate": 1, "epochs": 10, **config}
-        write_json(self.folder / "job.json", {"run": run, "phase": "baseline", "config": plain, "contract": {}})
+        job = {"run": run, "phase": "baseline", "config": plain, "contract": {}}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "job.json").write_bytes(pretty_json(job))  # as it is, also with what looks like a secret
         self._head, self.step = Head(), 0
         self.log("began", step=0)
         self.log("observed", layers=["first.weight", "second.weight"], train_samples=1000, start=None)

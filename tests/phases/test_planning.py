@@ -15,7 +15,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
-from mltrainer.phases.planning import CONFIG_FILE, Plan, cleaned, config_text, merge, plan_config
+from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, merge, plan_config
 from mltrainer.phases.probing import estimate
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
@@ -321,15 +321,6 @@ def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
     assert cli("phase", "run", "planning", "--project", tmp_path).code == 4
     assert holders(project) == names
     assert sorted(row["path"] for row in found_secrets(project)) == names
-
-
-def test_a_secret_is_taken_out_of_values_and_names_of_a_record() -> None:
-    password = "hunter2-" + "Zx9!qP4t"
-    record = {"password": password, "list": [KEY, "plain"], KEY: 1, "deep": {"n": 2, "url": f"https://a:{password}@b"}}
-    text = json.dumps(cleaned(record))
-    assert KEY not in text
-    assert password not in text
-    assert cleaned({"a": ["plain", 1, None], "b": 0.5}) == {"a": ["plain", 1, None], "b": 0.5}
 
 
 # --- the data's findings --------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 
 from mltrainer.errors import MachineError
 from mltrainer.tasks.tables.columns import Column, understand
-from mltrainer.workspace import digest, seal, sha256_file, write_atomic, write_json
+from mltrainer.workspace import digest, is_sealed, pretty_json, seal, sha256_file, write_atomic
 
 if TYPE_CHECKING:
     from mltrainer.configs.project import ColumnKind
@@ -115,13 +115,13 @@ class Kept:
 
     def _write(self, name: str, about: dict[str, Any]) -> None:
         with contextlib.suppress(MachineError, OSError):
-            write_json(self.folder / name, seal(about))
+            write_atomic(self.folder / name, pretty_json(seal(about)))
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """Return what a file says of what is kept, or None where it is not there, damaged or of another form."""
         try:
             about = json.loads((self.folder / name).read_bytes())
-            sound = isinstance(about, dict) and about == seal({key: value for key, value in about.items() if key != "seal"})
+            sound = is_sealed(about)
         except (OSError, ValueError):
             return None
         return about if sound and about.get("form") == FORM else None

@@ -16,12 +16,12 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.rows import require_as_recorded
 from mltrainer.records.run import sealed
+from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
 from mltrainer.tools.script.observed import Observed, observed
 from mltrainer.tools.script.result import require_left, result_of
-from mltrainer.workspace import read_json, write_atomic, write_json
+from mltrainer.workspace import read_json, write_json, write_text
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.silence import silence
 from mltrainer.wrap.starting import Program
@@ -127,7 +127,7 @@ def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path,
         return observed(_program(config, root), scratch, settings, is_disturbed, on_step)
     finally:
         with contextlib.suppress(OSError):
-            write_atomic(scratch.parent / PRINTED, redact(_ends_of(scratch / "run" / "log.txt")).encode())
+            write_text(scratch.parent / PRINTED, _ends_of(scratch / "run" / "log.txt"))
 
 
 def _is_by_position(job: dict[str, Any], root: Path) -> bool:
@@ -139,14 +139,17 @@ def _is_by_position(job: dict[str, Any], root: Path) -> bool:
 
 
 def _ends_of(log: Path) -> str:
-    """Return what a program printed; of much, its beginning and its end, with how much lies between them."""
-    left_out = max(0, log.stat().st_size - 2 * KEPT_BYTES)
+    """Return what a program printed; of much, its beginning and its end, with how much lies between them.
+
+    The words at both sides of what is left out go with it: a secret of which a part is missing would not be recognized.
+    """
+    left_out = log.stat().st_size - 2 * KEPT_BYTES
+    if left_out <= 0:
+        return tail(log, 2 * KEPT_BYTES)
     with log.open("rb") as file:
-        head = file.read(KEPT_BYTES)
-        file.seek(left_out, os.SEEK_CUR)
-        tail = file.read(KEPT_BYTES)
-    between = f"\n[{left_out:,} bytes are left out here]\n".encode() if left_out else b""
-    return (head + between + tail).decode("utf-8", "replace")
+        head = file.read(KEPT_BYTES).decode("utf-8", "replace")
+    *whole, _ = head.rsplit(maxsplit=1) or [""]
+    return f"{''.join(whole)}\n[{left_out:,} bytes are left out here]\n{tail(log, KEPT_BYTES)}"
 
 
 def _program(config: TrainingConfig, root: Path) -> Program:

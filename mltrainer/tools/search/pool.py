@@ -18,10 +18,11 @@ from typing import Any, Self
 
 from mltrainer.errors import InputError, ended_with
 from mltrainer.tools.mark import marked
-from mltrainer.workspace import machine_faults, write_json
+from mltrainer.workspace import machine_faults, redact_file, write_json
 
 POLL_S = 0.2
 PROGRAM = "mltrainer.tools.worker"
+LOG_FILE = "workers.txt"  # in the study's folder: what the workers print
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,12 @@ class Pool:
             worker.process.wait()
             os.close(worker.read_end)
         self._workers.clear()
+        with contextlib.suppress(OSError):  # no worker was started
+            redact_file(self._folder / LOG_FILE)
 
     def _start(self, place: int) -> _Worker:
         read_end, write_end = os.pipe()
-        log = self._folder / "workers.txt"
+        log = self._folder / LOG_FILE
         command = [sys.executable, "-P", "-m", PROGRAM, str(self._folder / "worker.json"), str(write_end)]
         environment = {**os.environ, **self._places[place], **self._mark}
         with machine_faults(str(log)), open(log, "ab") as said:

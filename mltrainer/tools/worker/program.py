@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
-from mltrainer.reproducibility.secrets import redact
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
 from mltrainer.tools.script import program as script
 from mltrainer.tools.trainer.program import run_job
@@ -91,4 +90,4 @@ def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
 
 
 def _told(error: Exception) -> str:
-    return redact(str(error).partition("\n")[0])
+    return str(error).partition("\n")[0]

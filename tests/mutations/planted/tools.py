@@ -134,4 +134,11 @@ FAULTS = (
         "self._state = {**self._state, **_known(values)}",
         "tests/tools/test_worker.py",
     ),
+    Fault(
+        "what a search's workers print keeps its secrets",
+        "mltrainer/tools/search/pool.py",
+        "redact_file(self._folder / LOG_FILE)",
+        "(self._folder / LOG_FILE).exists()",
+        "tests/tools/search/test_pool.py::test_what_a_worker_prints_is_kept_without_secrets",
+    ),
 )

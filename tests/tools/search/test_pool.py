@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -192,3 +193,16 @@ def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool: 
     pretrained = config.model_copy(update={"start": Start(weights="w.safetensors")})
     assert "data_sha256" in runs.contract(config)
     assert "data_sha256" not in runs.contract(pretrained)
+
+
+def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "hunter2-" + "Zx81kQ9w"
+    monkeypatch.setenv("TRACKER_TOKEN", secret)
+    job_file = job(folder, "one")
+    job_file.write_text(json.dumps({"do": "train", "print": f"login with {secret} failed"}))
+    with Pool(study({}, 1), [{}], silent_s=60) as pool:
+        pool.begin(1, job_file)
+        assert ended(pool, 1) == [Ended(1)]
+    assert (folder / ".mltrainer/studies/study/workers.txt").read_text().split() == (
+        ["login", "with", "[removed:", "value", "of", "an", "environment", "variable]", "failed"]
+    )

@@ -23,6 +23,7 @@ def main() -> None:
         Path(asked["job"]).with_suffix(f".{os.getpid()}").touch()
         tries = len(list(Path(asked["job"]).parent.glob(f"{Path(asked['job']).stem}.[0-9]*")))
         do = job.get("do", "train")
+        print(job.get("print", ""), flush=True)
         if do == "die" and tries <= job["times"]:
             os.kill(os.getpid(), signal.SIGKILL)
         if do == "hang" and tries <= job["times"]:

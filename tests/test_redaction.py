@@ -2,15 +2,19 @@ import base64
 import hashlib
 import json
 import random
+import re
 import string
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mltrainer.reproducibility.secrets import option_with_secret, redact, scan_files, scan_text
+from mltrainer.redaction import ASSIGNMENTS, looks_random, option_with_secret, redact, redacted, scan_files, scan_text, tail
 
 
 def random_text(length: int, alphabet: str = string.ascii_letters + string.digits) -> str:
@@ -155,7 +159,7 @@ def test_no_text_makes_the_search_slow(piece):
 
 
 def test_importing_it_stays_light():
-    code = "import sys, mltrainer.reproducibility.secrets; print(*({'torch', 'numpy', 'pydantic', 'yaml'} & set(sys.modules)))"
+    code = "import sys, mltrainer.redaction; print(*({'torch', 'numpy', 'pydantic', 'yaml'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
@@ -254,3 +258,85 @@ def test_a_command_with_a_secret_is_found(command: str) -> None:
 def test_a_command_without_a_secret_is_left_alone(command: str) -> None:
     assert option_with_secret(command) is None
     assert not scan_text(command, "")
+
+
+# --- values of JSON, and the ends of logs ---------------------------------------------------------
+
+
+def test_a_value_of_json_without_a_secret_is_handed_back_as_it_is() -> None:
+    value = {"weights_sha256": DIGEST, "loss": 0.5, "rows": [{"token": 1.23456789e-05}], "path": "data/password_rules_v2.csv"}
+    assert redacted(value) == value
+
+
+@pytest.mark.parametrize("name", CANARIES)
+def test_a_secret_in_a_value_of_json_is_taken_out_beside_what_stays(name: str) -> None:
+    told = redacted({"deep": [{"why": f"no: {CANARIES[name]}"}], CANARIES[name]: 1, "step": 7, "sha256": DIGEST})
+    assert BODY not in json.dumps(told)
+    assert CANARIES[name] not in json.dumps(told)
+    assert (told["step"], told["sha256"], told["deep"][0]["why"][:4]) == (7, DIGEST, "no: ")
+
+
+def test_the_text_under_a_secret_s_name_is_taken_out() -> None:
+    assert redacted({"options": {"password": "tr0ub4dor&3"}})["options"]["password"] == "[removed: value of a secret's name]"
+    assert redacted({"secret_key": DIGEST})["secret_key"] != DIGEST
+
+
+def test_the_digest_of_a_parameter_that_is_named_like_a_secret_stays() -> None:
+    digests = {"cls_token": DIGEST, "head.weight": DIGEST[::-1]}
+    assert redacted({"tensors": digests, "why": CANARIES["github"]})["tensors"] == digests
+
+
+def test_a_key_of_a_record_stays_whatever_word_is_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "evidence")
+    assert redacted({"evidence": "the evidence"}) == {"evidence": "the [removed: value of an environment variable]"}
+
+
+def test_the_password_in_a_variable_that_holds_a_url_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    password = random_text(20)
+    monkeypatch.setenv("DATABASE", f"postgres://ada:{password}@db.example.org/x")
+    for form in (password, base64.b64encode(password.encode()).decode()):
+        assert form not in redact(f"ada and {form} were refused")
+
+
+def test_a_variable_that_is_set_later_is_known_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SECRET in redact(SECRET)
+    monkeypatch.setenv("LATER_TOKEN", SECRET)
+    assert SECRET not in redact(SECRET)
+
+
+def test_the_password_of_a_netrc_file_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text(f"machine example.org\nlogin ada\npassword {SECRET}\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert SECRET not in redact(f"401 for {SECRET}")
+
+
+@pytest.mark.parametrize("kept", range(20, 400, 37))
+def test_of_a_key_that_a_log_s_end_cuts_in_two_nothing_is_shown(kept: int, tmp_path: Path) -> None:
+    lines = "\n".join(BODY[at : at + 64] for at in range(0, len(BODY), 64))
+    (tmp_path / "log").write_text(f"before\n-----BEGIN RSA PRIVATE KEY-----\n{lines}\n-----END RSA PRIVATE KEY-----\nafter")
+    told = tail(tmp_path / "log", kept)
+    assert told.endswith("after"[-kept:])
+    assert not any(BODY[at : at + 8] in told for at in range(len(BODY) - 8))
+
+
+def test_of_a_secret_that_a_log_s_end_cuts_in_two_nothing_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    (tmp_path / "log").write_text(f"login {SECRET} failed at last")
+    assert tail(tmp_path / "log", 30) == " failed at last"
+    assert tail(tmp_path / "log", 300) == "login [removed: value of an environment variable] failed at last"
+
+
+PIECES = ["api_key", "Token", "db_pass", " = ", ": ", '"', "'", "--", "-", "_", " ", "\n", "a1B2c3D4e5", "İ", "x", "--db-token "]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14))
+def test_names_are_found_wherever_the_expressions_alone_find_them(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    whole = [*ASSIGNMENTS[:2], r"--(?:[\w-]{0,40}[_-])?" + ASSIGNMENTS[2]]
+    found = [m for bare, of in enumerate(whole) for m in re.finditer(of, text) if looks_random(m["secret"], bare=bare > 0)]
+    assert bool(found) <= ("[removed" in redact(text))
+
+
+def test_a_secret_at_the_beginning_of_a_line_in_a_value_of_json_is_taken_out() -> None:
+    token = CANARIES["github"]
+    assert token not in redacted({"log": f"one\n{token}\ntwo"})["log"]

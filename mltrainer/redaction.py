@@ -1,4 +1,6 @@
-"""Keys, tokens and passwords: found in what is written, and taken out of every log, error and traceback.
+"""Keys, tokens and passwords: found in what is written, and taken out of every file, log, error and traceback.
+
+`workspace.write_text`, `write_json`, `append_json_line` and `redact_file` write what they are given through here.
 
 A short list of anchored patterns of our own. The package detect-secrets was tried: it costs 0.1 s to import and its
 entropy plug-ins flag SHA-256 digests and git commits, of which every record here is full. A finding names file, line
@@ -13,6 +15,7 @@ import functools
 import json
 import os
 import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -44,6 +47,8 @@ _PRIVATE_KEY = (
     r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:(?!-----)[\s\S]){40,20000}-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]{40,20000})"
 )
+_END_OF_KEY = r"-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+_BODY_OF_KEY = string.ascii_letters + string.digits + "+/=\\\r\n"
 _BETWEEN = r"""(?:\\?["'\]]){0,2}(?:\s{0,4}:\s{0,4}[\w.\[\]| ]{1,20})?\s{0,4}(?:=>|:=|[:=])\s{0,4}"""  # quote, annotation, = or :
 _NAME = (
     r"(?P<name>(?:passwords?|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|private|auth|account)[_-]?key"
@@ -53,8 +58,16 @@ _NAME = (
 
 PATTERNS = (
     Pattern("AWS access key", ("akia", "asia"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    Pattern("GitHub token", ("gh", "github_pat_"), r"\b(?:gh[pousr]_[A-Za-z0-9]{30,255}|github_pat_\w{40,255})"),
-    Pattern("GitLab token", ("gl",), r"\bgl(?:pat|dt|rt|oas|ptt|ft|soat|cbt|agent)-[\w-]{20,255}"),
+    Pattern(
+        "GitHub token",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        r"\b(?:gh[pousr]_[A-Za-z0-9]{30,255}|github_pat_\w{40,255})",
+    ),
+    Pattern(
+        "GitLab token",
+        ("glpat-", "gldt-", "glrt-", "gloas-", "glptt-", "glft-", "glsoat-", "glcbt-", "glagent-"),
+        r"\bgl(?:pat|dt|rt|oas|ptt|ft|soat|cbt|agent)-[\w-]{20,255}",
+    ),
     Pattern("Hugging Face token", ("hf_",), r"\b(?:hf|api_org)_[A-Za-z0-9]{30,64}\b"),
     Pattern("Anthropic key", ("sk-ant-",), r"\bsk-ant-[\w-]{20,255}"),
     Pattern(
@@ -83,12 +96,27 @@ PATTERNS = (
         r"(?i:authorization[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:bearer|basic|token)\s{1,4})(?P<secret>[\w.~+/=-]{12,4096})",
     ),
 )
-_WORDS = ("pass", "pwd", "_pw", "_auth", "_cred", "secret", "token", "credential", "key")
-ASSIGNMENTS = (  # quoted values, bare values, arguments of a command
+_KEYS = tuple(f"{of}{sign}key" for of in ("api", "access", "private", "auth", "account") for sign in ("", "_", "-"))
+_BEGINNINGS = (
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "token",
+    "credential",
+    "_pw",
+    "_pass",
+    "_auth",
+    "_cred",
+    *_KEYS,
+)
+ASSIGNMENTS = (  # from a name that begins so: quoted values, bare values, arguments of a command
     rf"(?i:{_NAME}){_BETWEEN}[rbuf]{{0,2}}(?P<quote>\\?[\"'])(?P<secret>(?:(?!(?P=quote))[^\n]){{8,512}})(?P=quote)",
     rf"(?i:{_NAME}){_BETWEEN}(?P<secret>[A-Za-z0-9+/=_.~$!@#%^&*-]{{8,512}})(?=[\s,;&)\]}}\"'\\]|$)",
-    rf"--(?:[\w-]{{0,40}}[_-])?(?i:{_NAME})[ \t]{{1,4}}[\"']?(?P<secret>[^\s\"']{{8,512}})",
+    rf"(?i:{_NAME})[ \t]{{1,4}}[\"']?(?P<secret>[^\s\"']{{8,512}})",
 )
+_OPTION_BEFORE = r"--(?:[\w-]{0,40}[_-])?\Z"
 
 # what follows the secret's word in names of things that are no secrets: token_id, secret_name, password_file, api_key_env
 _HARMLESS_NAME = re.compile(
@@ -111,6 +139,8 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _SECRET_VARIABLE = re.compile(r"(?i)SECRET|TOKEN(?!IZER)|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
 _WEAK_VARIABLE = re.compile(r"(?i)(?:^|_)(?:PW|PASS|AUTH|CREDS?|CREDENTIALS?)(?:_|$)")  # name sockets and files, too
 _VARIABLE = "value of an environment variable"
+_ASSIGNED = "value of a secret's name"
+_DIGEST = re.compile("[0-9a-f]{64}")  # SHA-256
 _NO_VALUE = re.compile(r"(?i)_(?:FILE|PATH|DIR|TYPE|NAME|SOCK)$")
 _NO_SECRET = re.compile(r"(?i)[/~]|(?:true|false|none|basic|bearer|enabled|disabled|required|optional)$")
 _NETRC_PASSWORD = re.compile(r"(?:^|\s)password\s+(\S+)")
@@ -161,12 +191,62 @@ def redact(text: str) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """Return a value of JSON with every secret in its texts replaced by its kind."""
+    """Return a value of JSON with every secret in its texts, alone or under their key, replaced by its kind.
+
+    One text of it all is searched first, in which nearly always nothing is found: of a record, value by value takes 50 times
+    as long.
+    """
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    for escaped, sign in (("\\n", "\n"), ("\\r", "\r"), ("\\t", "\t"), ('\\"', '"')):
+        text = text.replace(escaped, sign)
+    return _redacted(value, "") if _spans(text) else value
+
+
+def _redacted(value: Any, key: Any) -> Any:
     if isinstance(value, dict):
-        return {key: redacted(item) for key, item in value.items()}
+        digests = _digests(value)
+        return {_redacted_key(name): item if name in digests else _redacted(item, name) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [redacted(item) for item in value]
-    return redact(value) if isinstance(value, str) else value
+        return type(value)(_redacted(item, key) for item in value)
+    if not isinstance(value, str):
+        return value
+    clean = redact(value)
+    return f"[removed: {_ASSIGNED}]" if clean == value and _is_named_secret(key, value) else clean
+
+
+def _is_named_secret(key: Any, value: str) -> bool:
+    return any(_assigned(json.dumps({key: value})))
+
+
+def _digests(table: dict[Any, Any]) -> set[Any]:
+    """Return the keys of digests; where others are, one of a parameter called cls_token is no secret."""
+    found = {key for key, value in table.items() if isinstance(value, str) and _DIGEST.fullmatch(value)}
+    return found if any(not _is_named_secret(key, table[key]) for key in found) else set()
+
+
+def _redacted_key(key: Any) -> Any:
+    """Return a key without secrets; one that could be a name of ours stays, whatever word somebody takes for a password."""
+    is_word = not isinstance(key, str) or (key.isidentifier() and not any(map(str.isdigit, key)))
+    return key if is_word else redact(key)
+
+
+def tail(path: Path, most: int) -> str:
+    """Return the end of what a program printed, without secrets.
+
+    What is cut off before it could be recognized stays out: the first word where something is left out before it.
+
+    Args:
+        path: The log.
+        most: How many bytes.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most))
+        text = file.read().decode("utf-8", "replace")
+    return redact(text if size <= most else re.sub(r"\A\S+", "", text))
 
 
 def option_with_secret(command: str) -> str | None:
@@ -192,7 +272,8 @@ def _decoded(raw: bytes) -> str:
 
 
 def _spans(text: str) -> list[_Span]:
-    return sorted({*_patterned(text), *_assigned(text), *_known(text)})
+    found = {*_patterned(text), *_assigned(text), *_known(text)}
+    return sorted({*found, *(span for span in _beheaded(text) if not any(span.end == whole.end for whole in found))})
 
 
 def _patterned(text: str) -> Iterator[_Span]:
@@ -210,15 +291,48 @@ def _span(match: re.Match[str], kind: str) -> _Span | None:
     return _Span(*match.span(group), kind)
 
 
-def _assigned(text: str) -> Iterator[_Span]:
-    """Yield the values of names such as `db_password` where they look random: `password = ""` is no finding."""
-    lower = text.lower()
-    if not any(word in lower for word in _WORDS):
+def _beheaded(text: str) -> Iterator[_Span]:
+    """Yield private keys of which only the end is there, as where a log's last lines are shown."""
+    if "PRIVATE KEY" not in text:
         return
-    for number, expression in enumerate(ASSIGNMENTS):
-        for match in re.finditer(expression, text):
-            if not _HARMLESS_NAME.search(match["name"]) and looks_random(match["secret"], bare=number > 0):
-                yield _Span(*match.span("secret"), "value of a secret's name")
+    for match in re.finditer(_END_OF_KEY, text):
+        before = text[max(0, match.start() - 20_000) : match.start()]
+        body = before[len(before.rstrip(_BODY_OF_KEY)) :]
+        if body.strip():
+            yield _Span(match.start() - len(body), match.end(), "private key")
+
+
+def _assigned(text: str) -> Iterator[_Span]:
+    """Yield the values of names such as `db_password` where they look random: `password = ""` is no finding.
+
+    Names are looked for as plain texts, and the expressions tried where one stands: along the whole text they take 50 times
+    as long.
+    """
+    for at in _names(text):
+        for number, expression in enumerate(ASSIGNMENTS):
+            if (match := _compiled(expression).match(text, at)) is None or _HARMLESS_NAME.search(match["name"]):
+                continue
+            is_option = number < 2 or _compiled(_OPTION_BEFORE).search(text, max(0, at - 43), at) is not None
+            if is_option and looks_random(match["secret"], bare=number > 0):
+                yield _Span(*match.span("secret"), _ASSIGNED)
+
+
+def _names(text: str) -> set[int]:
+    """Return where something stands that a secret's name begins with."""
+    lower = text.lower()
+    if len(lower) != len(text):  # a letter whose small form has two
+        lower = "".join(small if len(small := letter.lower()) == 1 else letter for letter in text)
+    return {match + name.startswith("_") for name in _BEGINNINGS for match in _places(lower, name)}
+
+
+def _places(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + 1)
+
+
+_compiled = functools.cache(re.compile)
 
 
 def looks_random(value: str, bare: bool = False) -> bool:
@@ -247,9 +361,17 @@ def _known(text: str) -> Iterator[_Span]:
                 yield from (_Span(*match.span(), _VARIABLE) for match in re.finditer(re.escape(form), text))
 
 
-def _secret_values() -> set[str]:
-    named = ((name, value.strip()) for name, value in os.environ.items() if _is_secret(name, value))
-    return {value for name, value in named if len(value) >= MIN_VALUE and not _NO_VALUE.search(name)} | _netrc_passwords()
+def _secret_values() -> frozenset[str]:
+    return _values_of(tuple(os.environb.items()))
+
+
+@functools.lru_cache(maxsize=4)
+def _values_of(environment: tuple[tuple[bytes, bytes], ...]) -> frozenset[str]:
+    """Return the secrets among the environment's values, whole or in part, and those of the user's netrc file."""
+    named = [(os.fsdecode(name), os.fsdecode(value).strip()) for name, value in environment]
+    whole = {value for name, value in named if _is_secret(name, value) and not _NO_VALUE.search(name)}
+    parts = {value[span.start : span.end] for _, value in named for span in _patterned(value)}
+    return frozenset(value for value in {*whole, *parts, *_netrc_passwords()} if len(value) >= MIN_VALUE)
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -261,7 +383,8 @@ def _is_secret(name: str, value: str) -> bool:
 def _forms(value: str) -> frozenset[str]:
     """Return how a secret is written: as it is, escaped, for a URL, in hexadecimal, and in base64 wherever in a text it stood."""
     raw = value.encode(errors="replace")
-    plain = {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), quote_plus(value)}
+    in_json = {json.dumps(value, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
+    plain = {value, *in_json, repr(value)[1:-1], quote(value, safe=""), quote_plus(value)}
     encoded = {part for before in range(3) for part in _in_base64(raw, before)}
     return frozenset({*plain, raw.hex(), raw.hex().upper(), *encoded})
 
@@ -273,7 +396,6 @@ def _in_base64(raw: bytes, before: int) -> Iterator[str]:
         yield encode(b"\0" * before + raw)[first:last].decode()
 
 
-@functools.lru_cache(maxsize=1)
 def _netrc_passwords() -> frozenset[str]:
     """Return the passwords of the user's netrc file, which downloads are given without being asked."""
     try:
@@ -281,7 +403,7 @@ def _netrc_passwords() -> frozenset[str]:
             text = file.read(MOST_NETRC_BYTES)
     except (OSError, RuntimeError):  # none, or nobody's home
         return frozenset()
-    return frozenset(found for found in _NETRC_PASSWORD.findall(text) if len(found) >= MIN_VALUE)
+    return frozenset(_NETRC_PASSWORD.findall(text))
 
 
 def _merged(spans: Iterable[_Span]) -> Iterator[_Span]:
