@@ -26,7 +26,7 @@ from mltrainer.gates.waived import doubts
 from mltrainer.observe.rows import unplanned
 from mltrainer.records.envelope import Envelope, is_of_program
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
-from mltrainer.reports.limited import has_own_template, render_limited
+from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
@@ -471,10 +471,8 @@ _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
 def artifacts(project: Project, record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, bytes]:
     """Return a phase's reports and pins by name; identical records, waivers and templates give identical bytes."""
     told = (record, [*record["waived_before"], *waivers], [item.view() for item in items], project.root)
-    if has_own_template(record["phase"], project.root):
-        rendered = render_limited(*told)
-    else:
-        rendered = render(*told)
+    size = (project.phase_dir(record["phase"]) / RECORD_FILE).stat().st_size
+    rendered = (render_limited if is_rendered_apart(record["phase"], project.root, size) else render)(*told)
     return {name: text.encode() for name, text in {**rendered, **_pins(record)}.items()}
 
 

@@ -195,9 +195,16 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: l
 
 def _custom_verdicts(ctx: Context, evidence: dict[str, Any]) -> dict[str, Any]:
     """Return what the project's own checks say of the evidence, closed off where the system can; nothing where it has none."""
-    if not any(item.check for item in ctx.page.items):
+    checks = sorted({item.check for item in ctx.page.items if item.check})
+    if not checks:
         return {}
-    return {"custom_checks": judge(ctx.page, evidence, ctx.project.root, isolated=unavailable() is None)}
+    reason = unavailable()
+    if reason is not None:
+        ctx.note(
+            f"{', '.join(checks)}: the project's own check runs as you, with your files and the network and without the shell's "
+            f"variables, because no process can be closed off here ({reason})"
+        )
+    return {"custom_checks": judge(ctx.page, evidence, ctx.project.root, isolated=reason is None)}
 
 
 def _checked(content: dict[str, Any]) -> dict[str, Any]:

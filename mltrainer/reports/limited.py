@@ -1,4 +1,4 @@
-"""A project's own template, rendered in a process of its own: a stranger's may ask for more than there is.
+"""A project's own template, or a large record, rendered in a process of its own: a stranger's may ask for more than there is.
 
 In, on standard input: record, waivers, gate and project, as JSON. Out: the reports, or what is wrong with the template.
 """
@@ -19,12 +19,23 @@ from mltrainer.reports.render import made_by, render, template_paths
 
 CPU_SECONDS = 1.5  # chosen by us: a report takes 0.1 to 0.3 s, and five at the limit end within 10 s all the same
 MEMORY_MIB, OUTPUT_MIB = 768, 8
+LARGE_RECORD = 4 << 20  # bytes: 1,600 evaluations; the report of 20,000 still takes 0.1 s, as it shows a few of them
 LIMITS = Limits(seconds=30, memory=MEMORY_MIB << 20, output=OUTPUT_MIB << 20, cpu_seconds=10)
 
 
-def has_own_template(phase: str, project: Path) -> bool:
-    """Return whether a report of a phase is made by a template of the project's own."""
-    return any(handbook.locate(path, project)[1] for path in template_paths(phase).values())
+def is_rendered_apart(phase: str, project: Path, size: int) -> bool:
+    """Return whether a phase's reports are rendered within limits: by a template of the project's own, or from a large record.
+
+    Args:
+        phase: The phase.
+        project: The project's folder.
+        size: Bytes of the record.
+    """
+    return size > LARGE_RECORD or bool(_own_templates(phase, project))
+
+
+def _own_templates(phase: str, project: Path) -> list[str]:
+    return [path for path in template_paths(phase).values() if handbook.locate(path, project)[1]]
 
 
 def render_limited(
@@ -39,11 +50,12 @@ def render_limited(
     ended = _ended(question, json.dumps(made_by(record["phase"], project)))
     told = _told(ended)
     if told is None:
-        names = ", ".join(path for path in template_paths(record["phase"]).values() if handbook.locate(path, project)[1])
+        names = ", ".join(_own_templates(record["phase"], project))
         most = f"{CPU_SECONDS:g} s of computing, {MEMORY_MIB} MiB of memory or {OUTPUT_MIB} MiB of text"
-        raise InputError(
-            f"rendering it takes more than {most} ({ended.last_words})", where=names, mend="make the template smaller"
-        )
+        message = f"rendering it takes more than {most} ({ended.last_words})"
+        if not names:
+            raise InputError(message, where="record.json", mend=f"mltrainer phase run {record['phase']}")
+        raise InputError(message, where=names, mend="make the template smaller")
     if "error" in told:
         raise InputError(**told["error"])
     return {str(name): str(text) for name, text in told["files"].items()}

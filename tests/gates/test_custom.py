@@ -292,6 +292,18 @@ def test_where_no_process_can_be_closed_off_and_nobody_can_be_asked_nothing_is_r
     assert "diagnostics: good_enough: checks of the project's own cannot be closed off here (no namespaces)" in said.err
 
 
+def test_a_phase_says_that_a_check_runs_as_the_user_where_no_process_can_be_closed_off(
+    rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "the project's own check runs as you"
+    assert told not in cli("phase", "run", "diagnostics", "--project", rings.root).err
+    monkeypatch.setattr("mltrainer.project.engine.unavailable", lambda: "no namespaces")
+    said = cli("phase", "run", "diagnostics", "--project", rings.root)
+    assert f"our_gates:good_enough: {told}, with your files and the network" in said.err
+    assert "(no namespaces)" in said.err
+    assert check_gates(rings)[2].items[0].verdict == "pass"
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 7)])
 def test_where_no_process_can_be_closed_off_a_person_at_the_terminal_is_asked(
     done: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, code: int

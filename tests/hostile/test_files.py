@@ -64,6 +64,10 @@ class Place:
         found.parent.mkdir(parents=True, exist_ok=True)
         return found
 
+    def evidence(self, phase: str) -> dict[str, Any]:
+        """Return what a phase's record holds as measured."""
+        return dict(json.loads((Project(self.root).phase_dir(phase) / "record.json").read_bytes())["evidence"])
+
     def record(self, phase: str, **changes: Any) -> None:
         """Change a phase's record and seal it anew, as an attacker would."""
         path = Project(self.root).phase_dir(phase) / "record.json"

@@ -100,10 +100,24 @@ def everything_that_is_parsed(place: Place, _canary: Path) -> None:
     text("phases/04_optimization/record.json", lambda: b"\xff\xfe\x00{")(place)
 
 
+def everything_that_is_rendered(place: Place, _canary: Path) -> None:
+    """Sealed records that grow without measure: rows, a text of markup, lists in lists."""
+    evidence = {name: place.evidence(name) for name in ("baseline", "diagnostics", "finalization")}
+    evidence["baseline"]["acceptance"] *= 100_000
+    evidence["diagnostics"]["assessment"]["fit_reason"] = "|*_<[" * 10_000_000
+    nest: Any = []
+    for _ in range(400):
+        nest = [nest]
+    evidence["finalization"]["acceptance"] = [{"metric": nest, "name": nest}] * 1000
+    for name, values in evidence.items():
+        place.record(name, evidence=values)
+
+
 CLONES: dict[str, Callable[[Place, Path], None]] = {
     "runs": everything_that_runs,
     "reads": everything_that_reads,
     "is parsed": everything_that_is_parsed,
+    "is rendered": everything_that_is_rendered,
 }
 
 
@@ -129,7 +143,7 @@ def written(*folders: Path) -> Iterator[Path]:
             yield from (path for path in found if path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 30)
 
 
-@pytest.mark.parametrize("what", ["runs", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reads", "is parsed"))])
+@pytest.mark.parametrize("what", ["runs", *(pytest.param(name, marks=pytest.mark.slow) for name in CLONES if name != "runs")])
 def test_no_token_leaves_and_nothing_runs_or_grows_where_a_strangers_project_is_looked_at(
     digits_once: Path, tmp_path: Path, what: str
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.reports import limited
-from mltrainer.reports.limited import render_limited
+from mltrainer.reports.limited import LARGE_RECORD, is_rendered_apart, render_limited
 from mltrainer.reports.render import render
 from tests.reports import records
 from tests.reports.test_templates import EXTENDS, FAILING, PATH, block
@@ -73,3 +73,16 @@ def test_it_is_rendered_once_however_often_a_command_looks(tmp_path: Path, monke
     first = render_limited(*asked)
     monkeypatch.setattr(limited, "run", None)
     assert render_limited(*asked) == first
+
+
+@pytest.mark.parametrize(("size", "apart"), [(LARGE_RECORD, False), (LARGE_RECORD + 1, True)])
+def test_a_large_record_is_rendered_within_limits_whoever_wrote_the_template(size: int, apart: bool, tmp_path: Path) -> None:
+    assert is_rendered_apart("baseline", tmp_path, size) is apart
+
+
+def test_a_record_whose_report_takes_too_much_is_named(tmp_path: Path) -> None:
+    record = records.baseline()
+    record["evidence"]["acceptance"] *= 100_000
+    with pytest.raises(InputError, match=r"takes more than 1\.5 s of computing") as told:
+        render_limited(record, [], FAILING, tmp_path)
+    assert (told.value.where, told.value.mend) == ("record.json", "mltrainer phase run baseline")
