@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.looking import OutsideError
+from mltrainer.looking import OutsideError, is_looking
 from mltrainer.workspace import (
     Project,
     digest,
@@ -25,6 +25,11 @@ from mltrainer.workspace import (
 )
 
 OUTSIDE = "not read"  # stands for the digest of what a link that came with the project leads to
+OTHER_SIZE = "another size"  # stands for the digest of a large file that cannot be the expected one, which is not read for that
+NOT_HASHED = "not hashed"  # stands for the digest of what would take a command that only looks too long
+SIZE_FIRST_FROM = 1 << 26  # bytes; smaller files are hashed in a tenth of a second
+MOST_HASHED = 2 << 30  # bytes in one look, some seconds; a phase hashes all, and what it hashed is remembered
+MADE_WHEN_READ = ("/proc/", "/sys/")  # the system's own: /proc/kcore has 128 TiB
 CACHE_FROM_BYTES = 1 << 16  # smaller files are quicker to hash than to look up
 
 
@@ -38,7 +43,7 @@ class FileDigests:
 
     Args:
         project: Whose cache is used; a read-only project works without.
-        trust_times: False re-hashes everything.
+        trust_times: False re-hashes everything; otherwise a command that only looks hashes no more than `MOST_HASHED`.
     """
 
     def __init__(self, project: Project, trust_times: bool = True) -> None:
@@ -46,15 +51,27 @@ class FileDigests:
         self._trust_times = trust_times
         self._cache: dict[str, Any] = {}
         self._changed = False
+        self.begin()
         with contextlib.suppress(OSError, ValueError, TypeError, InputError):
             self._cache = dict(read_json(self._path))
 
-    def of(self, path: Path) -> str | None:
-        """Return the digest of a file, a folder of pictures or a tree of files, None where nothing is; a pipe has none."""
+    def begin(self) -> None:
+        """Begin another look: as much may be hashed again."""
+        self._left = MOST_HASHED if self._trust_times and is_looking() else None
+
+    def of(self, path: Path, size: int | None = None) -> str | None:
+        """Return the digest of a file, a folder of pictures or a tree of files, None where nothing is; a pipe has none.
+
+        Args:
+            path: The file or folder.
+            size: Bytes that the expected file has; a large file of another size is `OTHER_SIZE`, and not read.
+        """
         try:
             stat = path.stat()
         except OSError:
             return self._of_tree(path)
+        if size is not None and size != stat.st_size >= SIZE_FIRST_FROM and path.is_file():
+            return OTHER_SIZE
         try:
             return self._of(path, stat)
         except OutsideError:
@@ -63,18 +80,19 @@ class FileDigests:
     def _of(self, path: Path, stat: os.stat_result) -> str:
         if path.is_dir():
             return self._of_folder(path)
-        if not path.is_file():
+        if not path.is_file() or os.path.realpath(path).startswith(MADE_WHEN_READ):
             return "not a file"
         if stat.st_size < CACHE_FROM_BYTES:
             return sha256_file(path)
-        return self._remembered(path, _mark(stat), sha256_file)
+        return self._remembered(path, _mark(stat), sha256_file, size=stat.st_size)
 
     def _of_folder(self, folder: Path) -> str:
         """Return the digest of a folder of pictures; all are hashed again where one of them has another mark."""
         with os.scandir(folder):
             pass  # a folder that may not be looked into is no empty one, which the walk takes it for
         marks = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
-        return self._remembered(folder, digest(marks), folder_sha256) if marks else "not a file"
+        size = sum(mark[1] for mark in marks)
+        return self._remembered(folder, digest(marks), folder_sha256, size=size) if marks else "not a file"
 
     def _of_tree(self, path: Path) -> str | None:
         """Return the digest of a tree of files; all are hashed again where one of them has another mark."""
@@ -83,7 +101,8 @@ class FileDigests:
             return None
         folder, ending = Path(tree[0]), tree[1]
         marks = [[name, *_mark((folder / name).stat())] for name in files_of_tree(folder, ending)]
-        return self._remembered(path, digest(marks), lambda _: tree_sha256(folder, ending)) if marks else None
+        size = sum(mark[1] for mark in marks)
+        return self._remembered(path, digest(marks), lambda _: tree_sha256(folder, ending), size=size) if marks else None
 
     def computed(self, path: Path, what: str, compute: Callable[[Path], str]) -> str | None:
         """Return what else follows from a file's content, remembered as digests are; None where the file is not here.
@@ -98,11 +117,15 @@ class FileDigests:
         stat = path.stat()
         return compute(path) if stat.st_size < CACHE_FROM_BYTES else self._remembered(path, _mark(stat), compute, f" {what}")
 
-    def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str], what: str = "") -> str:
+    def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str], what: str = "", size: int = 0) -> str:
         name = f"{path}{what}"
         known = self._cache.get(name)
         if self._trust_times and known and known[0] == mark:
             return str(known[1])
+        if self._left is not None:
+            if size > self._left:
+                return NOT_HASHED
+            self._left -= size
         found = compute(path)
         self._cache[name] = [mark, found]
         self._changed = True

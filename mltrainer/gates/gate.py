@@ -18,7 +18,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
 from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.checks import run_check
-from mltrainer.gates.digests import OUTSIDE, FileDigests
+from mltrainer.gates.digests import MOST_HASHED, NOT_HASHED, OTHER_SIZE, OUTSIDE, FileDigests
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
@@ -165,6 +165,7 @@ def check_gates(project: Project, demand_files: bool = False, known: FileDigests
         known: Digests that the caller keeps; nothing is written then.
     """
     digests = FileDigests(project, trust_times=not demand_files) if known is None else known
+    digests.begin()
     gates: list[Gate] = []
     for phase in PHASES:
         gates.append(_check(project, phase, gates[-1] if gates else None, digests, demand_files))
@@ -327,7 +328,7 @@ def _origin(look: _Look, previous: Gate | None) -> Iterator[str]:
 def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """Every file that the phase read or wrote is still what it was."""
     for row in look.record.data.get("inputs", []):
-        found = look.digests.of(look.project.root / row["path"])
+        found = look.digests.of(look.project.root / row["path"], row.get("size"))
         if found == row["sha256"]:
             continue
         if found is None and row["role"] in AWAY_ROLES:
@@ -339,6 +340,12 @@ def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
             continue
         if found == OUTSIDE and row["role"] in AWAY_ROLES and not look.demand_files:
             look.notes.append(f"{row['path']}: not read, because it is a link out of the project; digest recorded")
+            continue
+        if found == NOT_HASHED and row["role"] in AWAY_ROLES:
+            most = f"a command that only looks hashes {MOST_HASHED >> 30} GiB at most"
+            look.notes.append(
+                f"{row['path']}: not hashed, because {most}; digest recorded: mltrainer gate check --files hashes it"
+            )
             continue
         if found is not None and _says_the_same(look, row):
             look.notes.append(f"{row['path']}: edited since, to the same values")
@@ -360,7 +367,7 @@ def _says_the_same(look: _Look, row: dict[str, Any]) -> bool:
 def _shown(look: _Look, path: str, found: str) -> str:
     """Return what is said of a file's digest: nothing of one outside of the project, which a stranger's record may name."""
     is_inside = Path(os.path.normpath(look.project.root / path)).is_relative_to(look.project.root)
-    return found[:12] if is_inside or found == OUTSIDE else "another one"
+    return found[:12] if is_inside or found in (OUTSIDE, OTHER_SIZE, NOT_HASHED) else "another one"
 
 
 def config_change(look: _Look, path: str) -> str:

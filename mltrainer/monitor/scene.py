@@ -24,6 +24,7 @@ from mltrainer.trainer.stopping import flat_metrics
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
 
 AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
+AGAIN_SHARE = 0.05  # of the time goes into that, where deriving takes longer than a second
 AT_ONCE = 4  # runs that are looked at unasked
 GATE_ITEM = ("id", "statement", "verdict", "mend", "evidence")
 Row = dict[str, Any]
@@ -40,7 +41,7 @@ class Scene:
         self._project = project
         self._digests = FileDigests(project)
         self._phases: list[PhaseState] = []
-        self._derived: tuple[Any, float] = (None, 0.0)
+        self._derived: tuple[Any, float] = (None, 0.0)  # from which files, and until when it counts
         self._name = project.root.name
         self._summaries: dict[str, tuple[Any, Row]] = {}
         self._logs: dict[str, Log] = {}
@@ -72,13 +73,15 @@ class Scene:
         files = [phase_folder(phase) for phase in PHASES]
         marks = [is_busy, *(_mark(path) for name in files for path in sorted((self._project.root / name).glob("*.json")))]
         marks += [_mark(self._project.file), _mark(self._project.state_dir / RUNNING_FILE)]
-        known, derived_at = self._derived
-        if known != marks or time.monotonic() - derived_at > AGAIN_S:
+        known, until = self._derived
+        if known != marks or time.monotonic() > until:
+            begun = time.monotonic()
             with contextlib.suppress(MltrainerError):  # a file that is half edited: the last good state stays
                 self._name = load_project(self._project.file).name
             with contextlib.suppress(MltrainerError):
                 self._phases = derive(self._project, known=self._digests)
-            self._derived = marks, time.monotonic()
+            now = time.monotonic()
+            self._derived = marks, now + max(AGAIN_S, (now - begun) / AGAIN_SHARE)
         return self._phases
 
     def runs(self) -> list[Row]:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from mltrainer.configs.pages import policy_digest
 from mltrainer.errors import InputError
 from mltrainer.figures.drawn import draw, rows
 from mltrainer.gates import released
-from mltrainer.gates.digests import CACHE_FROM_BYTES, FileDigests
+from mltrainer.gates.digests import CACHE_FROM_BYTES, NOT_HASHED, OTHER_SIZE, FileDigests
 from mltrainer.gates.gate import check_gates
 from mltrainer.gates.machine import derive
 from mltrainer.handbook import shipped_folder
+from mltrainer.looking import looking
 from mltrainer.project.engine import write
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
@@ -340,6 +342,46 @@ def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path:
     path.write_bytes(b"x" + bytes(CACHE_FROM_BYTES - 1))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert FileDigests(project).of(path) == sha256_file(path)
+
+
+@pytest.mark.parametrize(("size", "expected", "hashed"), [(200, 199, False), (200, 200, True), (99, 98, True), (100, 99, False)])
+def test_a_large_file_of_another_size_is_not_read_to_be_told_as_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, expected: int, hashed: bool
+) -> None:
+    monkeypatch.setattr("mltrainer.gates.digests.SIZE_FIRST_FROM", 100)
+    (path := tmp_path / "data.bin").write_bytes(bytes(size))
+    assert FileDigests(Project(tmp_path)).of(path, expected) == (sha256_file(path) if hashed else OTHER_SIZE)
+
+
+def test_who_only_looks_hashes_a_bounded_amount_and_what_a_phase_hashed_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mltrainer.gates.digests.MOST_HASHED", 2 * CACHE_FROM_BYTES)
+    paths = [tmp_path / name for name in "abc"]
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes([number]) * CACHE_FROM_BYTES)
+    digests = [sha256_file(path) for path in paths]
+    with looking(lambda _root, _path: True):
+        assert [*map(FileDigests(Project(tmp_path)).of, paths)] == [*digests[:2], NOT_HASHED]
+        assert [*map(FileDigests(Project(tmp_path), trust_times=False).of, paths)] == digests
+    a_phases = FileDigests(Project(tmp_path))
+    assert [*map(a_phases.of, paths)] == digests
+    a_phases.save()
+    with looking(lambda _root, _path: True):
+        assert [*map(FileDigests(Project(tmp_path)).of, paths)] == digests
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_what_the_system_makes_when_it_is_read_is_no_file(tmp_path: Path) -> None:
+    assert FileDigests(Project(tmp_path), trust_times=False).of(Path("/proc/self/status")) == "not a file"
+
+
+def test_a_folder_of_pictures_counts_as_much_as_its_pictures_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltrainer.gates.digests.MOST_HASHED", 9)
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(bytes(5))
+    with looking(lambda _root, _path: True):
+        assert FileDigests(Project(tmp_path)).of(tmp_path) == NOT_HASHED
 
 
 @pytest.mark.slow

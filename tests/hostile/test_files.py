@@ -133,7 +133,21 @@ def digest_of_secret(place: Place) -> None:
     place.record("baseline", inputs=inputs)
 
 
+def huge_input(size: int | None) -> Plant:
+    """A record that names a terabyte of nothing outside of the project as its data; None: in its very size."""
+
+    def plant(place: Place) -> None:
+        (place.outside / "big").touch()
+        os.truncate(place.outside / "big", 1 << 40)
+        row = {"path": str(place.outside / "big"), "role": "data", "sha256": "0" * 64, "size": size or 1 << 40}
+        place.record("baseline", inputs=[row])
+
+    return plant
+
+
 TRICKS: dict[str, Plant] = {
+    "a record's input is a terabyte": huge_input(None),
+    "a record's input is a terabyte of another size": huge_input(1),
     "the record is a link to a secret": link(RECORD, "{outside}/secret.txt"),
     "the record is a link to /dev/zero": link(RECORD, "/dev/zero"),
     "the record is a link to /proc/self/environ": link(RECORD, "/proc/self/environ"),

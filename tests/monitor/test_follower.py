@@ -141,6 +141,27 @@ def test_gates_show_as_they_come_true(digits: Project) -> None:
     assert "phases/02_baseline/baseline_results.md" in [report["path"] for report in shown["reports"]]
 
 
+@pytest.mark.parametrize(("took", "until"), [(0.5, 20.0), (3.0, 60.0)])
+def test_gates_that_take_long_are_derived_the_less_often(
+    digits: Project, monkeypatch: pytest.MonkeyPatch, took: float, until: float
+) -> None:
+    now, asked = [100.0], []
+    monkeypatch.setattr("mltrainer.monitor.scene.time.monotonic", lambda: now[0])
+
+    def derived(*_: Any, **__: Any) -> list[Any]:
+        asked.append(now[0])
+        now[0] += took
+        return []
+
+    monkeypatch.setattr("mltrainer.monitor.scene.derive", derived)
+    scene = Scene(digits)
+    scene.look()
+    for later in (until - 1, until + 1):
+        now[0] = 100.0 + took + later
+        scene.look()
+    assert asked == [100.0, 101.0 + took + until]
+
+
 def test_unasked_those_are_looked_at_that_train_else_those_before_else_the_newest() -> None:
     ended = [{"id": name, "state": "finished"} for name in "abc"]
     assert unasked([], []) == []

@@ -446,6 +446,8 @@ def test_the_model_card_says_how_often_the_test_split_was_opened_and_how_many_ru
     card = model_card(records.finalization(), [])
     assert "The test split was opened once, for this model alone (179 samples; final evaluation)." in card
     assert "13 runs were tried" in card
+    (alone := records.finalization())["evidence"]["runs_tried"] = 1
+    assert "1 run was tried in all" in model_card(records.again(alone), [])
     assert records.sha("data") in card
 
 
