@@ -90,7 +90,7 @@ class FileDigests:
         """Return the digest of a folder of pictures; all are hashed again where one of them has another mark."""
         with os.scandir(folder):
             pass  # a folder that may not be looked into is no empty one, which the walk takes it for
-        marks = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
+        marks: list[list[Any]] = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
         size = sum(mark[1] for mark in marks)
         return self._remembered(folder, digest(marks), folder_sha256, size=size) if marks else "not a file"
 
@@ -100,7 +100,7 @@ class FileDigests:
         if tree is None or not Path(tree[0]).is_dir():
             return None
         folder, ending = Path(tree[0]), tree[1]
-        marks = [[name, *_mark((folder / name).stat())] for name in files_of_tree(folder, ending)]
+        marks: list[list[Any]] = [[name, *_mark((folder / name).stat())] for name in files_of_tree(folder, ending)]
         size = sum(mark[1] for mark in marks)
         return self._remembered(path, digest(marks), lambda _: tree_sha256(folder, ending), size=size) if marks else None
 
