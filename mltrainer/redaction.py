@@ -140,7 +140,7 @@ _SECRET_VARIABLE = re.compile(r"(?i)SECRET|TOKEN(?!IZER)|PASSWORD|PASSWD|PASSPHR
 _WEAK_VARIABLE = re.compile(r"(?i)(?:^|_)(?:PW|PASS|AUTH|CREDS?|CREDENTIALS?)(?:_|$)")  # name sockets and files, too
 _VARIABLE = "value of an environment variable"
 _ASSIGNED = "value of a secret's name"
-_DIGEST = re.compile("[0-9a-f]{64}")  # SHA-256
+_DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")  # SHA-256, whole or its beginning as `initial.json` has it
 _NO_VALUE = re.compile(r"(?i)_(?:FILE|PATH|DIR|TYPE|NAME|SOCK)$")
 _NO_SECRET = re.compile(r"(?i)[/~]|(?:true|false|none|basic|bearer|enabled|disabled|required|optional)$")
 _NETRC_PASSWORD = re.compile(r"(?:^|\s)password\s+(\S+)")
@@ -219,15 +219,26 @@ def _is_named_secret(key: Any, value: str) -> bool:
 
 
 def _digests(table: dict[Any, Any]) -> set[Any]:
-    """Return the keys of digests; where others are, one of a parameter called cls_token is no secret."""
-    found = {key for key, value in table.items() if isinstance(value, str) and _DIGEST.fullmatch(value)}
-    return found if any(not _is_named_secret(key, table[key]) for key in found) else set()
+    """Return the keys of digests; where others as long are, one of a parameter called cls_token is no secret."""
+    found = {key: len(value) for key, value in table.items() if isinstance(value, str) and _DIGEST.fullmatch(value)}
+    lengths = {length for key, length in found.items() if not _is_named_secret(key, table[key])}
+    return {key for key, length in found.items() if length in lengths}
 
 
 def _redacted_key(key: Any) -> Any:
     """Return a key without secrets; one that could be a name of ours stays, whatever word somebody takes for a password."""
     is_word = not isinstance(key, str) or (key.isidentifier() and not any(map(str.isdigit, key)))
     return key if is_word else redact(key)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return the beginning of a text without secrets, redacted before it is cut: half a secret would not be recognized.
+
+    Args:
+        text: Such as an error of a library or of a user's code.
+        most: How many letters.
+    """
+    return redact(text)[:most]
 
 
 def tail(path: Path, most: int) -> str:
@@ -255,8 +266,9 @@ def option_with_secret(command: str) -> str | None:
     A variable of the environment (`$NAME`), a placeholder and a file are none; a word after `--password` is one even if it
     looks like any other.
     """
-    if (found := _OPTION.search(command)) is not None and not _PLACEHOLDER.fullmatch(found["value"]):
-        return found["option"]
+    given = (found["option"] for found in _OPTION.finditer(command) if not _PLACEHOLDER.fullmatch(found["value"]))
+    if (option := next(given, None)) is not None:
+        return option
     found = _USER.search(command)
     return None if found is None else found["option"] or "-p"
 

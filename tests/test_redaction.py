@@ -14,7 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltrainer.redaction import ASSIGNMENTS, looks_random, option_with_secret, redact, redacted, scan_files, scan_text, tail
+from mltrainer.redaction import (
+    ASSIGNMENTS,
+    looks_random,
+    option_with_secret,
+    redact,
+    redacted,
+    scan_files,
+    scan_text,
+    shortened,
+    tail,
+)
 
 
 def random_text(length: int, alphabet: str = string.ascii_letters + string.digits) -> str:
@@ -229,6 +239,7 @@ WORD = "correct" + "horse"  # looks like any other word
     "command",
     [
         f"python t.py --password {WORD}",
+        f"python t.py --token $TOKEN --password {WORD}",
         f"python t.py --db-password={WORD}",
         f"python t.py --api-key {WORD}",
         f"python t.py --token '{WORD}'",
@@ -278,11 +289,12 @@ def test_a_secret_in_a_value_of_json_is_taken_out_beside_what_stays(name: str) -
 
 def test_the_text_under_a_secret_s_name_is_taken_out() -> None:
     assert redacted({"options": {"password": "tr0ub4dor&3"}})["options"]["password"] == "[removed: value of a secret's name]"
-    assert redacted({"secret_key": DIGEST})["secret_key"] != DIGEST
+    assert redacted({"secret_key": DIGEST, "sha256": DIGEST[:16]})["secret_key"] != DIGEST
 
 
-def test_the_digest_of_a_parameter_that_is_named_like_a_secret_stays() -> None:
-    digests = {"cls_token": DIGEST, "head.weight": DIGEST[::-1]}
+@pytest.mark.parametrize("length", [16, 64])
+def test_the_digest_of_a_parameter_that_is_named_like_a_secret_stays(length: int) -> None:
+    digests = {"cls_token": DIGEST[:length], "head.weight": DIGEST[::-1][:length]}
     assert redacted({"tensors": digests, "why": CANARIES["github"]})["tensors"] == digests
 
 
@@ -340,3 +352,9 @@ def test_names_are_found_wherever_the_expressions_alone_find_them(pieces: list[s
 def test_a_secret_at_the_beginning_of_a_line_in_a_value_of_json_is_taken_out() -> None:
     token = CANARIES["github"]
     assert token not in redacted({"log": f"one\n{token}\ntwo"})["log"]
+
+
+@pytest.mark.parametrize("most", range(5, 45, 4))
+def test_of_a_secret_that_a_limit_cuts_in_two_nothing_is_shown(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    assert SECRET[:4] not in shortened(f"login {SECRET} failed at last", most)

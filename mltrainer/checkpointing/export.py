@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from mltrainer.errors import MachineError
 from mltrainer.leftovers import new_folder
+from mltrainer.redaction import shortened
 from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, sync
 
 Inputs = tuple[Tensor, ...]
@@ -308,7 +309,7 @@ def _raise_machine_fault(error: Exception, path: Path) -> None:
 def _short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = lines[:2] + lines[2:][-1:]  # torch.export says why in the second line, TorchScript in the last
-    return f"{type(error).__name__}: {' '.join(told)}"[:_REASON_LENGTH]
+    return shortened(f"{type(error).__name__}: {' '.join(told)}", _REASON_LENGTH)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from mltrainer.executors.limited import Ended, Limits, run
 from mltrainer.executors.sandbox import closed_off
 from mltrainer.gates.check import Outcome
 from mltrainer.records.envelope import CustomVerdict, Envelope
-from mltrainer.redaction import redacted
+from mltrainer.redaction import redacted, shortened
 from mltrainer.reports.filters import VERDICTS as SHOWN
 from mltrainer.reports.render import REPORTS
 from mltrainer.workspace import digest, phase_folder, read_whole, sha256_file
@@ -183,7 +183,7 @@ def _answer(ended: Ended, limits: Limits) -> _Row | str:
     if not ended.in_time:
         return f"it took longer than {limits.seconds:g} s"
     if ended.code != 0:
-        return f"it ended with exit code {ended.code}: {ended.last_words}"[:500]
+        return shortened(f"it ended with exit code {ended.code}: {ended.last_words}", 500)
     try:
         answer = redacted(json.loads(ended.out.decode("utf-8", errors="replace")))
     except (ValueError, RecursionError):

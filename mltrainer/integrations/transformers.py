@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from mltrainer.configs.project import Data
 from mltrainer.errors import InputError
+from mltrainer.redaction import shortened
 from mltrainer.tasks import metrics
 from mltrainer.tasks.content import Corpus, Table
 from mltrainer.tasks.sources import read_source
@@ -422,7 +423,7 @@ def _told(where: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, RuntimeError, TypeError, KeyError, AttributeError) as error:
-        text = " ".join(str(error).split())[:MOST_TOLD]
+        text = shortened(" ".join(str(error).split()), MOST_TOLD)
         raise InputError(f"{type(error).__name__}: {text}", where=where, mend="mend the options or the files") from error
 
 

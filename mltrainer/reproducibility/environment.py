@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mltrainer.redaction import redact
+from mltrainer.redaction import shortened
 from mltrainer.reproducibility.pins import INSTALLERS, normal
 from mltrainer.workspace import digest
 
@@ -99,7 +99,7 @@ def libc() -> str:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the allow-list that are set, without any secret that stands in them."""
-    return {name: redact(environment[name])[:500] for name in sorted(VARIABLES) if name in environment}
+    return {name: shortened(environment[name], 500) for name in sorted(VARIABLES) if name in environment}
 
 
 # --- distributions ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.looking import is_looking
-from mltrainer.redaction import redact
+from mltrainer.redaction import shortened
 from mltrainer.workspace import MOST_BYTES
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _reason(message: str, subcommand: str, code: int) -> str:
         if sign in message:
             return reason
     first = next((line for line in message.splitlines() if line.strip()), "no message")
-    return f"git {subcommand} ended with {code}: {redact(first)[:200]}"
+    return f"git {subcommand} ended with {code}: {shortened(first, 200)}"
 
 
 def locate(root: Path) -> Repository:

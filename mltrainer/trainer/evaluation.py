@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.redaction import redact
+from mltrainer.redaction import redact, shortened
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.structures import joined, mapped, tensors_in
@@ -132,7 +132,7 @@ def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> d
     for name, value in given.items():
         single = value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, numbers.Real)
         if not (isinstance(name, str) and single):
-            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"[:80]
+            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else shortened(repr(value), 80)
             raise InputError(f"{name_of} gave {what} for {name!r}; a number was expected", mend=mend)
     return {_without_secrets(name): float(value) for name, value in given.items()}
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mltrainer.redaction import shortened
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.structures import mapped, tensors_in
@@ -80,7 +81,7 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
             return intervals(task, outputs, targets, samples, seed, replace(asked, only=asked.deciding))
         return no_intervals(asked, str(error))
     except Exception as error:  # a user's metrics may refuse a resample, such as one without a class
-        return no_intervals(asked, f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}"[:300])
+        return no_intervals(asked, shortened(f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}", 300))
     names = dict.fromkeys(name for row in drawn for name in row)
     bounds = {name: ends([row.get(name, math.nan) for row in drawn], asked.level) for name in names}
     empty = sorted(name for name, ends in bounds.items() if ends is None)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from mltrainer.redaction import shortened
 from mltrainer.wrap.flows import Fate, Flows
 
 CLOCKS = frozenset(
@@ -304,4 +305,4 @@ def _calls(tree: ast.AST) -> list[ast.Call]:
 
 def _short(node: ast.expr) -> str:
     text = ast.unparse(node)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= 60 else f"{shortened(text, 57)}..."

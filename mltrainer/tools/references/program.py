@@ -18,6 +18,7 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.redaction import shortened
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
@@ -166,7 +167,7 @@ def _fitted(reference: Reference, asked: Setting, held_out: Plain, classes: int,
     except _TooLongError:
         reason = f"it would take longer than {seconds:g} s"
     except Exception as error:  # whatever a library raises: the phase does not rest on it
-        reason = f"{type(error).__name__}: {error}"[:300]
+        reason = shortened(f"{type(error).__name__}: {error}", 300)
     return Fit(reference.name, reference.title, len(asked.plain.targets), time.perf_counter() - began, found, reason)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from mltrainer.configs import storage
 from mltrainer.errors import InputError, MachineError, StoppedError
+from mltrainer.redaction import shortened
 from mltrainer.tools.program import EXIT_CODES, Events
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Database:
         text = next(iter(str(cause).strip().splitlines()), type(cause).__name__).replace(self._url, self.place)
         for secret in storage.secrets_of(self._url):
             text = text.replace(secret, "***").replace(unquote(secret), "***")
-        return text[:300]
+        return shortened(text, 300)
 
 
 def _failures() -> tuple[type[Exception], ...]:
