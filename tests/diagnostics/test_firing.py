@@ -203,5 +203,6 @@ def test_memory_is_judged_from_five_evaluations_on_and_else_it_is_said_that_it_w
 
 def test_a_leak_in_hundreds_of_evaluations_is_found_though_some_of_them_free_memory():
     leak = [1000.0 + 3 * nr - 10 * (nr % 7 == 0) for nr in range(300)]
-    assert judge("memory_growth", holding(*leak)).state == "fired"
+    found = judge("memory_growth", holding(*leak))
+    assert (found.state, found.evidence["from_mb"], found.evidence["to_mb"]) == ("fired", leak[1], leak[-1])
     assert judge("memory_growth", holding(*[1000 + 40.0 * (nr % 5) for nr in range(300)])).state == "clear"
