@@ -1,0 +1,33 @@
+"""When a gate holds: it has a record, nothing is stale, there are items, and none of them fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltrainer.gates.gate import Gate, GateItem
+from mltrainer.records.reading import Record
+
+
+def items(*verdicts: str) -> tuple[GateItem, ...]:
+    return tuple(GateItem(f"item_{number}", "", verdict, {}, None) for number, verdict in enumerate(verdicts))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "stale", "holds"),
+    [
+        (("pass",), (), True),
+        (("pass", "waived", "not_applicable"), (), True),
+        (("pass", "fail"), (), False),
+        (("fail", "pass"), (), False),
+        (("pass",), ("data.csv changed",), False),
+        ((), (), False),
+    ],
+)
+def test_a_gate_holds_where_all_of_its_items_do_and_nothing_changed(
+    verdicts: tuple[str, ...], stale: tuple[str, ...], holds: bool
+) -> None:
+    assert Gate("baseline", Record({}, "0"), items(*verdicts), stale).holds is holds
+
+
+def test_a_gate_without_a_record_does_not_hold() -> None:
+    assert not Gate("baseline", None, items("pass")).holds
