@@ -109,7 +109,7 @@ def _power(power: int) -> str:
 
 
 def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """Return at most so many points; each stretch keeps its smallest, its largest and a value that is not finite."""
+    """Return at most so many points and the last; each stretch keeps its smallest, largest and a value that is not finite."""
     if len(points) <= limit:
         return list(points)
     width = -(-len(points) * 4 // limit)
