@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from mltrainer.gates import gate
 from mltrainer.gates.gate import Gate, GateItem
 from mltrainer.records.reading import Record
 
@@ -31,3 +35,17 @@ def test_a_gate_holds_where_all_of_its_items_do_and_nothing_changed(
 
 def test_a_gate_without_a_record_does_not_hold() -> None:
     assert not Gate("baseline", None, items("pass")).holds
+
+
+@pytest.mark.parametrize(
+    ("before", "stale"),
+    [
+        (Gate("baseline", Record({}, "0"), items("pass")), []),
+        (Gate("baseline", Record({}, "0"), items("fail")), ["the gate before it, baseline, does not hold"]),
+        (Gate("baseline", Record({}, "0"), ()), ["the gate before it, baseline, does not hold"]),
+        (Gate("baseline", Record({}, "0"), items("pass"), ("changed",)), ["the gate before it, baseline, does not hold"]),
+    ],
+)
+def test_a_record_that_follows_a_gate_which_does_not_hold_is_stale(before: Gate, stale: list[str]) -> None:
+    look: Any = SimpleNamespace(record=Record({"previous": "0"}, "1"), rerun="")
+    assert list(gate._origin(look, before)) == stale

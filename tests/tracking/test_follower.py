@@ -165,13 +165,20 @@ def test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run(digits:
     follower(digits, kept, "diagnostics", since).end(has_ended=True)
     assert {name.split("/")[1] for name in kept.artifacts} == {"03_diagnostics"}  # nothing that it has already
     assert {place.run for place in kept.places} == {kept.tags["run"]}
+    follower(digits, kept, "finalization", since).end(has_ended=True)
+    assert len({place.run for place in kept.places}) == 2
+
+
+@pytest.mark.slow
+def test_of_the_reports_those_that_changed_are_sent_again(digits: Project) -> None:
+    kept = Kept()
+    since = time.time() + 60  # it trains nothing: the runs are there
+    follower(digits, kept, "diagnostics", since).end(has_ended=True)
     report = digits.phase_dir("diagnostics") / "diagnostic_report.md"
     report.write_text(f"{report.read_text('utf-8')}\n", "utf-8")
     kept.artifacts.clear()
     follower(digits, kept, "diagnostics", since).end(has_ended=True)
     assert kept.artifacts == ["phases/03_diagnostics/diagnostic_report.md"]
-    follower(digits, kept, "finalization", since).end(has_ended=True)
-    assert len({place.run for place in kept.places}) == 2
 
 
 def test_an_edited_config_is_told_as_stale(digits: Project) -> None:

@@ -20,7 +20,7 @@ FAULTS = (
         "mltrainer/tools/search/study.py",
         'key=lambda trial: (sign * trial["value"], -trial["nr"])',
         'key=lambda trial: (sign * trial["value"], trial["nr"])',
-        STUDY,
+        "tests/tools/search/test_study.py::test_of_equal_trials_the_earlier_is_the_best_whichever_ended_first",
     ),
     Fault(
         "a trial over folds has its first fold's value",

@@ -17,7 +17,7 @@ from mltrainer.tools.search.live import Live
 from mltrainer.tools.search.program import RECORDED
 from mltrainer.tools.search.runs import failed
 from mltrainer.tools.search.space import draw
-from mltrainer.tools.search.study import Study
+from mltrainer.tools.search.study import Study, best_trial
 from tests.tools.search.test_program import SPACE, study
 
 EPOCHS = 9
@@ -325,3 +325,19 @@ def test_as_many_trials_as_the_lag_are_begun_before_any_has_ended(tmp_path: Path
     runs.wait = wait  # type: ignore[method-assign]
     search(tmp_path, 8, 1, runs, strategy="tpe", lag=4)
     assert (at_once[0], max(at_once)) == (4, 4)
+
+
+def ended(*values: float, state: str = "finished", first: int = 1) -> list[dict[str, Any]]:
+    return [{"nr": nr, "value": value, "state": state} for nr, value in enumerate(values, first)]
+
+
+@pytest.mark.parametrize(("mode", "values", "nr"), [("max", (0.5, 0.9, 0.9, 0.1), 2), ("min", (0.5, 0.1, 0.9, 0.1), 2)])
+def test_of_equal_trials_the_earlier_is_the_best_whichever_ended_first(mode: str, values: tuple[float, ...], nr: int) -> None:
+    trials = ended(*values)
+    assert [(best_trial(rows, mode) or {})["nr"] for rows in (trials, trials[::-1])] == [nr, nr]
+
+
+def test_a_trial_that_ended_early_or_failed_is_never_the_best() -> None:
+    early = [*ended(0.9, state="pruned", first=2), *ended(math.nan, state="failed", first=3)]
+    assert (best_trial([*ended(0.5), *early], "max") or {})["nr"] == 1
+    assert best_trial(early, "max") is None
