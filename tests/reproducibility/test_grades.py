@@ -44,6 +44,8 @@ def test_the_pages_numbers_decide_the_grade() -> None:
 def test_losses_are_compared_relative_to_their_size() -> None:
     assert largest_loss_difference(chain(2.0, 1.0), chain(2.0, 1.0)) == 0
     assert largest_loss_difference(chain(2.0, 1.0), chain(2.0, 0.5)) == 0.5
+    assert largest_loss_difference(chain(2.0, 0.5), chain(2.0, 1.0)) == 0.5
+    assert largest_loss_difference(chain(0.0), chain(1e-7)) == pytest.approx(0.1)  # what is as good as zero is compared to 1e-6
 
 
 def test_runs_of_unequal_length_are_not_equal_in_numbers() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutations.fault import Fault
 
+GRADES = "tests/reproducibility/test_grades.py"
+
 FAULTS = (
     Fault(
         "the seed is no part of a draw's address",
@@ -25,5 +27,47 @@ FAULTS = (
         'f"{value} {entry}".encode()',
         'f"{entry}".encode()',
         "tests/reproducibility/test_fingerprint.py",
+    ),
+    Fault(
+        "a difference that just meets the bound is too large",
+        "mltrainer/reproducibility/grades.py",
+        "if numbers.loss_difference <= limits.loss_bound:",
+        "if numbers.loss_difference < limits.loss_bound:",
+        GRADES,
+    ),
+    Fault(
+        "the fewest seeds that are asked for are too few",
+        "mltrainer/reproducibility/grades.py",
+        "if len(numbers.seeds) < limits.min_seeds:",
+        "if len(numbers.seeds) <= limits.min_seeds:",
+        GRADES,
+    ),
+    Fault(
+        "the spread of the seeds that were trained is taken for that of all seeds",
+        "mltrainer/reproducibility/grades.py",
+        "statistics.stdev(numbers.seeds)",
+        "statistics.pstdev(numbers.seeds)",
+        GRADES,
+    ),
+    Fault(
+        "a loss is compared relative to the original's alone",
+        "mltrainer/reproducibility/grades.py",
+        "max(abs(a), abs(b), 1e-6)",
+        "max(abs(a), 1e-6)",
+        GRADES,
+    ),
+    Fault(
+        "losses that are as good as zero differ by their whole size",
+        "mltrainer/reproducibility/grades.py",
+        "max(abs(a), abs(b), 1e-6)",
+        "max(abs(a), abs(b), 1e-60)",
+        GRADES,
+    ),
+    Fault(
+        "every epoch has the same order",
+        "mltrainer/reproducibility/seeds.py",
+        'return generator(seed, "order", epoch).permutation(ids)',
+        'return generator(seed, "order").permutation(ids)',
+        "tests/reproducibility/test_seeds.py",
     ),
 )
