@@ -244,7 +244,6 @@ WORD = "correct" + "horse"  # looks like any other word
         f"python t.py --api-key {WORD}",
         f"python t.py --token '{WORD}'",
         f"python t.py --hf_token {WORD}",
-        f"python t.py --token $TOKEN --password {WORD}",
         f"python t.py --url postgres://ada:{WORD}@db/x",
         f"sh -c 'curl -u ada:{WORD} https://x.org && python t.py'",
         f"mysql -uada -p{WORD} db",
