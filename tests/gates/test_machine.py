@@ -224,6 +224,14 @@ def test_of_a_planning_that_stopped_the_reason_is_advised_and_not_what_it_did_no
     assert found.why.startswith("remove the secret")
 
 
+def test_an_item_that_was_measured_is_advised_before_one_that_was_not() -> None:
+    unnamed = GateItem("own", "", "fail", {"missing": "no check is named own"}, "name its function on the page")
+    measured = GateItem("no_secrets", "", "fail", {"missing": []}, "remove the secret")
+    found = advice(states(PhaseState("planning", "failed", (), gate("planning", {}, (unnamed, measured)))))
+    assert found is not None
+    assert (found.reason, found.why) == ("no_secrets of planning does not hold", "remove the secret")
+
+
 @pytest.mark.parametrize(
     ("reason", "command", "why", "asks"),
     [

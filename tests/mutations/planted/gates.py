@@ -147,7 +147,7 @@ FAULTS = (
         "tests/gates/test_checks.py::test_a_file_that_a_program_opened_is_bound_by_its_record_with_the_digest_that_it_had",
     ),
     Fault(
-        "a planning that stopped is advised by what it did not come to",
+        "what was not measured is advised before what was",
         "mltrainer/gates/machine.py",
         "first, items = state.gate.first_failing, {",
         "first, items = state.gate.failing[0], {",
