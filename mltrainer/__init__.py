@@ -11,6 +11,11 @@ Six names are all that most programs need; each is loaded when it is first used,
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[:1] == ["-m"] and "mltrainer" in sys.orig_argv and not sys.flags.safe_path:
+    del sys.path[0]  # started as a module: the folder that one stands in may be a stranger's, and hold a `typing.py`
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

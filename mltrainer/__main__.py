@@ -1,9 +1,4 @@
-"""`python -m mltrainer`."""
-
-import sys
-
-if not sys.flags.safe_path:
-    del sys.path[0]  # the folder that one stands in, which may be a stranger's: nothing is imported from it
+"""`python -m mltrainer`; the package has taken the folder that one stands in off the path by now."""
 
 from mltrainer.cli.main import main
 

@@ -184,7 +184,7 @@ def test_neither_a_recorded_check_nor_a_task_is_called_by_who_looks(tmp_path: Pa
 def test_started_as_a_module_it_imports_nothing_from_the_folder_that_one_stands_in(tmp_path: Path) -> None:
     root, ran = tmp_path / "clone", tmp_path / "ran"
     root.mkdir()
-    for name in (*LIBRARIES, *PROJECTS):
+    for name in (*STANDARD, *LIBRARIES, *PROJECTS):
         (root / f"{name}.py").write_text(ACTS.format(ran=str(ran)))
     environment = {**os.environ, "RAN": str(ran)}
     command = [sys.executable, "-m", "mltrainer", "guide"]

@@ -121,18 +121,59 @@ CLONES: dict[str, Callable[[Place, Path], None]] = {
 }
 
 
-def looked_at(root: Path, outside: Path) -> dict[str, Any]:
-    """Return exit code, CPU seconds, peak memory and words of each command, typed by a parent with a token of its own."""
+def looked_at(
+    root: Path, outside: Path, commands: tuple[str, ...] = COMMANDS, engine: Path = Path(__file__).parents[2]
+) -> dict[str, Any]:
+    """Return exit code, CPU seconds, peak memory and words of each command, typed by a parent with a token of its own.
+
+    Args:
+        root: Where they are typed.
+        outside: A folder for their home and scratch files.
+        commands: Their words.
+        engine: Where mltrainer lies.
+    """
     for name in ("home", "tmp"):
         (outside / name).mkdir()
     environment = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
     environment |= {"PARENT_TOKEN": PARENTS, "HOME": str(outside / "home"), "TMPDIR": str(outside / "tmp")}
-    environment |= {"RAN": str(outside / "ran"), "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-P", "-c", PARENT, json.dumps(COMMANDS), OWN, str(outside / "told.json")]
+    environment |= {"RAN": str(outside / "ran"), "PYTHONPATH": str(engine)}
+    command = [sys.executable, "-P", "-c", PARENT, json.dumps(commands), OWN, str(outside / "told.json")]
     subprocess.run(command, cwd=root, env=environment, check=True, timeout=600)
     found: dict[str, Any] = json.loads((outside / "told.json").read_text())
     (outside / "told.json").unlink()
     return found
+
+
+def faults(told: dict[str, Any]) -> list[str]:
+    """Return what is wrong with how commands ended, what they took, and what they said."""
+    wrong = []
+    for line, (code, spent, peak, said) in told.items():
+        wrong += [f"{line}: exit code {code}"] if code not in (0, 1, 4) else []
+        wrong += [f"{line}: {spent} s"] if spent > MOST_CPU_S else []
+        wrong += [f"{line}: {peak} KiB"] if peak > MOST_KIB else []
+        wrong += [f"{line}: a token"] if OWN in said or PARENTS in said else []
+    return wrong
+
+
+LEAKS = {
+    "a token of its own": (f"print('now: {OWN}')", "a token"),
+    "the parent's token": ("import os; print(open(f'/proc/{os.getppid()}/environ').read())", "a token"),
+    "memory": (f"x = bytearray({MOST_KIB} << 10); x[:: 4096] = b'x' * len(x[:: 4096])", "KiB"),
+    "an exit code": ("sys.exit(3)", "exit code 3"),
+}
+
+
+@pytest.mark.parametrize("what", LEAKS)
+def test_a_leak_that_is_planted_is_noticed(tmp_path: Path, what: str) -> None:
+    """In a program that takes mltrainer's place."""
+    code, expected = LEAKS[what]
+    place = tmp_path / "instead/mltrainer/cli"
+    place.mkdir(parents=True)
+    for package in (place, place.parent):
+        (package / "__init__.py").touch()
+    (place / "main.py").write_text(f"import sys\ndef main():\n    {code}\n")
+    told = looked_at(tmp_path, tmp_path, commands=("status",), engine=tmp_path / "instead")
+    assert [expected in fault for fault in faults(told)] == [True]
 
 
 def written(*folders: Path) -> Iterator[Path]:
@@ -159,10 +200,7 @@ def test_no_token_leaves_and_nothing_runs_or_grows_where_a_strangers_project_is_
     told = looked_at(place.root, outside)
     (outside / "secret.txt").unlink()
     assert not (outside / "ran").exists()
-    assert {line: code for line, (code, *_) in told.items() if code not in (0, 1, 4)} == {}
-    assert {line: spent for line, (_, spent, *_) in told.items() if spent > MOST_CPU_S} == {}
-    assert {line: peak for line, (_, _, peak, _) in told.items() if peak > MOST_KIB} == {}
-    assert [line for line, (*_, said) in told.items() if OWN in said or PARENTS in said] == []
+    assert faults(told) == []
     tokens = (OWN.encode(), PARENTS.encode())
     assert [path for path in written(tmp_path) if any(token in path.read_bytes() for token in tokens)] == []
     assert "http://" in told["monitor --web"][3]

@@ -33,6 +33,7 @@ TEMPLATE: dict[str, Any] = {
         "optimizer.lr": {"log_uniform": [1e-2, 3e-2]},
         "model.dropout": {"uniform": [0.0, 0.1]},
         "clip.norm": {"choice": [1.0]},
+        "schedule.name": {"choice": ["constant"]},
     },
     "trial": {"epochs": 2, "early_stopping": None, "checkpoint": {"every_n_epochs": 10, "keep": 0}},
 }
