@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,12 +24,16 @@ from mltrainer.workspace import (
     canonical,
     digest,
     find_project,
+    folder_sha256,
     is_locked,
+    is_sealed,
     locked,
     pretty_json,
     read_json,
+    seal,
     sha256_bytes,
     sha256_file,
+    tree_sha256,
     write_atomic,
     write_json,
 )
@@ -69,6 +75,40 @@ def test_equal_numbers_of_other_types_have_other_digests() -> None:
 def test_a_files_digest_is_that_of_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     assert sha256_file(tmp_path / "a") == sha256_bytes(b"abc")
+
+
+def test_a_large_files_digest_is_that_of_all_its_bytes(tmp_path: Path) -> None:
+    large = os.urandom(workspace.READ_AT_ONCE - 1), os.urandom(workspace.READ_AT_ONCE + 1)
+    for data in large:
+        (tmp_path / "a").write_bytes(data)
+        assert sha256_file(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+def test_a_folders_digest_is_that_of_names_and_digests(tmp_path: Path) -> None:
+    files = {"a.png": b"1", "b/c.png": b"2", "b/c.txt.png": b"3"}
+    for name in (*files, ".hidden/a.png", "a.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(files.get(name, b"-"))
+    rows = ",".join(f'["{name}","{hashlib.sha256(data).hexdigest()}"]' for name, data in files.items())
+    expected = hashlib.sha256(f"[{rows}]".encode()).hexdigest()
+    assert folder_sha256(tmp_path) == tree_sha256(tmp_path, ".png") == expected
+
+
+def test_of_many_bytes_names_and_sizes_stand_for_what_the_files_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, data in {"a.npy": b"12", "b.npy": b"3"}.items():
+        (tmp_path / name).write_bytes(data)
+    whole = hashlib.sha256(b'[["a.npy",2],["b.npy",1]]').hexdigest()
+    monkeypatch.setattr(workspace, "MOST_OF_TREE", 3)
+    assert tree_sha256(tmp_path, ".npy") != whole
+    monkeypatch.setattr(workspace, "MOST_OF_TREE", 2)
+    assert tree_sha256(tmp_path, ".npy") == whole
+
+
+@pytest.mark.parametrize("edit", [{"a": 2}, {"b": None}, {"seal": "0" * 64}])
+def test_an_edit_of_what_was_sealed_is_noticed(edit: dict[str, Any]) -> None:
+    sealed = seal({"a": 1, "seal": "an older one"})
+    assert is_sealed(sealed)
+    assert not is_sealed({**sealed, **edit})
 
 
 def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
