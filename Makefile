@@ -13,7 +13,7 @@ TRACKIO := build/trackio
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-builtin trackio-test wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-builtin trackio-test wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -54,7 +54,10 @@ coverage: $(STAMP)  ## the same with coverage, at least 90 %: takes twice as lon
 	$(BIN)/coverage report
 
 slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many moments, full disks, compilers
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 -m "slow and not long"
+
+long: $(STAMP)  ## the longest tests: searches by many processes, other frameworks' models through all phases
+	$(BIN)/python -m pytest -n 2 -m long
 
 bench: $(STAMP)  ## the benchmarks, one program each
 	@set -e; for program in $(filter-out %/bench_tables.py %/bench_traps.py %/bench_diagnostics.py %/bench_cures.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done

@@ -81,6 +81,7 @@ TASKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trainer", TASKS)
 def test_a_trainer_comes_under_the_gates_with_its_losses_metrics_and_samples(tmp_path: Path, cli: Cli, trainer: str) -> None:
     text, task = TASKS[trainer]

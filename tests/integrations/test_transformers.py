@@ -222,8 +222,11 @@ def test_the_perplexity_of_a_model_that_broke_is_not_a_number() -> None:
     assert found.compute((1e6, 0, 10))["perplexity"] == math.inf
 
 
+LONGER = ("next token", "masked", "classes, adapters")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["classes", "next token", "masked", "classes, adapters"])
+@pytest.mark.parametrize("case", ["classes", *(pytest.param(case, marks=pytest.mark.long) for case in LONGER)])
 def test_a_model_walks_all_five_phases(tmp_path: Path, cli: Cli, case: str) -> None:
     name, mode, criterion = ("accuracy", "max", ">= 0.3") if "classes" in case else ("perplexity", "min", "<= 60")
     values = {"name": "hf", "task": CASES[case], "metric": {"name": name, "mode": mode}, "acceptance": {name: criterion}}

@@ -196,7 +196,10 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+LONGER = ("an unseeded draw", "the clock")
+
+
+@pytest.mark.parametrize("cause", ["the order of a set", *(pytest.param(cause, marks=pytest.mark.long) for cause in LONGER)])
 def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path: Path, cli: Cli, cause: str) -> None:
     before, after, call = CAUSES[cause]
     assert before in PROGRAM
@@ -316,6 +319,7 @@ def searched(folder: Path, cli: Cli, **task: Any) -> Project:
     return project
 
 
+@pytest.mark.long
 def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_seeds(tmp_path: Path, cli: Cli) -> None:
     project = searched(tmp_path, cli)
     found = evidence(project, "optimization")
@@ -327,6 +331,7 @@ def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_
     assert "optimizer" not in (project.phase_dir("optimization") / "final_config.yaml").read_text()
 
 
+@pytest.mark.long
 def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Path, cli: Cli) -> None:
     project = searched(tmp_path, cli, script="python train.py")
     found = evidence(project, "optimization")
@@ -369,6 +374,7 @@ def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cl
         assert (said.code, told in said.err) == (1, True), said.err
 
 
+@pytest.mark.long
 def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed(finished: Project, cli: Cli) -> None:
     said = cli("seeds", "--seeds", "3", "--json", "--project", finished.root)
     assert said.code == 0, said.err

@@ -296,6 +296,7 @@ def children(process: int) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_one_table_with_any_number_of_workers_and_after_many_kills(tmp_path: Path) -> None:
     task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.1}}
     job = {**study(SPACE, 12, epochs=4, task=task), **LEARNING, "seeds": 1}
@@ -324,6 +325,7 @@ def test_one_table_with_any_number_of_workers_and_after_many_kills(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_machines_of_which_one_is_killed_have_the_table_of_one(tmp_path: Path) -> None:
     task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.005}}
     job = {**study(SPACE, 8, epochs=4, task=task), **LEARNING, "seeds": 1, "workers": 1}
