@@ -18,17 +18,14 @@ VALUES = TrainingConfig.model_validate({**PROJECT, "tracking": ["mlflow"]}).mode
 PLANNED: dict[str, dict[str, Any]] = {"planning": {"evidence": {"config": VALUES, "generated": VALUES}}}
 
 
-def shown_in(project: Project, earlier: dict[str, dict[str, Any]]) -> list[str]:
-    tracking = _tracking(project, earlier)
+def shown_in(project: Project) -> list[str]:
+    tracking = _tracking(project, PLANNED)
     return [name for name, _ in tracking.named()] if tracking is not None else []
 
 
 @pytest.mark.parametrize(("now", "shown"), [({}, []), ({"tracking": ["tensorboard"]}, ["tensorboard"])])
-@pytest.mark.parametrize("earlier", [{}, PLANNED])
-def test_what_the_project_file_names_now_counts_also_after_planning(
-    tmp_path: Path, now: dict[str, Any], shown: list[str], earlier: dict[str, Any]
-) -> None:
-    assert shown_in(write_rings(tmp_path, **now), earlier) == shown
+def test_what_the_project_file_names_now_counts_also_after_planning(tmp_path: Path, now: dict[str, Any], shown: list[str]) -> None:
+    assert shown_in(write_rings(tmp_path, **now)) == shown
 
 
 def test_what_the_training_config_names_in_its_place_counts_more(tmp_path: Path) -> None:
@@ -36,6 +33,6 @@ def test_what_the_training_config_names_in_its_place_counts_more(tmp_path: Path)
     path = project.phase_dir("planning") / CONFIG_FILE
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump({**VALUES, "tracking": ["wandb"]}))
-    assert shown_in(project, PLANNED) == ["wandb"]
+    assert shown_in(project) == ["wandb"]
     path.write_text(yaml.safe_dump(VALUES))
-    assert shown_in(project, PLANNED) == ["tensorboard"]
+    assert shown_in(project) == ["tensorboard"]
