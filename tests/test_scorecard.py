@@ -203,6 +203,7 @@ def test_faults_befall_the_training_of_a_task_that_comes_with_mltrainer(monkeypa
         assert functional.cross_entropy(*batch).isfinite()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["table", "text", "images", "Lightning module", "Hugging Face model"])
 def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_path: Path, work: str) -> None:
     from tests.benchmarks.scorecard.trainers import BUILT_IN

@@ -41,6 +41,7 @@ def page(site: Path, path: str) -> str:
     return (site / place / "index.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_page_of_the_handbook_is_there(site: Path) -> None:
     pages = [path for path in handbook.page_paths() if path.endswith(".md")]
     assert all("<h1" in page(site, path) for path in pages)

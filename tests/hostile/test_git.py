@@ -65,6 +65,7 @@ def plant(digits: Project, canary: Path, settings: dict[str, str]) -> None:
     os.utime(digits.root / "mltrainer.yaml", (1, 1))  # git looks at its content again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trick", CONFIG)
 def test_looking_at_a_project_starts_no_program_of_its_git_folder(
     digits: Project, canary: Path, cli: Cli, trick: str, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return train(make(tmp_path_factory.mktemp("reference")), **keys())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stops", "workers", "changes"),
     [
@@ -56,6 +57,7 @@ def test_what_should_not_matter_does_not(
     assert same(found, reference) or "evaluate" in changes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "rates"),
     [("none", [0.05, 0.05, 0.05]), ("step", [0.05, 0.025, 0.0125]), ("plateau", [0.05, 0.05, 0.025])],
@@ -128,6 +130,7 @@ def weights_of_lightning(seed: int) -> str:
     return weights_sha256(module.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["Net", "Collected"])
 def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr("mltrainer.trainer.data.addresses.EVALUATION_BATCH", 25)  # of 60 samples

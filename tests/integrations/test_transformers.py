@@ -58,6 +58,7 @@ def opened(given: dict[str, Any]) -> Any:
     return open_task(config({**KEYS, "task": given}), Path.cwd())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_an_interrupted_run_has_the_bits_of_a_whole_one(tmp_path: Path, case: str) -> None:
     runs = []

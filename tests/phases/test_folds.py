@@ -34,6 +34,7 @@ def folded(folded_once: Path, tmp_path: Path) -> Project:
     return Project(tmp_path / "folded")
 
 
+@pytest.mark.slow
 def test_the_mean_over_the_folds_is_what_the_phases_go_by(folded_once: Path) -> None:
     project = Project(folded_once)
     evidence = {

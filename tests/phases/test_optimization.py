@@ -92,6 +92,7 @@ def chosen(project: Project) -> dict[str, Any]:
 # --- a candidate that wins ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_trial_is_a_real_run_with_the_values_that_its_number_gives(optimized: Project) -> None:
     found = evidence(optimized)
     runs = results(optimized)

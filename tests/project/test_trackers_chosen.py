@@ -24,7 +24,9 @@ def shown_in(project: Project) -> list[str]:
 
 
 @pytest.mark.parametrize(("now", "shown"), [({}, []), ({"tracking": ["tensorboard"]}, ["tensorboard"])])
-def test_what_the_project_file_names_now_counts_also_after_planning(tmp_path: Path, now: dict[str, Any], shown: list[str]) -> None:
+def test_what_the_project_file_names_now_counts_also_after_planning(
+    tmp_path: Path, now: dict[str, Any], shown: list[str]
+) -> None:
     assert shown_in(write_rings(tmp_path, **now)) == shown
 
 

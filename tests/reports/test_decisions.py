@@ -17,6 +17,7 @@ GRADIENTS = ("healthy", "exploding", "unknown")
 ACCEPTANCES: dict[str, list[dict[str, Any]]] = {"none": [], "met": records.acceptance(), "missed": records.acceptance(met=False)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("severity", ["critical", "warning"])
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
 def test_what_decides_in_the_table_is_what_is_recommended(severity: str, acceptance: str) -> None:

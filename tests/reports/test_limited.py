@@ -58,6 +58,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", COSTLY)
 def test_a_template_that_asks_for_too_much_is_refused_in_bounded_time(what: str, tmp_path: Path) -> None:
     begun = time.monotonic()

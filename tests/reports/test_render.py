@@ -97,6 +97,7 @@ def small(name: str) -> dict[str, Any]:
     return json.loads(json.dumps(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", records.ALL)
 def test_every_number_of_a_record_changes_its_report_or_is_listed_as_not_shown(name: str) -> None:
     found = small(name)

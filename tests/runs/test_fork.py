@@ -48,6 +48,7 @@ def fork(cli: Cli, rings: Project, tools_here: None) -> Any:
     return lambda *arguments: cli("fork", "baseline", *arguments, "--project", rings.root)
 
 
+@pytest.mark.slow
 def test_a_fork_takes_another_turn_and_is_linked_to_its_parent(rings: Project, fork: Any) -> None:
     parent = find_run(rings, "baseline")
     before = results(rings)[parent]

@@ -88,6 +88,7 @@ INVENTED: dict[str, Callable[[Record], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", INVENTED)
 def test_an_invented_number_head_or_digest_is_not_reproduced(told: str, clone: Project, cli: Cli, trained: list[Record]) -> None:
     forge(clone, INVENTED[told])
@@ -134,6 +135,7 @@ def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[
 # --- the arithmetic of a run that nobody measured it of -------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recorded", "variable", "code", "reachable", "differences"),
     [

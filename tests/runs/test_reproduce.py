@@ -177,6 +177,7 @@ def test_code_that_can_no_longer_be_trained_is_the_difference(rings: Project, cl
     assert "no module 'my_task'" in said.json["error"]
 
 
+@pytest.mark.slow
 def test_one_changed_value_of_a_table_is_told_as_data(table: Project, cli: Cli) -> None:
     lines = (table.root / "table.csv").read_text().splitlines()
     (table.root / "table.csv").write_text("\n".join([lines[0], *lines[1:60], f"9{lines[60]}", *lines[61:]]) + "\n")

@@ -57,6 +57,7 @@ def run(root: Path, stops: tuple[int, ...] = (), **config: Any) -> dict[str, Any
     return train(root, stops, **config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_what_is_held_keeps_its_bits_until_its_epoch(tmp_path: Path, project: dict[str, Any], optimizer: dict[str, Any]) -> None:
     begun = safetensors.torch.load_file(tmp_path / "w.safetensors")

@@ -40,6 +40,7 @@ def exported(root: Path) -> None:
     write_json(root / ".mltrainer/exports/run/job.json", {"checkpoint": FIRST})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [recorded, forked, exported, lambda _: None], ids=["record", "fork", "export", "nothing"])
 def test_a_checkpoint_that_something_names_is_there_when_its_run_has_gone_on(tmp_path: Path, name: Any) -> None:
     root, work = make(tmp_path), job(LEAST)
@@ -118,6 +119,7 @@ def with_a_clock(root: Path, monkeypatch: pytest.MonkeyPatch, policy: dict[str, 
     return seen, part_of(root, job({"checkpoint": policy}), a_minute_later)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "steps"),
     [

@@ -95,6 +95,7 @@ class Run:
         return weights_sha256(self.model.state_dict()), weights_sha256(self.average.tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in (*CASES, *OTHER_WAYS) if case not in NOT_TOGETHER])
 def test_every_way_to_train_repeats_and_goes_on_from_a_checkpoint_with_the_same_bits(case: str, tmp_path: Path) -> None:
     chosen = config({**CASES, **OTHER_WAYS}[case])

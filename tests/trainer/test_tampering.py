@@ -72,6 +72,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_aloud(stopped: Project, cli:
     assert result["interruptions"][-1]["step"] < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chain.txt", "gradients.f32"])
 @pytest.mark.parametrize("change", [flip, Path.unlink], ids=["a bit", "gone"])
 def test_a_changed_record_of_the_steps_is_refused(stopped: Project, cli: Cli, name: str, change: Callable[[Path], None]) -> None:

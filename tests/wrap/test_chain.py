@@ -75,6 +75,7 @@ def test_a_flipped_bit_of_one_tensor_among_many_changes_the_sum_of_an_optimizer_
             assert total(sums, other) != total(sums, tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", range(3))
 def test_a_step_is_told_by_any_gradient_and_by_an_update_of_any_group(changed: int) -> None:
     torch.manual_seed(0)

@@ -55,6 +55,7 @@ def planned(root):
 READ_OTHERWISE = ["constants", "dates", "german", "headless", "lines", "missing", "money", "names", "nulls", "zipped"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READ_OTHERWISE)
 def test_a_table_asks_one_question_at_most_and_is_read_alike_for_predictions(tmp_path, name):
     trap, path, root = TRAPS[name], write(name, tmp_path), tmp_path / "project"

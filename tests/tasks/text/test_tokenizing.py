@@ -17,6 +17,7 @@ def digest(kind):
     return hashlib.sha256(tokenizing.train(TEXTS * 3, Tokens(kind=kind)).to_str().encode()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_training_on_the_same_texts_twice_gives_the_same_bytes(kind):
     code = f"from tests.tasks.text.test_tokenizing import digest; print(digest({kind!r}))"

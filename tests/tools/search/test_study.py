@@ -150,6 +150,7 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_table_does_not_depend_on_workers_or_their_pace(name: str, tmp_path: Path) -> None:
     if name == "cma_es":
@@ -170,6 +171,7 @@ def folded(count: int) -> dict[str, Any]:
     return {"config": {**config, "split": {**config["split"], "folds": count}}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "tpe", "tpe, pruned"])
 def test_a_trial_is_the_mean_of_its_folds_whatever_the_workers(name: str, tmp_path: Path) -> None:
     tables = {search(tmp_path / f"{n}", n, n, **STUDIES[name], **folded(3))[0] for n in (1, 2, 4)}
