@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,11 @@ def joint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def task(joint: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def task(joint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(joint))
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    return importlib.import_module("my_task").Joint()
+    yield importlib.import_module("my_task").Joint()
+    sys.modules.pop("my_task", None)  # another project's has that name, too
 
 
 @pytest.mark.parametrize(("phase", "run"), [("baseline", "baseline"), ("finalization", "final_model")])
