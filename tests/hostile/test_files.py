@@ -254,6 +254,7 @@ def test_a_file_of_a_strangers_project_makes_no_command_look_elsewhere_or_hang(p
             look(cli, place, command)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 @pytest.mark.parametrize("trick", TRICKS)
