@@ -226,7 +226,7 @@ def _run(top: Path, arguments: list[str], said: Path, failed: Path) -> NoReturn:
             del sys.modules[name]
         code = int(pytest.main(arguments, plugins=[_Failures(failed)]))
         atexit._run_exitfuncs()
-    except BaseException:
+    except BaseException:  # also SystemExit: a forked process never returns into what forked it
         traceback.print_exc()
     finally:
         sys.stdout.flush()
