@@ -29,6 +29,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Made within 5 to 25 s: whole trainings, other frameworks in a process of their own, the site, a mounted disk.
+SLOW_FIXTURES = {"disk", "folded", "heard", "neighbour", "optimized", "site"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow fixtures, and let one worker have those of the digits project: no other waits until it is made."""
+    asked = {item.nodeid: set(getattr(item, "fixturenames", ())) for item in items}
+    for item in items:
+        if asked[item.nodeid] & SLOW_FIXTURES:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: "digits_once" not in asked[item.nodeid])
+
+
 @dataclass(frozen=True)
 class Said:
     """What a command said: exit code, standard output, standard error."""

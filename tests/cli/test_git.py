@@ -93,6 +93,7 @@ def test_without_the_git_program_everything_works_and_says_so(tmp_path: Path, cl
     assert (said.code, "no git repository was made (git is not installed)" in said.out) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_worktree_whose_repository_is_gone_goes_by_the_digests_of_its_files(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path / "rings")
     (project.root / ".git").write_text("gitdir: /nowhere/.git/worktrees/rings\n")

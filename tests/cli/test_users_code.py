@@ -88,6 +88,7 @@ CODE_FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", CODE_FAULTS)
 def test_a_fault_in_the_users_code_is_told_by_file_and_line(tmp_path: Path, cli: Cli, fault: str) -> None:
     source, message = CODE_FAULTS[fault]

@@ -136,6 +136,7 @@ LASTING = (
 )
 
 
+@pytest.mark.slow
 @SHUT
 @pytest.mark.parametrize("seconds", [2.0, 60.0])
 def test_a_process_that_leaves_its_group_ends_with_the_command(project: Path, seconds: float) -> None:

@@ -94,6 +94,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_function_that_is_at_fault_fails_its_item_with_the_reason(tmp_path: Path, fault: str) -> None:
     code, reason = FAULTS[fault]
@@ -269,6 +270,7 @@ def test_a_check_that_is_run_again_and_says_the_same_is_recomputed(done: Project
     assert again(done, cli, "--json").json["phases"][0]["items"][0]["recomputed"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"verdict": "pass"}, {"verdict": "fail", "evidence": {"accuracy": 0.99}}])
 def test_a_recorded_verdict_that_its_check_does_not_give_fails(rings: Project, cli: Cli, change: dict[str, Any]) -> None:
     write_page(rings.root, ("items:\n", OWN.replace("at_least: 0.5", "at_least: 0.99")))
@@ -292,6 +294,7 @@ def test_where_no_process_can_be_closed_off_and_nobody_can_be_asked_nothing_is_r
     assert "diagnostics: good_enough: checks of the project's own cannot be closed off here (no namespaces)" in said.err
 
 
+@pytest.mark.slow
 def test_a_phase_says_that_a_check_runs_as_the_user_where_no_process_can_be_closed_off(
     rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

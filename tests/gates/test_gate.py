@@ -577,6 +577,7 @@ def test_a_check_draws_no_figure_again(digits: Project, monkeypatch: pytest.Monk
     assert holding(digits) == list(PHASES)
 
 
+@pytest.mark.slow
 def test_the_projects_own_report_is_policy_and_hides_no_failing_gate(digits: Project) -> None:
     own = digits.phase_dir("baseline") / "report.md.j2"
     own.write_text('{% extends "phases/02_baseline/report.md.j2" %}{% block findings %}Ours.{% endblock %}')

@@ -107,6 +107,7 @@ def test_a_released_versions_report_is_said_not_to_be_recomputed(digits: Project
     assert any("mltrainer 0.2.0: compared by digest only, not recomputed" in note for note in found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_template_of_the_projects_own_is_named_among_the_overrides(digits: Project, listed: bool) -> None:
     path = f"{FINAL}/report.md.j2"

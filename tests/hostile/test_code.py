@@ -260,6 +260,7 @@ os._exit(NUMBER)
 FORGES = {"an answer twice": WRITES.replace("NUMBER", "0"), "an exit code": WRITES.replace("NUMBER", "112")}
 
 
+@pytest.mark.slow
 @SHUT
 @pytest.mark.parametrize("what", FORGES)
 def test_a_check_cannot_make_its_process_seem_to_be_one_that_could_not_be_closed_off(what: str, tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def look(cli: Cli, place: Place, command: tuple[str, ...]) -> Said:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("trick", [pytest.param(name, marks=pytest.mark.slow if n % 6 else ()) for n, name in enumerate(TRICKS)])
 def test_a_file_of_a_strangers_project_makes_no_command_look_elsewhere_or_hang(place: Place, cli: Cli, trick: str) -> None:
     TRICKS[trick](place)
     commit_links(place)

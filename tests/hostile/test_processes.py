@@ -163,6 +163,7 @@ LEAKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", LEAKS)
 def test_a_leak_that_is_planted_is_noticed(tmp_path: Path, what: str) -> None:
     """In a program that takes mltrainer's place."""
@@ -184,7 +185,8 @@ def written(*folders: Path) -> Iterator[Path]:
             yield from (path for path in found if path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 30)
 
 
-@pytest.mark.parametrize("what", ["runs", *(pytest.param(name, marks=pytest.mark.slow) for name in CLONES if name != "runs")])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", CLONES)
 def test_no_token_leaves_and_nothing_runs_or_grows_where_a_strangers_project_is_looked_at(
     digits_once: Path, tmp_path: Path, what: str
 ) -> None:

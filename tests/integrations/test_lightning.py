@@ -26,6 +26,7 @@ from tests.trainer.digits_runs import _in, same, train
 
 pytest.importorskip("lightning")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     pytest.mark.filterwarnings("ignore:The `srun` command is available:UserWarning"),  # on a machine of a Slurm cluster
 ]
@@ -36,7 +37,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return train(make(tmp_path_factory.mktemp("reference")), **keys())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stops", "workers", "changes"),
     [
@@ -57,7 +57,6 @@ def test_what_should_not_matter_does_not(
     assert same(found, reference) or "evaluate" in changes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "rates"),
     [("none", [0.05, 0.05, 0.05]), ("step", [0.05, 0.025, 0.0125]), ("plateau", [0.05, 0.05, 0.025])],
@@ -130,7 +129,6 @@ def weights_of_lightning(seed: int) -> str:
     return weights_sha256(module.state_dict())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("module", ["Net", "Collected"])
 def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr("mltrainer.trainer.data.addresses.EVALUATION_BATCH", 25)  # of 60 samples
@@ -172,7 +170,6 @@ def test_an_option_that_the_module_does_not_take_is_told_with_the_nearest(tmp_pa
         train(make(tmp_path), **keys(dropot=0.1))
 
 
-@pytest.mark.slow
 def test_a_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
     make(tmp_path)
     (tmp_path / "net.py").write_text((tmp_path / "digits_task.py").read_text())

@@ -24,6 +24,7 @@ from tests.trainer.digits_runs import config, same, train
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
+pytestmark = pytest.mark.slow
 KEYS: dict[str, Any] = {
     "metric": {"name": "loss", "mode": "min"},
     "split": {"validation": 0.2, "test": 0.1},
@@ -58,7 +59,6 @@ def opened(given: dict[str, Any]) -> Any:
     return open_task(config({**KEYS, "task": given}), Path.cwd())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_an_interrupted_run_has_the_bits_of_a_whole_one(tmp_path: Path, case: str) -> None:
     runs = []
@@ -226,7 +226,6 @@ def test_the_perplexity_of_a_model_that_broke_is_not_a_number() -> None:
 LONGER = ("next token", "masked", "classes, adapters")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["classes", *(pytest.param(case, marks=pytest.mark.long) for case in LONGER)])
 def test_a_model_walks_all_five_phases(tmp_path: Path, cli: Cli, case: str) -> None:
     name, mode, criterion = ("accuracy", "max", ">= 0.3") if "classes" in case else ("perplexity", "min", "<= 60")

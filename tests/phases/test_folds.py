@@ -100,6 +100,7 @@ def test_an_interrupted_cross_validation_trains_no_fold_twice(folded: Project, c
     assert read_json(folded.phase_dir("baseline") / "record.json")["evidence"]["folds"]["rows"][2]["run"] == rows[2]["run"]
 
 
+@pytest.mark.slow
 def test_folds_of_a_task_that_splits_its_samples_itself_are_refused(tmp_path: Path, cli: Cli) -> None:
     succeed("init", tmp_path / "u", "--example", "digits")
     folder = tmp_path / "u"

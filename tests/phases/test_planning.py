@@ -326,6 +326,7 @@ def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
 # --- the data's findings --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_the_numbers_of_planning_s_page_judge_the_data(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "table.csv").write_text("x,y,answer\n" + "".join(f"{n % 7},{n},{'ab'[n % 3 == 0]}\n" for n in range(90)))
@@ -446,6 +447,7 @@ def test_a_template_outside_the_project_is_refused_with_what_to_do(tmp_path: Pat
     assert "copy the file into the project's configs/" in str(caught.value.mend)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_changes_is_noticed(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})

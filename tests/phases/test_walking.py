@@ -145,6 +145,7 @@ def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_chan
     assert "stopped, because a person must decide" in again.out
 
 
+@pytest.mark.slow
 def test_a_line_that_divides_zero_by_zero_is_to_be_mended_before_the_config(tmp_path: Path, cli: Cli) -> None:
     line = "return (0 * outputs).mean() / (0 * outputs).mean()"
     source = TASK.replace("return nn.functional.cross_entropy(outputs, targets)", line)

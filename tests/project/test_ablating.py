@@ -104,6 +104,7 @@ def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits: Proje
     assert job["phase"] == "ablation"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", ["model.dropuot=0.3", "clip=3", "seed=1"])
 def test_a_swap_that_cannot_be_is_refused_before_anything_is_written(digits: Project, cli: Cli, wish: str) -> None:
     said = cli("ablate", wish, "--project", digits.root)

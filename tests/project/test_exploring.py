@@ -52,6 +52,7 @@ def contents(project: Project) -> dict[str, bytes]:
 # --- learning rates -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_after_a_range_test_has_the_weights_of_one_without_it(rings: Project, cli: Cli) -> None:
     twin = Project(Path(shutil.copytree(rings.root, rings.root.with_name("twin"))))
     before, status = contents(rings), cli("status", "--json", "--project", rings.root).json
@@ -213,6 +214,7 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
     assert found["state"]["changed"] == []
 
 
+@pytest.mark.slow
 def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def workers() -> object:
         return exploring.present_config(tools_of(rings, print), ("loader.workers=auto",)).loader.workers
@@ -226,6 +228,7 @@ def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project,
     assert workers() == 0
 
 
+@pytest.mark.slow
 def test_more_steps_than_the_config_has_are_profiled(new: Project, cli: Cli) -> None:
     short = (
         "--set",

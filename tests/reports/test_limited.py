@@ -81,6 +81,7 @@ def test_a_large_record_is_rendered_within_limits_whoever_wrote_the_template(siz
     assert is_rendered_apart("baseline", tmp_path, size) is apart
 
 
+@pytest.mark.slow
 def test_a_record_whose_report_takes_too_much_is_named(tmp_path: Path) -> None:
     record = records.baseline()
     record["evidence"]["acceptance"] *= 100_000

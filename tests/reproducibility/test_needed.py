@@ -52,6 +52,7 @@ def told(site: Path, text: str) -> set[str]:
 ALWAYS = {"Python", "threads", "OMP_NUM_THREADS", "torch", "plugged", "starting"}
 
 
+@pytest.mark.slow
 def test_a_package_that_nothing_imports_is_left_out_and_what_is_no_package_never(site: Path) -> None:
     assert told(site, "x = 1") == ALWAYS
 

@@ -95,6 +95,7 @@ def test_another_environment_is_exit_5_although_the_bits_are_the_same(
 # --- other bits -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_initialization_differs_before_the_first_step(rings: Project, cli: Cli) -> None:
     edit(rings.root / "my_task.py", "return nn.Sequential(nn.Linear(2, 32), ", "return nn.Sequential(self.first(), ")
     extra = "\n    def first(self):\n        layer = nn.Linear(2, 32)\n        nn.init.zeros_(layer.bias)\n        return layer\n"
@@ -270,6 +271,7 @@ def test_in_a_fresh_clone_the_recorded_run_is_trained_and_compared(rings: Projec
 # --- a run that is found again --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [RESULT_FILE, "chain.txt"])
 def test_a_result_sealed_again_that_its_run_contradicts_is_trained_again(rings: Project, cli: Cli, damaged: str) -> None:
     path = rings.runs_dir / find_run(rings, "baseline") / RESULT_FILE

@@ -146,6 +146,7 @@ def test_the_next_phases_tracker_goes_on_where_one_was_killed(tmp_path: Path, mo
     assert len({path.parent for path in events_of(project)}) == 1
 
 
+@pytest.mark.slow
 def test_a_tracker_whose_workflow_was_killed_ends_by_itself_and_the_next_one_waits(tmp_path: Path) -> None:
     project, heard = empty_project(tmp_path), Heard()
     training = Training(project, name="invented")

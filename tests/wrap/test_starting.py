@@ -295,6 +295,7 @@ def test_shared_memory_of_a_program_that_is_ended_is_removed(tmp_path: Path) -> 
     assert not Path("/dev/shm", name).exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_waits_for_what_was_ended_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "STILL_S", 0.2)
     code = (

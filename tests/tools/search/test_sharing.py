@@ -166,6 +166,7 @@ def test_when_the_time_of_one_is_over_no_machine_begins_a_trial(tmp_path: Path) 
     assert len(json.loads(longer)) == 6
 
 
+@pytest.mark.slow
 def test_when_the_budget_of_one_is_spent_no_machine_begins_a_trial(tmp_path: Path) -> None:
     one, two = shared(tmp_path, "one"), shared(tmp_path, "two")
     assert one.claim(1, VALUES)
@@ -253,6 +254,7 @@ def test_what_differs_is_named_by_key() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"sqlite:///.*/no/x\.db: the database does not answer: unable to open database file"):
         Database(f"sqlite:///{tmp_path}/no/x.db", Silent(), lambda: None)  # type: ignore[arg-type]
