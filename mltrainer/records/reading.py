@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -62,8 +63,9 @@ def read_record(project: Project, phase: str) -> Record | None:
     return record_of(raw, phase, project.relative(path))
 
 
+@functools.lru_cache(maxsize=2 * len(PHASES))  # commands look at a record several times, a monitor every second
 def record_of(raw: bytes, phase: str, name: str) -> Record:
-    """Return what a record's file holds, with its faults.
+    """Return the content of a record's file, with its faults; the same object for the same bytes, not to be changed.
 
     Args:
         raw: The file's bytes.

@@ -103,8 +103,8 @@ def everything_that_is_parsed(place: Place, _canary: Path) -> None:
 def everything_that_is_rendered(place: Place, _canary: Path) -> None:
     """Sealed records that grow without measure: rows, a text of markup, lists in lists."""
     evidence = {name: place.evidence(name) for name in ("baseline", "diagnostics", "finalization")}
-    evidence["baseline"]["acceptance"] *= 15_000
-    evidence["diagnostics"]["assessment"]["fit_reason"] = "|*_<[" * 300_000
+    evidence["baseline"]["acceptance"] *= 50_000
+    evidence["diagnostics"]["assessment"]["fit_reason"] = "|*_<[" * 1_000_000
     nest: Any = []
     for _ in range(400):
         nest = [nest]
