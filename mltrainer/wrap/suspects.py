@@ -120,7 +120,7 @@ class _Reader:
     def __init__(self, tree: ast.Module, elsewhere: Mapping[str, str]) -> None:
         self._tree = tree
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self._names = {**elsewhere, **_imported(tree)}
+        self._names = {"dict": "dict", **elsewhere, **_imported(tree)}  # `dict.fromkeys` needs no import
         self._flows = Flows(tree, self._dotted)
         self._shares = any(isinstance(n.func, ast.Attribute) and n.func.attr.startswith("share_memory") for n in _calls(tree))
         self._sets = self._names_of_sets()
