@@ -31,7 +31,7 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("x = 1\nfor name in {'a', 'b'}: pass", "hash order"),
         ("y = set(x)\nz = [f(n) for n in y]", "hash order"),
         ("y = set(x) | {1}\nz = list(y - {2})", "hash order"),
-        ("z = [*dict.fromkeys(set(x) | {1})]", "hash order"),
+        ("y = set(x)\nz = [*dict.fromkeys(y | {1})]", "hash order"),
         ("y = {n for n in x}\nz = ','.join(y)", "hash order"),
         ("self.y = frozenset(x)\nz = enumerate(self.y)", "hash order"),
         ("y = set()\nfirst = y.pop()", "hash order"),
