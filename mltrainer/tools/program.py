@@ -47,7 +47,7 @@ class Events:
 
     @property
     def listener_gone(self) -> bool:
-        """Whether the workflow has died; a dead parent tells before the pipe does, which is noticed when something is sent."""
+        """True once the workflow has died: a dead parent shows before a broken pipe, which shows only when something is sent."""
         return self._broken or (self._descriptor is not None and os.getppid() != self._parent)
 
     def send(self, event: str, **values: Any) -> None:
@@ -94,7 +94,7 @@ def noting_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def run_lock(job: Mapping[str, Any], events: Events, stop: Callable[[], str | None]) -> Iterator[None]:
-    """Hold the lock of a job's run; a tool that still has it, whose workflow was killed, is waited for.
+    """Hold the lock of a job's run; wait for a tool that still holds it because its workflow was killed.
 
     Raises:
         InUseError: Another process held it for `ORPHAN_S`, or until a signal came.
@@ -131,7 +131,7 @@ def run_program(work: Callable[[dict[str, Any], Events], object]) -> None:
 def attempt(
     work: Callable[[dict[str, Any], Events], object], job_file: Path, events: Events, root: Path
 ) -> MltrainerError | None:
-    """Do a tool's work; return what went wrong, as the workflow shows it, or None."""
+    """Do a tool's work; return its error as the workflow shows it, or None."""
     try:
         job = read_json(job_file)
         if faults := faults_of(job):
@@ -195,11 +195,11 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
 
 
 def _was_killed(text: str) -> bool:
-    """Return whether torch tells that the machine ended a loader's process: memory, or room in /dev/shm, ran out."""
+    """Return True where torch reports a loader's process killed by the machine: out of memory, or of room in /dev/shm."""
     return any(f"killed by signal: {name}" in text for name in ("Killed", "Bus error"))
 
 
 def _place(folder: Path, root: Path) -> str:
-    """Return where a job's traceback lies, as messages name it: relative to the project."""
+    """Return the path of a job's traceback as messages name it: relative to the project, where it lies in it."""
     path = folder / CRASH_FILE
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -19,7 +19,7 @@ WHOLE = "the whole config"
 
 
 def work(job: dict[str, Any], events: Events) -> int:
-    """Train a config and its variants; what each gave goes to `result.json` in the job's folder.
+    """Train a config and its variants; their results go to `result.json` in the job's folder.
 
     Args:
         job: As `records.job.Ablating`.
@@ -46,13 +46,13 @@ def work(job: dict[str, Any], events: Events) -> int:
 
 
 def _mend(variants: list[Row], error: GateError) -> str | None:
-    """Return what to do where a run does not have planning's data: with other options a task may make other samples."""
+    """Return the hint for a run on other samples than planning's: the variants' task options may be the cause."""
     keys = ", ".join(key for row in variants for key in row["changes"] if key.startswith(OPTIONS))
     return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.mend
 
 
 def _told(row: Row) -> Row:
-    """Return what an ablation needs to know of a run."""
+    """Return a run's row: outcome, number of parameters, weights' digest, median step time and wall time."""
     result = row["result"]
     return {
         **{key: row[key] for key in ("state", "value", "reason")},

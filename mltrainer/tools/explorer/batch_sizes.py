@@ -1,4 +1,4 @@
-"""Micro-batches of rising size: how many samples a second each trains, and how much memory it takes."""
+"""The throughput and the peak memory of micro-batches of rising size."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ SECONDS = 1.0  # timed at least for the least steps, then until so much time has
 
 
 def try_sizes(session: Session) -> dict[str, Any]:
-    """Return why no larger size was tried; each measured one is sent as an event, which outlives this process.
+    """Return the memory limit in MiB and the reason why no larger size was tried.
 
-    A size is only tried while what it will need, as the sizes before it show, is within the page's share of the memory, and
-    within the time that is left; the first one is always tried.
+    Each measured size is sent as an event, which outlives this process. A size is only tried while its expected memory, by
+    the sizes before it, is within the page's share of the memory, and its expected time within the time that is left;
+    the first one is always tried.
     """
     asked, begun = session.job["asked"], time.perf_counter()
     limit = session.job["settings"]["memory_share"] * memory_mb(session.config.device)
@@ -59,7 +60,7 @@ def _measured(session: Session, size: int) -> dict[str, Any]:
 
 
 def step_seconds(times: list[tuple[int, float]], size: int, in_bursts: bool) -> float:
-    """Return the seconds of a full step: the median, or where samples come in bursts what all of them together took.
+    """Return the seconds of a full step: the median, or by the throughput of all steps where samples come in bursts.
 
     Args:
         times: The samples and the duration of each step.
@@ -72,7 +73,7 @@ def step_seconds(times: list[tuple[int, float]], size: int, in_bursts: bool) -> 
 
 
 def _timed(session: Session, size: int) -> list[tuple[int, float]]:
-    """Return samples and duration of real steps of one micro-batch, data included, after some that are not timed."""
+    """Return samples and duration of real steps of one micro-batch, data included, after the warm-up."""
     plan = dataclasses.replace(session.plan, batch_size=size, accumulate=1)
     warm_up = max(WARM_UP, session.readers * session.config.loader.prefetch)  # what was read ahead while the first step began
     found: list[tuple[int, float]] = []
@@ -90,7 +91,7 @@ def _timed(session: Session, size: int) -> list[tuple[int, float]]:
 
 
 def _now(device: str) -> float:
-    """Return the time after which the device has nothing left to do."""
+    """Return the time in seconds, once the device has finished its queued work."""
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -108,12 +109,12 @@ def memory_mb(device: str) -> float:
 
 
 def peak_mb(device: str) -> float:
-    """Return the most memory in MiB that this process took since its peak was last forgotten, on its device."""
+    """Return the peak memory in MiB of this process on its device, since the last reset."""
     return torch.cuda.max_memory_reserved() / 2**20 if device == "cuda" else _status_mb("VmHWM")
 
 
 def _forget_peak(device: str) -> None:
-    """Begin to measure the peak anew; memory that is kept for later is given back first."""
+    """Reset the peak; on a GPU cached memory is released first, because it would count."""
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

@@ -1,4 +1,4 @@
-"""What the measured numbers suggest: pure functions of plain values."""
+"""Suggestions from the measured numbers: pure functions of plain values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Smoothing:
 
 
 def diverged(smoothed: Sequence[float], factor: float) -> bool:
-    """Return whether the last smoothed loss is `factor` times the best, or not finite; a best below 0 counts by its size."""
+    """Return True where the last smoothed loss is not finite, or above the best by more than `factor` - 1 times its size."""
     best = min(smoothed)
     return not math.isfinite(smoothed[-1]) or not smoothed[-1] <= best + (factor - 1) * abs(best)
 
@@ -121,13 +121,13 @@ def doubled(first: int, samples: int) -> Iterator[int]:
 
 
 def needed_mb(rows: Sequence[Row]) -> float:
-    """Return the peak to expect of twice the last batch: what grew with the last doubling grows twice as much."""
+    """Return the expected peak memory in MiB of twice the last batch: the last doubling's growth, twice."""
     peaks = [row["peak_mb"] for row in rows[-2:]]
     return float(peaks[-1] + 2 * max(0.0, peaks[-1] - peaks[0]))
 
 
 def needed_s(rows: Sequence[Row], steps: int) -> float:
-    """Return the seconds to expect of some steps of twice the last batch: a step of it takes twice as long at most."""
+    """Return the expected seconds of some steps of twice the last batch: a step takes twice as long at most."""
     return steps * 2 * float(rows[-1]["step_us"]) / 1e6
 
 

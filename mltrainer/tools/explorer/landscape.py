@@ -1,4 +1,4 @@
-"""The surroundings of a trained model: its loss along random directions, and how sharply it curves."""
+"""The loss landscape around a trained model: its loss along random directions, and its curvature."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def survey(session: Session) -> dict[str, Any]:
 
 
 class _Ticker:
-    """Tells progress, with rate, and stops where a signal asks for it."""
+    """Reports progress, with rate, and stops where a signal asks for it."""
 
     def __init__(self, session: Session, total: int) -> None:
         self._session, self._total, self._done, self._begun = session, total, 0, time.perf_counter()

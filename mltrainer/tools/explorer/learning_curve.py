@@ -35,12 +35,12 @@ class OnPart(Session):
 
 
 def part_of(count: int, part: float) -> int:
-    """Return how many samples a part has."""
+    """Return the number of samples in a part, at least 1."""
     return max(1, round(part * count))
 
 
 def extrapolate(session: Session) -> dict[str, Any]:
-    """Return both learning curves with what they let expect."""
+    """Return the learning curve over steps, and with seeds the one over data, each with its extrapolation."""
     asked, seed = session.job["asked"], session.config.seed
     found: dict[str, Any] = {"epochs": _of_epochs(asked["history"], seed)}
     if asked["seeds"]:
@@ -52,7 +52,7 @@ def extrapolate(session: Session) -> dict[str, Any]:
 
 
 def _of_epochs(history: list[list[float]], seed: int) -> dict[str, Any]:
-    """Return what the validation loss over the steps lets expect of as many steps again."""
+    """Return the validation loss over the steps with its law's predictions at two and four times the steps, or the `reason`."""
     last = history[-1][0] if history else 0.0
     kept = [(step, loss) for step, loss in history if step > SETTLING * last]
     points = {"steps": [step for step, _ in history], "losses": [loss for _, loss in history]}
@@ -100,7 +100,7 @@ def _row(session: Session, part: float, seed: int) -> dict[str, Any]:
 
 
 def _of_data(session: Session, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """Return what the trainings let expect of twice and four times the data."""
+    """Return the trainings' errors with their law's predictions at two and four times the data, or the `reason`."""
     measured = [row for row in rows if row["validation"] is not None]
     name = error_name([row["validation"] for row in measured], session.config.metric.name, session.config.metric.mode)
     told = [{**row, "error": error_of(row["validation"], name)} for row in measured]
@@ -113,7 +113,7 @@ def _of_data(session: Session, rows: list[dict[str, Any]], seed: int) -> dict[st
 
 
 def error_name(validation: list[dict[str, float]], metric: str, mode: str) -> str:
-    """Return what counts as the error: the metric where less is better, 1 minus it where 1 is perfect, else the loss."""
+    """Return the error's name: the metric where less is better, 1 minus it where 1 is perfect, else the loss."""
     values = [row[metric] for row in validation]
     if mode == "min":
         return metric

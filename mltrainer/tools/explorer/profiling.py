@@ -32,7 +32,7 @@ WARM_UP, TRACED, OPERATORS = 5, 5, 10
 
 
 def profile_steps(session: Session) -> dict[str, Any]:
-    """Return the sections of a step, the most expensive operators, and where the trace lies.
+    """Return the sections of a step and the most expensive operators; the trace is written to the session's folder.
 
     The timed steps run without the tracer, which makes every operation slower; on a GPU each section waits for the
     device at its ends, so that its own work is counted to it.
@@ -162,7 +162,7 @@ def _export(traced: profile, path: Path) -> None:
 
 
 def _operations(traced: profile, device: str) -> dict[str, Any]:
-    """Return the operators that took the most time of their own, and on a GPU how often a step waited for it."""
+    """Return the operators with the most self time, per traced step, and on a GPU the counts of host waits."""
     kind = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
     host = (row for row in traced.key_averages() if row.device_type.name == "CPU")  # kernels count to their operators
     rows = [row for row in host if row.key not in SECTIONS]
@@ -177,7 +177,7 @@ def _operations(traced: profile, device: str) -> dict[str, Any]:
 
 
 def _waits(traced: profile) -> dict[str, int]:
-    """Return how often the host waited for the device within the traced steps, by what it called."""
+    """Return the counts of host waits for the device within the traced steps, by the function that waited."""
     events = list(traced.events() or [])
     steps = [event.time_range for event in events if event.name == "other"]
     inside = (e.name for e in events if e.name in WAITS and any(s.start <= e.time_range.start <= s.end for s in steps))

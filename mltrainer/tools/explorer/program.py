@@ -44,7 +44,7 @@ def work(job: dict[str, Any], events: Events) -> int:
 
 
 def stopping(caught: Callable[[], str | None]) -> Callable[[], None]:
-    """Return what a session asks after each step: it raises where a signal came, because there is nothing to save."""
+    """Return a session's check after each step: it raises where a signal came, because there is nothing to save."""
 
     def ask() -> None:
         if (cause := caught()) is not None:

@@ -47,8 +47,8 @@ class Surface:
     """The mean loss over some samples, in evaluation mode and full precision.
 
     Args:
-        session: With the model at the weights that are looked around.
-        samples: How many of the training and of the validation samples, evenly spaced.
+        session: With the model at the center's weights.
+        samples: Number of training and of validation samples, evenly spaced.
     """
 
     def __init__(self, session: Session, samples: int) -> None:
@@ -96,7 +96,7 @@ class Surface:
         return sum(loss for loss, _ in parts) / sum(items for _, items in parts)
 
     def _losses(self, split: str = "train") -> Iterator[tuple[Tensor, float]]:
-        """Yield each batch's loss, summed over its items, and how many these are."""
+        """Yield each batch's loss, summed over its items, and the number of items."""
         for number, batch in enumerate(self._batches[split]):
             seeds.seed_everything(seeds.key(self.config.seed, "evaluate", number))
             output, target = self._task.forward(self.model, batch)
@@ -119,7 +119,7 @@ class Surface:
             return self._mean_of(along)
 
     def _mean_of(self, derivative: Callable[[Tensor], Gradients]) -> Vector:
-        """Return what a derivative gives of each batch's loss, summed up and divided by the number of items."""
+        """Return the mean per item of a derivative of the batches' summed losses."""
         total, count = [torch.zeros_like(p) for p in self.parameters], 0.0
         with torch.enable_grad():
             for loss, items in self._losses():
@@ -130,7 +130,7 @@ class Surface:
         return [part / count for part in total]
 
     def near_product(self, vector: Vector) -> Vector:
-        """Return the same by central differences of gradients, for operations that have no second derivative."""
+        """Return the Hessian's product by central differences of gradients, for operations without a second derivative."""
         far = STEP * float(norm(self.at)) / float(norm(vector))
         with self.moved((far, vector)):
             after = self.gradient()
@@ -149,7 +149,7 @@ class Surface:
             self.product, self.method = self.near_product, "finite differences of gradients"
 
     def _is_differentiable_once(self) -> bool:
-        """Return whether an operation says so: torch passes over it silently where it leads to no weight."""
+        """Return True where an operation has no second derivative: torch skips it silently where it leads to no weight."""
         loss, _ = next(self._losses())
         first: Gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
         nodes = [g.grad_fn for g in first if g is not None and g.grad_fn is not None]
@@ -178,7 +178,7 @@ def drawn(like: Vector, *address: Any) -> Vector:
 def scaled_by_filter(direction: Vector, like: Vector) -> Vector:
     """Return a direction whose filters have the norms of the weights' (Li et al., 2018, arXiv 1712.09913, section 4).
 
-    A filter is what makes one unit: a row of a matrix, a kernel of a convolution. Biases and scales stay where they are.
+    A filter is the weights of one unit: a row of a matrix, a kernel of a convolution. Biases and scales stay where they are.
     """
     return [_scaled(d, p) if p.dim() > 1 else torch.zeros_like(d) for d, p in zip(direction, like, strict=True)]
 
@@ -191,5 +191,5 @@ def _scaled(direction: Tensor, like: Tensor) -> Tensor:
 
 
 def parameters_of(model: nn.Module) -> int:
-    """Return how many numbers a model trains."""
+    """Return the number of a model's trained parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

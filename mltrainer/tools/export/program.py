@@ -55,7 +55,7 @@ def export_run(job: dict[str, Any]) -> dict[str, Any]:
             `result.json` goes. Paths are relative to the project, which is the current folder.
 
     Returns:
-        exports (rows of `export.export`), inference (what the task says of its inputs and outputs), test (as `measure_test`)
+        exports (rows of `export.export`), inference (the task's description of its inputs and outputs), test (as `measure_test`)
         and weights_sha256.
 
     Raises:
@@ -102,7 +102,7 @@ def _written(job: dict[str, Any], model: nn.Module, calls: Calls, out: Path) -> 
 
 
 def rehearse(job: dict[str, Any]) -> dict[str, Any]:
-    """Try on an untrained model all that a finished training needs of a task, so that what is missing is known before it.
+    """Try an export on an untrained model, so that faults of the task show before the training.
 
     Args:
         job: As of `export_run`, without a checkpoint; what is written to `out` is removed again.
@@ -165,7 +165,7 @@ def _remove_earlier(out: Path) -> None:
 
 
 def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict[str, Any]:
-    """Return where the model comes from, for its own manifest."""
+    """Return the origin for the model's manifest: version, run, checkpoint, weights' digest, metrics and contract."""
     kept = {key: manifest.get(key) for key in ("step", "epoch", "metrics", "contract")}
     made = {"mltrainer": mltrainer.__version__, "run": job["run"], "checkpoint": job["checkpoint"]}
     return {**made, "weights_sha256": weights, **kept}
@@ -201,12 +201,12 @@ def measure_test(
 
 
 def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
-    """Return whether outputs are held for the loss's interval alone; never where metrics are accumulated without them."""
+    """Return True where outputs are held for the loss's interval alone; never where metrics are accumulated without them."""
     return "loss" in config.acceptance and not accumulates(task.task)
 
 
 def _intervals(job: dict[str, Any], task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Any:
-    """Return the metrics' intervals; None where there are no metrics beside a loss that nobody judges."""
+    """Return the metrics' intervals; None where there is only a loss without an acceptance criterion."""
     asked = Interval(**job["test"]["interval"])
     if accumulates(task.task):
         return no_intervals(asked, "the metrics are accumulated, and no outputs are held that could be drawn anew")
@@ -216,7 +216,7 @@ def _intervals(job: dict[str, Any], task: OpenTask, found: Evaluated, samples: i
 
 
 def _unfit(exports: list[dict[str, Any]]) -> str | None:
-    """Return which formats do not give the trained model's outputs, or None."""
+    """Return the reason against opening the test split: formats that failed or disagree with the trained model; else None."""
     bad = [row["format"] for row in exports if row["state"] == "failed" or row["agrees"] is False]
     return f"{', '.join(bad)} cannot be delivered" if bad else None
 
@@ -241,7 +241,7 @@ def _note_opening(job: dict[str, Any], root: Path, data: str, weights: str, rows
 
 @dataclass(frozen=True)
 class Calls:
-    """How the task calls its model on real samples, on the CPU.
+    """The task's calls of its model on real samples, on the CPU.
 
     Attributes:
         all: On all of them.
@@ -253,7 +253,7 @@ class Calls:
 
 
 def real_calls(task: OpenTask, model: nn.Module, config: TrainingConfig, count: int) -> Calls:
-    """Return how the task calls its model for the first validation samples.
+    """Return the task's calls of its model for the first validation samples.
 
     Raises:
         InputError: It calls it with something else than tensors whose first dimension is the samples, or only parts of it.
@@ -333,7 +333,7 @@ def _calls(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list[C
 
 
 def _forward(task: OpenTask, model: nn.Module, batch: Batch) -> None:
-    """Run a task's forward pass; a call that cannot be exported is told with the user's line."""
+    """Run a task's forward pass; a call that cannot be exported is reported with the user's line."""
     try:
         with user_code(task.root, "forward of your task"):
             task.task.forward(model, batch)

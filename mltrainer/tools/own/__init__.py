@@ -1,4 +1,4 @@
-"""The tool that runs a team's own module as a tool that trains."""
+"""The tool that runs a custom training module."""
 
 from mltrainer.tools.own.result import Data, Evaluation, Trained
 

@@ -1,6 +1,6 @@
-"""A team's own tool that trains: its module is run on the job, and its result completed to what records hold.
+"""A custom training tool: its module is run on the job, and its result completed to a run's full record.
 
-The module's `work(job, tell)` trains and returns what only it can know, a `Trained`. What any process can tell is measured
+The module's `work(job, tell)` trains and returns a `Trained`, the facts that only it knows. What any process can measure is taken
 here: code, environment, time and memory. What the tool cannot show stays empty, and the gates' items that need it do not apply.
 """
 
@@ -33,7 +33,7 @@ RESULT_FILE = "result.json"
 
 
 def work_of(entry_point: str) -> Callable[[dict[str, Any], Events], None]:
-    """Return what runs a job with a team's own module."""
+    """Return the work that runs a job with a custom module."""
 
     def work(job: dict[str, Any], events: Events) -> None:
         root = Path.cwd()
@@ -77,7 +77,7 @@ def _checked(given: Any, job: Mapping[str, Any], entry_point: str) -> Trained:
 
 
 def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -> dict[str, Any]:
-    """Return a whole result: what the tool told, what this process measured, and nothing where neither knows.
+    """Return the complete result: the tool's values, those measured here, and empty ones where neither knows.
 
     Args:
         job: The job.
@@ -119,7 +119,7 @@ def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -
 
 
 def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]:
-    """What the run is, and what its bits are a function of."""
+    """Return the run's identity, and the inputs that its bits are a function of."""
     return {
         **identity(job, job["config"], imported_files(root), found.weights_sha256, "tool"),
         "data_sha256": found.data.sha256,
@@ -131,7 +131,7 @@ def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]
 
 
 def _facts(data: Data, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Return what planning records of the data."""
+    """Return planning's record of the data."""
     rows = [{"path": name, "sha256": sha256_file(root / name), "size": (root / name).stat().st_size} for name in data.files]
     counts = {"train": data.train, "validation": data.validation, "test": data.test}
     return {
@@ -173,7 +173,7 @@ def _chain(job: Mapping[str, Any], found: Trained, root: Path) -> tuple[fingerpr
 
 
 def _quality(job: Mapping[str, Any], found: Trained) -> dict[str, Any]:
-    """What was learned."""
+    """Return the metrics, their history, and the best and the last evaluation."""
     metric, saved = job["config"]["metric"], job["config"]["checkpoint"]
     unknown = {"median": None, "max": None, "min": None}
     unmeasured = {"lr": math.nan, "seconds": math.nan, "samples_per_s": math.nan, "data_wait": math.nan, "clipped": None}
@@ -201,7 +201,7 @@ def _quality(job: Mapping[str, Any], found: Trained) -> dict[str, Any]:
 
 
 def _costs(found: Trained, seconds: float) -> dict[str, Any]:
-    """What it took, step by step as far as a whole tells of its parts."""
+    """Return times and memory; each step's time is the mean over all steps."""
     step_us = seconds / len(found.losses) * 1e6
     times = {"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0}
     return {

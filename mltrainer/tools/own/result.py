@@ -1,4 +1,4 @@
-"""What a team's own tool returns for a job."""
+"""The result of a custom tool's job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Data(_Part):
     Attributes:
         sha256: Digest of all samples and of how they were split.
         files: What was read, relative to the project.
-        train: How many samples were trained on.
-        validation: How many the metrics were measured on.
-        test: How many are sealed.
+        train: Number of training samples.
+        validation: Number of samples that the metrics were measured on.
+        test: Number of sealed samples.
     """
 
     sha256: str = Field(pattern=SHA256)
@@ -42,7 +42,7 @@ class Evaluation(_Part):
 
 
 class Trained(_Part):
-    """What a team's own tool returns.
+    """A custom tool's result.
 
     Attributes:
         weights_sha256: Digest of the weights at the end.
@@ -52,7 +52,7 @@ class Trained(_Part):
         planned_steps: Steps of the whole run; fewer were made where the job's `max_steps` said so.
         planned_epochs: Epochs of the whole run.
         batch_size: Samples of a step.
-        parameters: How many numbers were trained.
+        parameters: Number of trained parameters.
         draws: With the capability `draws`: for each random generator a digest of its first numbers.
         more: Keys of a run's result that the tool's further capabilities fill.
     """

@@ -23,12 +23,12 @@ LEAST_RESAMPLES = 100  # percentiles of fewer say little
 
 @dataclass(frozen=True)
 class Asked:
-    """How models are compared.
+    """The settings of a comparison of models.
 
     Attributes:
         level: The share of resamples between the two ends, such as 0.95.
-        resamples: How often the rows are drawn anew, at most.
-        draws: How many rows are drawn in all, at most, but for the least number of resamples.
+        resamples: Number of resamples, at most.
+        draws: Number of rows drawn in all, at most, but for the least number of resamples.
         sign: 1 where a larger metric is better, -1 where a smaller one is.
         seed: The run's.
     """
@@ -40,7 +40,7 @@ class Asked:
     seed: int
 
     def resamples_of(self, rows: int) -> int:
-        """Return how often so many rows are drawn anew; never by the clock, so that intervals are the same everywhere."""
+        """Return the number of resamples for so many rows; never by the clock, so that intervals are the same everywhere."""
         return min(self.resamples, max(LEAST_RESAMPLES, self.draws // rows))
 
 

@@ -32,7 +32,7 @@ LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 s
 
 @dataclass(frozen=True)
 class Setting:
-    """What a model is made for: its training rows, a seed, and as scikit-learn's `class_weight` how classes are weighted."""
+    """A model's arguments: its training rows, a seed, and scikit-learn's `class_weight`."""
 
     plain: Plain
     seed: int
@@ -41,7 +41,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Reference:
-    """A plain model: its name in records, its title in reports, and what returns it, not fitted."""
+    """A plain model: its name in records, its title in reports, and its factory, which returns it unfitted."""
 
     name: str
     title: str
@@ -90,7 +90,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _columns(plain: Plain) -> Any:
-    """Return what a linear model needs of a table: numbers imputed and standardized, categories one-hot."""
+    """Return a linear model's preprocessing of a table: numbers imputed and standardized, categories one-hot."""
     numbers = [place for place in range(np.shape(plain.inputs)[1]) if place not in plain.categories]
     impute = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
     one_hot = OneHotEncoder(handle_unknown="ignore", dtype=np.float32)

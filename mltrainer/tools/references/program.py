@@ -100,15 +100,15 @@ def _row(task: BuiltinTask, fit: Fit, targets: Tensor, against: dict[str, Any]) 
 
 @dataclass(frozen=True)
 class Fit:
-    """What became of a plain model.
+    """The outcome of fitting a plain model.
 
     Attributes:
         name: The model's.
         title: After that.
-        rows: How many training rows it was fitted on.
-        seconds: How long that took, with predicting the validation rows.
+        rows: Number of training rows that it was fitted on.
+        seconds: Duration of the fit, with predicting the validation rows.
         outputs: Of the validation rows; None where it has none.
-        reason: Why.
+        reason: Why there are no outputs, else None.
     """
 
     name: str
@@ -177,7 +177,7 @@ class _TooLongError(Exception):
 
 @contextlib.contextmanager
 def _within(seconds: float) -> Iterator[None]:
-    """End a block that takes longer.
+    """End a block that takes longer than some seconds.
 
     Raises:
         _TooLongError: It does.
@@ -206,7 +206,7 @@ def _keep(place: Path, fit: Fit) -> None:
 
 
 def _kept(place: Path) -> Fit | None:
-    """Return a fit that was kept; None where there is none that can be read."""
+    """Return a kept fit; None where there is none, or it cannot be read."""
     try:
         told = read_json(place.with_suffix(".json"))
         found = torch.from_numpy(np.load(place.with_suffix(".npy"), allow_pickle=False)) if told["outputs"] else None

@@ -1,4 +1,4 @@
-"""What a sample looks like: its source's cells, else a picture, else its first numbers."""
+"""A sample's contents: its source's cells, else a picture, else its first numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job: which samples a step or an epoch of a run saw, how a checkpoint does on each, and what they look like."""
+"""One job: samples of a run, such as those of a step or an epoch, with a checkpoint's score on each and their contents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPEN = ("train", "validation")  # the test split stays sealed
 
 @dataclass(frozen=True)
 class Look:
-    """What a question is answered from.
+    """The run that a question is about, opened.
 
     Attributes:
         asked: The job.
@@ -52,17 +52,17 @@ class Look:
     folder: Path
 
     def scores(self, split: str, positions: np.ndarray | None = None) -> list[Score]:
-        """Return how the model does on samples of a split."""
+        """Return the model's scores on samples of a split, in order; on all of them by default."""
         return list(scores(self.opened, self.model, self.config, split, positions))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Samples with how the model does on each, and what is to be said of all.
+    """Samples with the model's score on each, and facts about all of them.
 
     Attributes:
         scores: Those that are shown, in order.
-        total: Of how many they are.
+        total: Number of samples found, of which these are the first.
         facts: What else is known.
         reasons: Why each is shown, by id.
     """
@@ -106,7 +106,7 @@ def _opened(asked: Inspecting, job: Found, root: Path) -> Look:
 
 
 def _shown(look: Look, answer: Answer) -> list[Found]:
-    """Return the rows with what they look like."""
+    """Return the rows of an answer's samples, with their contents."""
     looks: dict[int, Found] = {}
     for split in OPEN:
         ids = [score.sample for score in answer.scores if score.split == split]
@@ -133,7 +133,7 @@ def _named(value: int | float | None, classes: Sequence[str] | None) -> float | 
 def of_step(look: Look) -> Answer:
     """Return the samples of a step; draws are addressed, so that no log of them is needed.
 
-    The run's chain holds a digest of the samples of each step: `as_recorded` is whether these are they.
+    The run's chain holds a digest of each step's samples: `as_recorded` is True where it matches, None where there is none.
     """
     step = _within(look.asked.number, look.plan.steps, "step")
     epoch, number = look.plan.place(step)
@@ -164,7 +164,7 @@ def _chain(look: Look) -> list[list[str]]:
 
 
 def _within(number: int | None, most: int, what: str) -> int:
-    """Return a step or an epoch of the plan.
+    """Return the number of a step or an epoch, which the plan must have.
 
     Raises:
         InputError: It has no such one.
@@ -225,7 +225,7 @@ def _rather(look: Look, score: Score) -> str:
 
 @torch.no_grad()
 def nonfinite(look: Look) -> Answer:
-    """Return the samples that hold NaN or infinity, and in which part."""
+    """Return the samples with NaN or infinity, each with the part that holds it."""
     reasons: dict[int, str] = {}
     scored: list[Score] = []
     for split in OPEN:
@@ -237,7 +237,7 @@ def nonfinite(look: Look) -> Answer:
 
 
 def _not_finite_of(look: Look, split: str) -> dict[int, str]:
-    """Return the positions of a split's samples that are not finite, each with where."""
+    """Return the reasons, by position, of a split's samples with NaN or infinity."""
     samples = look.opened.split(split)
     found: dict[int, str] = {}
     begins = 0

@@ -1,4 +1,4 @@
-"""How a model does on each sample by itself: its loss, the class it names, and by how much."""
+"""A model's scores on single samples: the loss, the predicted class, and its margin."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mltrainer.trainer.updates.precision import autocast, full
 
 @dataclass(frozen=True)
 class Score:
-    """How a model does on a sample.
+    """A model's score on a sample.
 
     Attributes:
         sample: Its id.
-        split: Of which it is.
+        split: The split it is of.
         loss: Of the sample by itself.
         label: Its class number or value; None where the target is neither.
         answer: What the model answers.
@@ -59,7 +59,7 @@ class Score:
 def scores(
     opened: OpenTask, model: nn.Module, config: TrainingConfig, split: str, positions: np.ndarray | None = None
 ) -> Iterator[Score]:
-    """Yield how a model does in evaluation mode on samples of a split, each by itself; training's draws change none of them.
+    """Yield a model's scores, in evaluation mode, on single samples of a split; training's draws change none of them.
 
     Args:
         opened: The task.
@@ -112,7 +112,7 @@ def _plain(value: Any) -> list[Any]:
 
 
 def by_loss(found: list[Score]) -> list[Score]:
-    """Return samples from the hardest on; one whose loss is no number comes first."""
+    """Return the samples, the hardest first; a loss of NaN comes before all others."""
     return sorted(found, key=lambda score: (-math.inf if math.isnan(score.loss) else -score.loss, score.split, score.sample))
 
 
@@ -134,7 +134,7 @@ def doubtful(found: list[Score]) -> list[tuple[float, Score]]:
 
 
 def margin_of(score: Score) -> float:
-    """Return by how much the output of a sample's own class is above the largest other one."""
+    """Return the margin: the output of a sample's own class less the largest other one."""
     own, other = score.share or 0.0, score.probabilities[score.other or 0]
     return math.log(max(own, 1e-30)) - math.log(max(other, 1e-30))
 

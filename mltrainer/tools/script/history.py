@@ -1,4 +1,4 @@
-"""The history of a program's run: its own evaluations, and between them what its optimizer's steps showed."""
+"""The history of a program's run: its own evaluations, and between them the measurements of its optimizer's steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NS = 1e-9
 
 @dataclass
 class Steps:
-    """What the steps of an optimizer showed, by the step's number from 1; what nobody saw is missing.
+    """The measurements of an optimizer's steps, by the step's number from 1; what was not measured is missing.
 
     Attributes:
         losses: Of each step.
@@ -25,8 +25,8 @@ class Steps:
         rates: Learning rates.
         times: In nanoseconds, of a clock of their own.
         layers: Of some steps: gradient norm and update share by weight.
-        names: The weights that are told apart.
-        parameters: How many numbers are trained.
+        names: The weights' names.
+        parameters: Number of trained parameters.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Steps:
 
 
 def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) -> Steps:
-    """Return what a process's lines say of its steps.
+    """Return the measurements of a process's steps, from its lines.
 
     Args:
         rows: The observer's, each with when it was written and what it is.
@@ -74,7 +74,7 @@ def _bad(values: Mapping[int, float]) -> list[int]:
 
 
 def epochs_of(told: Sequence[Told]) -> float:
-    """Return how many epochs the last evaluation speaks of, whatever they are counted from; 1 where it does not say."""
+    """Return the number of epochs at the last evaluation, counted from 0 or 1; 1 where the evaluations name none."""
     counted = [row.epoch for row in told if row.epoch is not None]
     return max(1.0, counted[-1] + (1 if counted[0] == 0 else 0)) if counted else 1.0
 
@@ -98,8 +98,8 @@ def history(told: Sequence[Told], seen: Steps, steps: int) -> list[dict[str, Any
 
     Args:
         told: The program's evaluations.
-        seen: What its steps showed.
-        steps: How many it made.
+        seen: The measurements of its steps.
+        steps: Number of its steps.
     """
     by_step = placed(told, steps)
     parts = range(1, PARTS + 1) if len(told) < FEWEST else ()

@@ -1,4 +1,4 @@
-"""What a program wrote of its metrics: a mapping of JSON at its end, or one for each evaluation."""
+"""A program's metrics file: a mapping of JSON at its end, or one for each evaluation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TIMES = frozenset(  # words of a name that tells how long something took, which 
 
 
 class Told(NamedTuple):
-    """An evaluation as the program tells it.
+    """An evaluation as the program reports it.
 
     Attributes:
-        step: After how many steps of the optimizer; None where it does not say.
+        step: Number of optimizer steps before it; None where the program does not say.
         epoch: Likewise in epochs.
         validation: Metrics by name.
         train: Those measured on training samples, their names without `train_`.
@@ -66,12 +66,12 @@ def _shown(key: str, value: Any) -> str:
 
 
 def ended_by(told: Sequence[Told], end: Told, steps: int) -> list[Told]:
-    """Return the evaluations that a callback told and what the program wrote at its end, where one of the end has of both.
+    """Return a callback's evaluations followed by the program's final one; merged into one where both are of the last step.
 
     Args:
         told: The callback's.
         end: The program's.
-        steps: How many steps it made.
+        steps: Number of its steps.
     """
     *before, last = told or [end]
     if not told or last.step != steps:
@@ -80,14 +80,14 @@ def ended_by(told: Sequence[Told], end: Told, steps: int) -> list[Told]:
 
 
 def told_alone(told: list[Told], metric: str) -> list[Told]:
-    """Return the evaluations that a callback told of, where the task names no file of metrics.
+    """Return a callback's evaluations, for a task that names no file of metrics.
 
     Args:
         told: The callback's.
         metric: What the last one must hold.
 
     Raises:
-        InputError: It told of none, or not of the metric.
+        InputError: It reported none, or not the metric.
     """
     if not told or metric not in told[-1].validation:
         found = ", ".join(told[-1].validation) if told else ""
@@ -122,7 +122,7 @@ def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
 
 
 def told_of(row: Any, where: str) -> Told:
-    """Return an evaluation from a mapping of names to numbers; what is none, or tells how long something took, is left out.
+    """Return an evaluation from a mapping of names to numbers; other values, and durations, are left out.
 
     `eval_accuracy` is accuracy on validation, and `train_accuracy` accuracy on training samples.
 

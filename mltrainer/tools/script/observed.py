@@ -1,4 +1,4 @@
-"""A program run once under observation: its steps, what it read and left, and what it told."""
+"""A program run once under observation: its steps, the files it read and left, and its reports."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mltrainer.wrap.starting import Ended, Program, Surroundings, lacks_terminal
 
 @dataclass(frozen=True)
 class Observed:
-    """What was seen of a program's run.
+    """The observations of a program's run.
 
     Attributes:
         command: As it was started.
         place: The folder that it ran in.
-        seconds: How long it took.
+        seconds: Its duration.
         entries: The steps of the process that made most.
-        processes: How many trained.
-        others: What the other processes computed, by digest.
+        processes: Number of processes that trained.
+        others: Digests of the other processes' computations.
         weights_sha256: Digest of all weights at the end.
-        signals: What its steps showed.
-        told: What it told of its steps by a callback.
-        judged: What it read.
+        signals: The observer's measurements of its steps.
+        told: Its own reports on its steps, by a callback.
+        judged: The files that it read.
     """
 
     command: list[str]
@@ -51,7 +51,7 @@ class Observed:
 
     @property
     def steps(self) -> int:
-        """How many steps it made."""
+        """The number of its steps."""
         return self.entries[-1].step
 
     @property
@@ -62,13 +62,13 @@ class Observed:
 
     @property
     def evaluations(self) -> list[Told]:
-        """Those that it told of by a callback."""
+        """Those that it reported by a callback."""
         rows = [row for row in self.told if row[1] == "metrics"]
         return [told_of({**values, "step": step, "epoch": epoch}, "a callback") for _, _, step, epoch, values in rows]
 
     @property
     def samples(self) -> dict[int, str]:
-        """A digest of the samples of each step that it told of, those of all its processes."""
+        """A digest of the samples of each reported step, those of all its processes."""
         found: dict[int, str] = {}
         for _, what, step, *values in self.told:
             if what == "samples":
@@ -79,7 +79,7 @@ class Observed:
 def observed(
     program: Program, scratch: Path, settings: dict[str, Any], is_disturbed: bool, on_step: Callable[[int], None]
 ) -> Observed:
-    """Run a program and return what was seen of it.
+    """Run a program and return the observations.
 
     Args:
         program: What is run.
@@ -87,7 +87,7 @@ def observed(
         settings: What the observer does: after how many `steps` it is ended, 0 for never; `signals`, whether its steps are
             looked at more closely than their bits; `by_position`, whether weights stand in their optimizer's order.
         is_disturbed: Whether all is changed that must not matter.
-        on_step: Called now and then with how many steps it has made.
+        on_step: Called now and then with the number of its steps so far.
 
     Raises:
         InputError: It failed, or trained nothing.
@@ -132,7 +132,7 @@ def _bits(chain: Chain) -> str:
 
 
 def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str, Any]]:
-    """Return the rows of the data that a program read: what it was seen to open, and what its task declares.
+    """Return the rows of a program's data, by path: the files it was seen to open, and those its task declares.
 
     Args:
         found: What it was seen to open; sources outside of its folder count as data, files of the machine and of Python do not
@@ -141,7 +141,7 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
         root: The project's folder.
 
     Raises:
-        InputError: What is declared is not there.
+        InputError: A declared file is missing.
     """
     opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
     rows = rows_of_reads(opened, root, found.prefix)

@@ -52,7 +52,7 @@ def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None])
     Args:
         job: As the workflow writes it.
         events: Where progress goes.
-        stop: Tells of a signal, where it does not end this process by itself.
+        stop: Returns the name of a signal that does not end this process by itself, or None.
 
     Raises:
         MltrainerError: The program failed, is not what was planned, or a signal stopped it: it begins anew then.
@@ -61,6 +61,7 @@ def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None])
     folder = root / job["folder"]
     config = TrainingConfig.model_validate(job["config"])
     _put_first_on_path(Path(sys.executable).parent)
+    # The lock comes first: entering the others removes the files of a process that may still be running.
     with run_lock(job, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
         _require_data(job, root)
         found = _ran(job, config, root, scratch, _pace(events, stop))
@@ -131,7 +132,7 @@ def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path,
 
 
 def _is_by_position(job: dict[str, Any], root: Path) -> bool:
-    """Return whether a run to compare with was observed before version 0.3: with weights in the order of their optimizer."""
+    """Return True where the run to compare with was observed before version 0.3, with weights in their optimizer's order."""
     if job.get("compare") is None:
         return False
     libraries = read_json(root / job["compare"] / RESULT_FILE).get("libraries") or {}
@@ -139,7 +140,7 @@ def _is_by_position(job: dict[str, Any], root: Path) -> bool:
 
 
 def _ends_of(log: Path) -> str:
-    """Return what a program printed; of much, its beginning and its end, with how much lies between them.
+    """Return a program's printed text; of a long one its beginning and its end, with the size of the gap.
 
     The words at both sides of what is left out go with it: a secret of which a part is missing would not be recognized.
     """
@@ -153,14 +154,14 @@ def _ends_of(log: Path) -> str:
 
 
 def _program(config: TrainingConfig, root: Path) -> Program:
-    """Return what is run; what it is judged by, and what it delivers, it must write itself in every run."""
+    """Return the program to run; its metrics and outputs are left out of the copy, so that every run writes its own."""
     seed = os.environ.get("PYTHONHASHSEED", HASH_SEEDS[0])  # this process's own, which the run's record holds
     command = config.task.command(config.seed)
     return Program(command, root, leaves=config.task.writes, where="task.script", hash_seeds=(seed, seed))
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
-    """Return what tells how far a program has come, now and then, and ends it on a signal; how far it goes, only it knows."""
+    """Return a callback of the steps so far: it notes the step and rate now and then, and ends the program on a signal."""
     first: tuple[int, float] | None = None
     last, told = time.monotonic(), 0
     quiet, go_on = silence(lambda text: events.send("note", text=text)), _ended_by(stop)
@@ -179,7 +180,7 @@ def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], Non
 
 
 def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:
-    """Return what raises where a signal, or the end of the workflow, asks the program to end."""
+    """Return a check that raises StoppedError once a signal, or the end of the workflow, asks the program to end."""
 
     def go_on() -> None:
         if (cause := stop()) is not None:
@@ -196,7 +197,7 @@ def _check(program: Program, scratch: Path, events: Events, stop: Callable[[], s
 
 
 def _cause(check: Check, steps: int) -> dict[str, Any] | None:
-    """Return why the program's steps do not repeat, as records hold it; None where they do now."""
+    """Return the cause of steps that do not repeat, as records hold it; None where they repeat now."""
     verdict = check.repeats(steps)
     if verdict.cause is None:
         return None
@@ -206,7 +207,7 @@ def _cause(check: Check, steps: int) -> dict[str, Any] | None:
 
 
 def _resumed(config: TrainingConfig, check: Check, events: Events) -> dict[str, Any]:
-    """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run."""
+    """Return the comparison of the program, killed in mid-run and resumed, with the undisturbed run: `same` bits or not."""
     events.send("note", text="trained to its end, and once more killed and gone on with: does it end in the same bits?")
     resumed = check.resumes(
         config.task.resuming(config.seed), where="task.resume", on_whole=lambda place: require_left(config, place)

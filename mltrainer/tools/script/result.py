@@ -1,4 +1,4 @@
-"""A program's run as records hold it: what it read, computed and left, by digest, and what its steps showed.
+"""A program's run as records hold it: its inputs, weights and outputs by digest, and the measurements of its steps.
 
 What only the program could show stays empty, and the gates' items that need it do not apply.
 """
@@ -39,8 +39,8 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
 
     Args:
         job: The job.
-        config: What was run.
-        found: What was seen of the program.
+        config: The run's.
+        found: The observations of the program.
         root: The project's folder.
         folder: The run's.
 
@@ -76,7 +76,7 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
 
 
 def _course(found: Observed, chain: fingerprint.Head, seen: Steps, epochs: int, is_whole: bool) -> dict[str, Any]:
-    """How far it came, and how it ended; batches and samples only the program knows."""
+    """Return the run's progress and end; batches and samples stay 0, because only the program knows them."""
     bad = first_nonfinite(seen)
     return {
         "state": "failed" if bad else "finished",
@@ -96,7 +96,7 @@ def _course(found: Observed, chain: fingerprint.Head, seen: Steps, epochs: int, 
 
 
 def _told(config: TrainingConfig, found: Observed) -> list[Told]:
-    """Return the program's evaluations: those of its metrics file, and before one that only tells the end those of a callback."""
+    """Return the program's evaluations: its metrics file's; where that holds only the last one, a callback's come before."""
     if config.task.metrics is None:
         return told_alone(found.evaluations, config.metric.name)
     rows = read_metrics(found.place / config.task.metrics, config.task.metrics, config.metric.name)
@@ -126,13 +126,13 @@ def _require_output(place: Path, name: str) -> None:
 
 
 def _contracted(job: dict[str, Any], opened: list[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
-    """Return the data that names the run: what a probe opened, and of a run what planning's probe did."""
+    """Return the rows of the data that names the run: a probe's own files, else those of planning's probe as they are now."""
     planned = job.get("data_files")
     return opened if planned is None else rows_of_paths([row["path"] for row in planned], root)
 
 
 def _identity(job: dict[str, Any], config: TrainingConfig, found: Observed, root: Path) -> dict[str, Any]:
-    """What the run is, and what its bits are a function of."""
+    """Return the run's identity, and the inputs that its bits are a function of."""
     about = found.judged.about
     return {
         **identity(job, config.model_dump(), found.code, found.weights_sha256, "program"),
@@ -143,7 +143,7 @@ def _identity(job: dict[str, Any], config: TrainingConfig, found: Observed, root
 
 
 def _facts(config: TrainingConfig, found: Observed, opened: list[dict[str, Any]], root: Path) -> dict[str, Any]:
-    """Return what planning records of the data: the files; which samples they hold, only the program knows."""
+    """Return planning's record of the data: its files; their samples only the program knows."""
     sha256 = digest(opened)
     return {
         "sha256": sha256,
@@ -167,11 +167,11 @@ def _findings(opened: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def metrics_findings(config: TrainingConfig, found: Observed, root: Path) -> Iterator[dict[str, str]]:
-    """Yield that a program may write no metrics, which else only the end of the whole run shows.
+    """Yield a warning where a program may write no metrics: otherwise only the end of the whole run would show it.
 
     Args:
         config: Names the file.
-        found: What was seen of the program's first steps.
+        found: The observations of the program's first steps.
         root: The project's folder: a file that lies there an earlier run has left.
     """
     name = config.task.metrics
@@ -185,7 +185,7 @@ def metrics_findings(config: TrainingConfig, found: Observed, root: Path) -> Ite
 
 
 def require_left(config: TrainingConfig, place: Path) -> None:
-    """Refuse what a program left at its end where metrics or outputs are missing.
+    """Refuse the folder of a program that has ended where metrics or outputs are missing.
 
     Args:
         config: Names them.
@@ -222,7 +222,7 @@ def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tup
 
 
 def _quality(config: TrainingConfig, rows: list[dict[str, Any]], told: list[Told], seen: Steps) -> dict[str, Any]:
-    """What was learned; judged by the end, because that is what the program leaves."""
+    """Return metrics and history; the last evaluation is judged, because the program leaves its final state."""
     parts = ("epoch", "step", "validation", "train")
     last = {key: rows[-1][key] for key in parts} if told else None
     metrics = {**last["validation"], **{f"train_{name}": value for name, value in last["train"].items()}} if last else {}
@@ -243,7 +243,7 @@ def _quality(config: TrainingConfig, rows: list[dict[str, Any]], told: list[Told
 
 
 def _costs(found: Observed, seen: Steps) -> dict[str, Any]:
-    """What it took."""
+    """Return the run's times and memory."""
     times = [seen.times[step] for step in sorted(seen.times)]
     paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
     paces = paces or [found.seconds / found.steps * 1e6]

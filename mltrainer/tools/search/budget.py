@@ -1,4 +1,4 @@
-"""How long a search will take, and how much of the project's time is there for its trials."""
+"""A search's expected duration, and its trials' share of the project's time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ LEAST_SHARE = 0.5  # of the budget, for the trials: chosen by us, so that a dear
 
 @dataclass(frozen=True)
 class Budget:
-    """A search's time, from what the baseline took.
+    """A search's time, estimated from the baseline's.
 
     Attributes:
         trials: Planned.
         workers: Trials at a time.
-        trial_s: What one will take, with a run for each fold. None: nobody knows.
-        comparison_s: What the runs of the comparison will take.
-        replay_s: What training the best one once more will take, in a fresh process.
+        trial_s: Expected seconds of one, with a run for each fold; None where unknown.
+        comparison_s: Expected seconds of the comparison's runs.
+        replay_s: Expected seconds of training the best one once more, in a fresh process.
         minutes: After which no trial begins; None: all do.
-        start_s: What a worker takes before it trains.
+        start_s: Seconds of a worker's start, before it trains.
     """
 
     trials: int
@@ -45,7 +45,7 @@ class Budget:
             job: As `records.job.Searching`.
             trials: Planned.
             workers: Trials at a time.
-            start_s: What a process takes before it trains; nobody knows how busy the machine will be then.
+            start_s: Seconds of a process's start, before it trains; the machine may be busier then.
         """
         run_s, minutes = job["run_s"], job["minutes"]
         whole_s = run_s if job["planned_s"] is None else job["planned_s"]
@@ -58,11 +58,11 @@ class Budget:
 
     @property
     def search_s(self) -> float | None:
-        """What all trials will take, from the start of their workers on."""
+        """Expected seconds of all trials, from the start of their workers on; None where unknown."""
         return None if self.trial_s is None else self.start_s + _wall_s(self.trial_s, self.trials, self.workers)
 
     def forecast(self) -> dict[str, float | None]:
-        """Return what is said of the search and of its comparison, in seconds, as the report shows it beside what they took."""
+        """Return the expected seconds of the search and of its comparison; the report shows them beside the measured ones."""
         limit = math.inf if self.minutes is None else 60 * self.minutes
         return {
             "search_s": None if self.search_s is None else min(self.search_s, limit),
@@ -70,7 +70,7 @@ class Budget:
         }
 
     def told(self) -> str | None:
-        """Return the estimate in words, and what to do where the search would not fit; None where nobody knows."""
+        """Return the estimate in words, and a hint where the search would not fit; None where the time is unknown."""
         if self.trial_s is None or self.search_s is None:
             return None
         ways = f"{self.workers} at a time, " if self.workers > 1 else ""
@@ -86,7 +86,7 @@ class Budget:
 
 
 def _kept(job: Mapping[str, Any], trials: int) -> float:
-    """Return which share of their epochs trials are trained for on average; the first, which no older ones decide, for all."""
+    """Return the mean share of the epochs that trials train; the first trials, with no older ones to decide, train all."""
     if job["pruning"] is None:
         return 1.0
     share = expected_share(job["pruning"], job["config"]["epochs"])

@@ -31,7 +31,7 @@ def sides_of(planned: TrainingConfig, values: Values) -> dict[str, TrainingConfi
 
 
 class Comparison:
-    """A comparison: what both sides train, its number among those with this plan's baseline, and its seeds.
+    """A comparison: both sides' configs, its number among those with this plan's baseline, and its seeds.
 
     Args:
         job: The study's.
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def trained(rows: Sequence[Row], config: TrainingConfig) -> Row:
-    """Return the budget of a side: the epochs that it may train, and of each run its steps and the samples that it trained on."""
+    """Return a side's budget: its epochs, and for each run the numbers of steps and of trained samples."""
     is_program = config.task.script is not None  # which alone knows what it trains
     return {
         "epochs": None if is_program else config.epochs,
@@ -82,7 +82,7 @@ def trained(rows: Sequence[Row], config: TrainingConfig) -> Row:
 
 
 def samples_of(result: Row) -> int | None:
-    """Return how many training samples a run has seen, one that came again counted again; None where nobody knows."""
+    """Return the number of training samples that a run has seen, repeated ones included; None where unknown."""
     size, batch = result.get("train_samples"), (result.get("batch_size") or 0) * (result.get("accumulate") or 1)
     if not size or not batch:
         return None
@@ -96,8 +96,8 @@ def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig,
     Args:
         runs: Where those of this machine are trained.
         sharing: Which are this one's.
-        asked: Their configs, each with what it is called.
-        metric: What is measured.
+        asked: Their configs, each with the values that name it.
+        metric: The one to measure.
     """
     found: dict[int, Row] = {}
     training: set[int] = set()

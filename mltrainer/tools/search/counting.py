@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def named(planned: TrainingConfig, candidate: TrainingConfig, data_sha256: str | None, study: str) -> Row:
-    """Return what a comparison is known by."""
+    """Return a comparison's key: the digests of plan, data and candidate, and its study."""
     without_seed = {key: value for key, value in bits_config(planned).items() if key != "seed"}
     return {
         "plan_sha256": digest(without_seed),
@@ -52,7 +52,7 @@ def counted(row: Row, known: Iterable[Mapping[str, Any]]) -> tuple[int, list[Row
 
 
 def pairs_of(seeds: int, level: float | None, number: int) -> int:
-    """Return how many pairs a comparison takes: as many as are asked for, and as its share of the level can be reached with.
+    """Return the number of pairs in a comparison: at least `seeds`, and enough to reach its share of the level.
 
     Returns:
         0 where that would take more than `MOST_PAIRS`: nothing could be shown any more.
@@ -75,7 +75,7 @@ def ledger(root: Path) -> list[Row]:
 
 
 def is_row(row: Any) -> bool:
-    """Return whether a value is a comparison's row."""
+    """Return True where a value is a ledger's row of a comparison."""
     return isinstance(row, Mapping) and all(key in row for key in KEYS) and type(row["number"]) is int and row["number"] > 0
 
 

@@ -35,16 +35,16 @@ class Database:
     """A database with Optuna's tables.
 
     Attributes:
-        place: What messages show of its URL.
+        place: Its URL as messages show it.
         storage: Optuna's access to it; calls go through `ask`.
 
     Args:
         url: As in the tuning template.
-        events: Where it is told that the database does not answer.
-        stop: Tells of a signal.
+        events: Where it is reported that the database does not answer.
+        stop: Returns the name of a signal, or None.
 
     Raises:
-        InputError: The URL, or what reads such databases, is not there.
+        InputError: The URL or the database's driver is missing.
         MachineError: The database does not answer, or lets nobody in.
     """
 
@@ -54,7 +54,7 @@ class Database:
         self.storage = self._open()
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Return what a call to the storage returns; while the database does not answer, call again.
+        """Return the result of a call to the storage, which is repeated while the database does not answer.
 
         Raises:
             MachineError: It did not answer for `PATIENCE_S`.
@@ -131,7 +131,7 @@ class Database:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return what a database raises that does not answer, or refuses."""
+    """Return the exception types of a database that does not answer, or refuses."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 

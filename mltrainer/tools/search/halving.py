@@ -2,7 +2,7 @@
 
 A rung is a number of epochs, or a fraction of one; it is measured at the first evaluation at which so much has been trained.
 
-What a trial must reach is a function of the trials that are at least `lag` older, all of which have ended when it begins:
+A trial's limits are a function of the trials that are at least `lag` older, all of which have ended when it begins:
 neither the number of workers nor their pace decides anything, and the trial itself needs to ask nobody.
 """
 
@@ -34,7 +34,7 @@ def rungs_of(pruning: Mapping[str, Any] | None, epochs: int) -> list[float]:
 def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: int) -> list[float]:
     """Return the rungs of a trial: all, or in Hyperband those of the bracket that it is dealt to.
 
-    A bracket without the first s rungs is as likely as gives each bracket the same number of epochs in all.
+    The brackets' probabilities give each of them the same number of epochs in all.
     """
     rungs = rungs_of(pruning, epochs)
     if pruning is None or pruning["name"] == "successive_halving" or not rungs:
@@ -46,12 +46,12 @@ def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: 
 
 
 def _brackets(pruning: Mapping[str, Any], rungs: Sequence[float]) -> list[float]:
-    """Return how likely the bracket without the first s rungs is, for each s, but for a factor."""
+    """Return the weights of the brackets without the first s rungs, for each s: their probabilities but for a factor."""
     return [pruning["eta"] ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
 
 
 def expected_share(pruning: Mapping[str, Any], epochs: int) -> float:
-    """Return which share of its epochs a trial is trained for on average, where one of `eta` goes on at each of its rungs."""
+    """Return the expected share of its epochs that a trial trains, where one of `eta` goes on at each of its rungs."""
     rungs = rungs_of(pruning, epochs)
     weights = _brackets(pruning, rungs) if pruning["name"] == "hyperband" else [1.0]
     trained: list[float] = []
@@ -63,7 +63,7 @@ def expected_share(pruning: Mapping[str, Any], epochs: int) -> float:
 
 
 def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Sequence[Row], metric: Metric) -> Rungs:
-    """Return what a trial must have reached at each of its rungs: a place in the best `1 / eta` of those that were there.
+    """Return the least value for a trial at each of its rungs: a place in the best `1 / eta` of the older trials there.
 
     Args:
         pruning: `eta`, and how the rungs lie.
@@ -83,7 +83,7 @@ def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Seque
 
 
 def _reached(row: Row, epoch: float, metric: Metric) -> float | None:
-    """Return a trial's best value at a rung, larger being better; that of its end where it ended by itself before."""
+    """Return a trial's best value at a rung, larger being better; that of its whole history where it finished before the rung."""
     if epoch not in row["own"]:
         return None
     value = best_at(row["history"], epoch, metric)

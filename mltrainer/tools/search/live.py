@@ -1,4 +1,4 @@
-"""What a search tells while it runs: to whoever looks on, and in a file, which `mltrainer status` reads elsewhere."""
+"""A running search's progress: as events, and in a file, which `mltrainer status` reads elsewhere."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ EVERY_S = 1.0
 
 
 class Live:
-    """Tells how far a study is, at once when a run has ended, else once a second.
+    """Reports a study's progress, at once when a run has ended, else once a second.
 
     Args:
         folder: The study's.
-        events: Where it is told.
+        events: Where it is reported.
     """
 
     def __init__(self, folder: Path, events: Events) -> None:
@@ -29,14 +29,14 @@ class Live:
         self._told_at = self._written_at = 0.0
 
     def at(self, what: str, done: int, planned: int, left_s: float | None = None, runs_each: int = 1, **values: Any) -> None:
-        """Note where the study stands; it is told with the next `tell`.
+        """Note the study's progress, which the next `tell` reports.
 
         Args:
             what: `trials`, or `runs` of the comparison.
-            done: How many have ended.
-            planned: Of how many.
+            done: Number of those that have ended.
+            planned: Number of all.
             left_s: The seconds that the rest will take.
-            runs_each: How many numbers of runs each of them has.
+            runs_each: Number of run numbers that each of them has.
             values: `metric` and `best`, of what is ranked.
         """
         state = {"what": what, "done": done, "planned": planned, **values}
@@ -48,7 +48,7 @@ class Live:
         self._told_at = 0.0
 
     def tell(self, running: list[dict[str, Any]]) -> None:
-        """Tell it, with what each worker does.
+        """Report the noted progress, with each worker's run.
 
         Args:
             running: `nr` of each run, and what is known of it: as `records.event.Running`.

@@ -1,4 +1,4 @@
-"""The points of a search's space, without drawing any: what each form of a dimension can be, and which combinations there are."""
+"""The points of a search's space, without drawing any: the values of each form of a dimension, and their combinations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def in_order(space: Mapping[str, Dimension]) -> list[str]:
 
 
 def is_there(dimension: Dimension, values: Mapping[str, Any]) -> bool:
-    """Return whether other values let a dimension be searched."""
+    """Return True where the other values fulfil a dimension's `when`, so that it is searched."""
     wanted = dimension.get("when") or {}
     return all(key in values and values[key] in allowed for key, allowed in wanted.items())
 
@@ -111,7 +111,7 @@ def _spread(dimension: Dimension) -> list[Any]:
 
 
 def points(space: Mapping[str, Dimension], config: Mapping[str, Any], strategy: str, most: int) -> int | None:
-    """Return how many different trials a space has, at most `most` + 1; None where it has ranges that no list of points fills.
+    """Return the number of different trials in a space, at most `most` + 1; None with a range that no list of points fills.
 
     Args:
         space: Dotted key to dimension.
@@ -125,7 +125,7 @@ def points(space: Mapping[str, Dimension], config: Mapping[str, Any], strategy: 
 
 
 def _is_filled(dimension: Dimension) -> bool:
-    """Return whether a grid goes through every value of a dimension."""
+    """Return True where a grid goes through every value of a dimension."""
     form = form_of(dimension)
     whole = form in ("integer", "log_integer") and len(_points(dimension)) == dimension[form][1] - dimension[form][0] + 1
     return form == "choice" or whole

@@ -27,7 +27,7 @@ LOG_FILE = "workers.txt"  # in the study's folder: what the workers print
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended in its worker.
+    """A run's end in its worker.
 
     Attributes:
         nr: The run's number, as it was given.
@@ -52,7 +52,7 @@ class _Worker:
     place_in_run: dict[str, Any] = field(default_factory=dict)  # how far its run is
 
     def close(self) -> None:
-        """Tell it that no run comes any more."""
+        """Close its input: no run comes any more."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):  # what it was not there to read
             self.process.stdin.close()
@@ -88,17 +88,17 @@ class Pool:
 
     @property
     def room(self) -> int:
-        """How many runs can be begun now."""
+        """The number of runs that can begin now."""
         return len(self._places) - self.busy
 
     @property
     def busy(self) -> int:
-        """How many runs are being trained."""
+        """The number of runs in training."""
         return sum(worker.nr is not None for worker in self._workers)
 
     @property
     def running(self) -> list[dict[str, Any]]:
-        """What is being trained, each with its `nr` and what its worker last said of it."""
+        """The runs in training by number, each with its `nr` and its worker's last report."""
         found = [{"nr": worker.nr, **worker.place_in_run} for worker in self._workers if worker.nr is not None]
         return sorted(found, key=lambda one: int(one["nr"]))
 
@@ -146,7 +146,7 @@ class Pool:
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said, pass_fds=(write_end,)
             )
-        os.close(write_end)
+        os.close(write_end)  # the worker alone holds this end now, so that its death ends the pipe
         return _Worker(process, read_end, place)
 
     def _hear(self, worker: _Worker) -> list[Ended]:
@@ -167,10 +167,10 @@ class Pool:
         return found
 
     def _bury(self, worker: _Worker) -> list[Ended]:
-        """Forget a worker that has ended, and say which run it took with it.
+        """Remove a worker that has ended, and return the end of the run that it took with it.
 
         Raises:
-            MltrainerError: What it said of a fault that is not the run's.
+            MltrainerError: The worker's own report of a fault that is not the run's.
         """
         code = worker.process.wait()
         worker.close()

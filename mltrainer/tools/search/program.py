@@ -65,7 +65,7 @@ def work(job: dict[str, Any], events: Events) -> int:
 
 
 def has_seeds(config: Row) -> bool:
-    """Return whether runs of a config differ by their seed: a program that takes none trains the same one again."""
+    """Return True where runs of a config differ by their seed: a program that takes none trains the same one again."""
     task = Task.model_validate(config["task"])
     return task.script is None or task.takes_a_seed
 

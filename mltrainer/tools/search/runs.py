@@ -35,7 +35,7 @@ class Runs:
         job: The study's.
         pool: Where they are trained.
         events: Where progress goes.
-        stop: Tells of a signal.
+        stop: Returns the name of a signal, or None.
     """
 
     def __init__(self, job: dict[str, Any], pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
@@ -65,7 +65,7 @@ class Runs:
         return self._earlier + time.monotonic() - self._started
 
     def keep(self, every_s: float = 0.0) -> None:
-        """Note what a process that goes on with the study must know beside the runs, unless it was noted just now."""
+        """Save the study's state for a process that goes on with it, unless it was saved within the last `every_s` seconds."""
         if time.monotonic() - self._noted_at < every_s:
             return
         self._noted_at = time.monotonic()
@@ -168,7 +168,7 @@ class Runs:
         return [results[nr] for nr in range(len(configs))]
 
     def attempts(self, run: str) -> int:
-        """Return how many processes have tried a run that was trained here."""
+        """Return the number of processes that have tried a run here: one more than died of it."""
         return 1 + len(self._deaths.get(run, []))
 
     def contract(self, config: TrainingConfig) -> dict[str, str]:
@@ -215,7 +215,7 @@ def _run(contract: dict[str, str]) -> str:
 
 
 def _as_searched(result: Row, config: TrainingConfig) -> Row:
-    """Return a result whose evaluations tell how many epochs had been trained, as rungs count; a program's are what it wrote."""
+    """Return a result with its evaluations' epochs as rungs count them; a program's stay as it wrote them."""
     history = result["history"]
     if result.get("program") is not None:
         return {**result, "history": [row for row in history if config.metric.name in row["validation"]]}
@@ -228,10 +228,10 @@ def _folder(contract: dict[str, str]) -> str:
 
 
 def _weights(config: Row) -> str | None:
-    """Return the file that a config's model begins with."""
+    """Return the file of the weights that a config's model begins with, or None."""
     return (config.get("start") or {}).get("weights")
 
 
 def failed(run: str, reason: str) -> Row:
-    """Return what stands for the result of a run that could not be trained."""
+    """Return the placeholder result of a run that could not be trained."""
     return {"id": run, "state": "failed", "metrics": {}, "history": [], "steps": 0, "wall_s": None, "reason": reason}

@@ -35,7 +35,7 @@ def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[in
         metric: What is compared.
 
     Returns:
-        By name, for each seed in order, the run's `result` and what the metric says of it: `state`, `value` (NaN for a run
+        By name, for each seed in order, the run's `result` and its outcome by the metric: `state`, `value` (NaN for a run
         that failed), `reason`.
     """
     each = {name: sown(config, fresh) for name, config in sides.items()}

@@ -1,4 +1,4 @@
-"""Which machine trains which trial: all are this one's, or several share them through a database.
+"""The division of trials among machines: all are this one's, or several share them through a database.
 
 A trial is a function of the study, so that two machines that train the same one write the same row: what is agreed on in the
 database saves work and decides nothing. A machine claims a trial, says every few seconds that it is there, and reports the
@@ -42,60 +42,60 @@ _ASKED, _PROJECT, _ENDED = "asked", "project", "ended"  # attributes of a study
 
 
 class Sharing(Protocol):
-    """Who trains what."""
+    """The division of runs among machines."""
 
     def look(self) -> None:
-        """Find out what other machines did; tell them that this one is there."""
+        """Read the other machines' reports; send a sign that this one is there."""
 
     def row(self, number: int) -> Row | None:
-        """Return what a trial gave, where a machine has said so."""
+        """Return a trial's row once a machine has reported it, else None."""
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
-        """Return whether this machine is to train a trial; where another one does, that may change."""
+        """Return True where this machine is to train a trial; False may change while another one has it."""
 
     def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
-        """Say what a trial gave; return the row that counts, which is that of whoever was first."""
+        """Report a trial's row; return the one that counts, the first to be reported."""
 
     def is_over(self, number: int, is_late: bool) -> bool:
-        """Return whether no trial begins any more, this one and those behind it, because some machine's time is over."""
+        """Return True where this trial and those behind it begin no more, because some machine's time is over."""
 
     def end(self) -> None:
-        """Say that every trial has its row."""
+        """Mark the study as ended: every trial has its row."""
 
 
 class Alone:
     """Every trial is this machine's."""
 
     def look(self) -> None:
-        """See nobody."""
+        """Do nothing: there is no other machine."""
 
     def row(self, number: int) -> Row | None:
-        """Return None: what this machine trained lies in its runs."""
+        """Return None: this machine's results lie in its runs."""
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
         """Return True."""
         return True
 
     def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
-        """Return the row."""
+        """Return the row as given."""
         return row
 
     def is_over(self, number: int, is_late: bool) -> bool:
-        """Return whether this machine's time is over."""
+        """Return True once this machine's time is over."""
         return is_late
 
     def end(self) -> None:
-        """Tell nobody."""
+        """Do nothing: there is no other machine."""
 
 
 class Machines:
-    """What a study asks to be shared: with nobody, or with all machines that use its database.
+    """The sharing of a study: with nobody, or with all machines that use its database.
 
     Args:
         job: The study's.
         folder: Where it lies here, which is part of this machine's name.
-        events: Where other studies of the project are told.
-        stop: Tells of a signal.
+        events: Where other studies of the project are reported.
+        stop: Returns the name of a signal, or None.
 
     Raises:
         InputError: The database cannot be used.
@@ -107,7 +107,7 @@ class Machines:
         self._database = Database(job["storage"], events, stop) if job["storage"] else None
 
     def trials(self) -> AbstractContextManager[Sharing]:
-        """Return who trains which trial."""
+        """Return the division of the study's trials."""
         job = self._job
         if self._database is None:
             return contextlib.nullcontext(Alone())
@@ -121,7 +121,7 @@ class Machines:
         return shared
 
     def comparison(self, name: str) -> AbstractContextManager[Sharing]:
-        """Return who trains which run of a comparison of that name."""
+        """Return the division of the runs in a comparison of that name."""
         if self._database is None:
             return contextlib.nullcontext(Alone())
         space: Row = {"side": {"choice": ["baseline", "candidate"]}, "seed": {"integer": [0, 2**32]}}
@@ -141,7 +141,7 @@ class Shared:
         space: Dotted key to dimension, for Optuna.
         metric: The objective.
         machine: This one's name, the same when it goes on with the study.
-        events: Where it is told what is taken over.
+        events: Where takeovers are reported.
         minutes: After which no trial begins, as the template has it; None: what the project's budget leaves, which is less.
     """
 
@@ -175,7 +175,7 @@ class Shared:
                 self._storage.set_trial_state_values(self._key(number), _states().WAITING)
 
     def look(self) -> None:
-        """Read what others did, and say that this machine is there, both now and then."""
+        """Read the other machines' reports, and send a beat for this one's trials, both now and then."""
         now = time.monotonic()
         if now - self._beaten > BEAT_S:
             self._beaten, self._beats = now, self._beats + 1
@@ -189,7 +189,7 @@ class Shared:
         self._looked = time.monotonic()
 
     def row(self, number: int) -> Row | None:
-        """Return what a trial gave, where a machine has said so.
+        """Return a trial's row once a machine has reported it, else None.
 
         Raises:
             InputError: Something else has ended the trial.
@@ -203,7 +203,7 @@ class Shared:
         return decoded(trial.user_attrs[_ROW])
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
-        """Return whether this machine is to train a trial: it was free, or whoever had it says nothing any more.
+        """Return True where this machine is to train a trial; one of a silent machine is taken over, from the next look on.
 
         Raises:
             DifferenceError: Another machine has chosen other values for it.
@@ -258,7 +258,7 @@ class Shared:
         )
 
     def _is_gone(self, number: int, trial: optuna.trial.FrozenTrial) -> bool:
-        """Return whether the machine that has a trial has said nothing for long, by this machine's own clock."""
+        """Return True where the machine that has a trial has sent no beat for `GONE_S`, by this machine's own clock."""
         said, now = (_claimed(trial), trial.user_attrs.get(_BEAT)), time.monotonic()
         before = self._heard.get(number)
         if before is None or before[0] != said:
@@ -267,7 +267,7 @@ class Shared:
         return now - before[1] > GONE_S
 
     def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
-        """Say what a trial gave; return the row that counts, which is that of whoever was first.
+        """Report a trial's row; return the one that counts, the first to be reported.
 
         Raises:
             DifferenceError: Another machine has trained it too, and it gave something else there.
@@ -277,6 +277,7 @@ class Shared:
             self._take(number, values)
         for step, value in _thinned(points(row)):
             self._update(partial(self._storage.set_trial_intermediate_value, key, step, value))
+        # The row before the state: a machine that finds the trial ended reads its row, and refuses a trial without one.
         self._set(number, _ROW, encoded(row, self._metric))
         state = state_of(row["state"])
         given = [float(row["value"])] if row["state"] == "finished" else None
@@ -292,7 +293,7 @@ class Shared:
         return counted
 
     def is_over(self, number: int, is_late: bool) -> bool:
-        """Return whether no trial begins any more; a machine whose time is over says so to those with no more time than it.
+        """Return True where no trial begins any more; a machine whose time is over closes the study to those with no more time.
 
         It claims the first trial that nobody has begun, notes that none begins, and gives it back: of two machines of which one
         begins it and one closes it, one is first.
@@ -311,15 +312,15 @@ class Shared:
         return True
 
     def end(self) -> None:
-        """Say that every trial has its row."""
+        """Mark the study as ended: every trial has its row."""
         self._database.ask(partial(self._study.set_user_attr, _ENDED, True))
 
     def introduce(self, project: str, asked: Row) -> Iterator[str]:
-        """Say what is searched; yield a line for each other study of the project that has not ended, with what differs.
+        """Describe the study in the database; yield a line on each other unfinished study of the project, with the differences.
 
         Args:
             project: Its id.
-            asked: What the study's name is made of.
+            asked: The values that the study's name is made of.
         """
         mine = json.dumps(plain(asked), sort_keys=True)
         self._database.ask(partial(self._study.set_user_attr, _PROJECT, project))
@@ -346,7 +347,7 @@ class Shared:
         self._update(partial(self._storage.set_trial_user_attr, key, name, value))
 
     def _update(self, change: Any) -> Any:
-        """Return what a change of a trial returns; False where another machine has ended that trial."""
+        """Return the result of a change to a trial; False where another machine has ended it."""
         from optuna.exceptions import UpdateFinishedTrialError
 
         try:
@@ -359,7 +360,7 @@ class Shared:
 
 
 def encoded(row: Row, metric: Metric) -> str:
-    """Return a trial's row as text; of its evaluations what rungs need."""
+    """Return a trial's row as JSON, its evaluations reduced to the values that rungs need."""
     history = [
         [each["epoch"], each["step"], *(each["validation"].get(name) for name in (metric.name, "loss"))]
         for each in row["history"]
@@ -368,7 +369,7 @@ def encoded(row: Row, metric: Metric) -> str:
 
 
 def decoded(text: str) -> Row:
-    """Return the row of a text."""
+    """Return the row of a text from `encoded`."""
     row = json.loads(text)
     name = row.pop("metric")
     history = [
@@ -384,7 +385,7 @@ def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
 
 
 def _claimed(trial: optuna.trial.FrozenTrial) -> tuple[str | None, str | None]:
-    """Return which machine has, or had, a trial, and the values that it chose, as text."""
+    """Return the machine that has, or had, a trial, and its values as JSON; None for both without a claim."""
     machine, values = trial.user_attrs.get(_CLAIM) or (None, None)
     return machine, values
 
@@ -394,7 +395,7 @@ def _deciding(row: Row) -> tuple[Any, ...]:
 
 
 def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
-    """Return the names of what differs between two studies: keys of the config, of the template, and of the contract."""
+    """Return the names of the differences between two studies: keys of the config, of the template, and of the contract."""
     found = [key for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)]
     keys = [row["key"] for row in differences(theirs["config"], mine["config"])] if "config" in found else []
     return [name.removesuffix("_sha256") for name in found if name != "config"] + keys

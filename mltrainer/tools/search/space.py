@@ -1,4 +1,4 @@
-"""The space of a search: how a trial's values are drawn from it, and what they make of a config."""
+"""The space of a search: draws of a trial's values, and the configs that they make."""
 
 from __future__ import annotations
 
