@@ -1,4 +1,4 @@
-"""The batches of an optimizer step, as what is told of them: a digest of their content, and the loss.
+"""The batches of an optimizer step, as they are reported: a digest of their content, and the loss.
 
 A digest is taken where the batch lies. On a GPU it is a few numbers there until somebody reads it, so that no step waits.
 """
@@ -25,7 +25,7 @@ class Digest:
     """A digest, computed as hex digits when it is read as text.
 
     Args:
-        parts: Names, types and shapes, and what stands for each tensor's content.
+        parts: Names, types and shapes, and each tensor's content as a digest or a weighed sum.
     """
 
     def __init__(self, parts: list[Any]) -> None:
@@ -53,7 +53,7 @@ def digest_of(batch: Any) -> Digest | None:
 
 
 class Step:
-    """What an optimizer step consists of so far: it may take several batches."""
+    """The batches and losses of an optimizer step so far: it may take several batches."""
 
     def __init__(self) -> None:
         self._digests: list[Digest | None] = []
@@ -69,7 +69,7 @@ class Step:
         self._losses.append(loss.detach())
 
     def tell(self, step: int, *, mean: bool = False) -> bool:
-        """Tell what is known, and begin anew; return whether a loss is.
+        """Report the step's samples and loss where they are known, and begin anew; return True where a loss is.
 
         Args:
             step: The step that was made.
@@ -87,7 +87,7 @@ class Step:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield what a batch consists of.
+    """Yield the parts of a batch in order: names, lengths, types, shapes, plain values and tensors' contents.
 
     Raises:
         TypeError: A part is of a kind whose content is not known.
@@ -113,7 +113,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 @torch.no_grad()
 def _content(tensor: Tensor) -> str | Tensor:
-    """Return what stands for a tensor's bits in their places: of the CPU's their digest, of a device's a number that stays there.
+    """Return a fingerprint of a tensor's bits in their places: on the CPU their digest, on a device a number that stays there.
 
     Raises:
         TypeError: The tensor is sparse or quantized.

@@ -60,9 +60,9 @@ PLAIN = re.compile(r"[^a-z0-9_]+")
 class Lightning(Task):
     """A `LightningModule` trained under the gates, with automatic optimization.
 
-    The metrics are what `validation_step` logs, under their names in lower case (`val/acc` is `val_acc`): numbers are averaged
-    over the samples, torchmetrics' objects computed over the whole split. `loss` is what `training_step` gives, in an evaluation
-    what `validation_step` returns where it returns one. The test split is measured by `validation_step`, too.
+    The metrics are those that `validation_step` logs, in lower case (`val/acc` is `val_acc`): numbers are averaged
+    over the samples, torchmetrics' objects computed over the whole split. `loss` is that of `training_step`, in an evaluation
+    that of `validation_step` where it returns one. The test split is measured by `validation_step`, too.
 
     Args:
         module: The module's class, "package.file:Class".
@@ -147,7 +147,7 @@ class Lightning(Task):
         return made
 
     def updates(self, model: nn.Module, length: Length) -> Updates:
-        """Return what `configure_optimizers` returns."""
+        """Return the optimizer and the schedulers of `configure_optimizers`."""
         self._place.of_run(length)
         module: Any = model
         module.trainer = self._place
@@ -162,7 +162,7 @@ class Lightning(Task):
     # --- steps ---
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
-        """Return what `training_step` gives where gradients are taken, else what `validation_step` gives."""
+        """Return outputs (output, loss, logged values, samples) and targets of `training_step`, or of `validation_step`."""
         given, rows = batch["batch"], batch["rows"]
         with self._within(model) as seen:
             loss = self._loss(model, given)
@@ -221,7 +221,7 @@ class Lightning(Task):
     # --- metrics ---
 
     def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
-        """Return what was logged so far."""
+        """Return the logged metrics so far by name: each a sum and its weight, or torchmetrics' object and None."""
         sums = state or {}
         for name, (value, weight) in outputs["logged"].items():
             sums[name] = _joined(name, sums.get(name), value, len(targets["rows"]) if weight is None else weight)
@@ -237,7 +237,7 @@ class Lightning(Task):
 
 
 class _Seen:
-    """What a module logs, and what its first call gives, in one step."""
+    """A module's logged values and its first call's output, in one step."""
 
     def __init__(self) -> None:
         self.logged: dict[str, tuple[Any, int | None]] = {}
@@ -272,7 +272,7 @@ def _plain(name: str) -> str:
 
 
 def _is_metric(value: Any) -> bool:
-    """Return whether something is an object of torchmetrics."""
+    """Return True where a value is an object of torchmetrics."""
     return isinstance(value, nn.Module) and all(hasattr(value, name) for name in ("update", "compute", "reset", "merge_state"))
 
 
@@ -305,7 +305,7 @@ def _loss_of(given: Any, method: str) -> Tensor:
 
 
 class Place:
-    """What `self.trainer` is while mltrainer trains: the place in the run, and nothing that could change it.
+    """The module's `self.trainer` while mltrainer trains: the place in the run, and nothing that could change it.
 
     In an evaluation the place is that of the beginning: what is measured must be a function of the weights alone, as checkpoints
     are measured again, in other processes.
@@ -322,7 +322,7 @@ class Place:
         self.sanity_checking = self.testing = self.predicting = False
 
     def of_run(self, length: Length) -> None:
-        """Take note of how long the run is."""
+        """Take note of the run's length."""
         self.max_epochs, self.estimated_stepping_batches = length.epochs, length.steps
         self.num_training_batches = length.steps_per_epoch
 
@@ -390,7 +390,7 @@ def _base(kind: type, name: str) -> type | None:
 
 
 def _is_inherited(kind: type, name: str) -> bool:
-    """Return whether a method is Lightning's own."""
+    """Return True where a method is Lightning's own."""
     found = next(each for each in kind.__mro__ if name in vars(each))
     return found.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
 
@@ -455,7 +455,7 @@ def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
     """Refuse a loader whose order or batches are its own.
 
     Raises:
-        InputError: With what it has, and what to do.
+        InputError: With the obstacle, and the fix.
     """
     if isinstance(loader.dataset, IterableDataset):
         what, mend = (
@@ -480,7 +480,7 @@ def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
 
 
 def _updates(given: Any) -> Updates:
-    """Return what `configure_optimizers` gave in any of its forms.
+    """Return the optimizer and the schedulers of `configure_optimizers`, in any of its forms.
 
     Raises:
         InputError: It gave none, several, or something else.

@@ -1,4 +1,4 @@
-"""What a training script tells of itself: losses, metrics, samples; a line each, beside what hooks see of it.
+"""A training script's own reports: losses, metrics, samples; a line each, beside the observations of hooks.
 
 For scripts that mltrainer starts: it sets `MLTRAINER_WRAP`. Without that variable nothing is done, and nothing beside the
 standard library is ever imported. Steps are those of the optimizer, from 1; a resumed training goes on counting.
@@ -19,12 +19,12 @@ _held: list[list[Any]] = []
 
 
 def is_heard() -> bool:
-    """Return whether anybody reads what is told."""
+    """Return True where the reports are read: mltrainer has started the script."""
     return VARIABLE in os.environ
 
 
 def tell_loss(step: int, loss: SupportsFloat) -> None:
-    """Tell the loss of a step.
+    """Report the loss of a step.
 
     Args:
         step: The optimizer's step, from 1.
@@ -34,7 +34,7 @@ def tell_loss(step: int, loss: SupportsFloat) -> None:
 
 
 def tell_metrics(step: int, epoch: float | None, metrics: dict[str, float]) -> None:
-    """Tell what an evaluation measured.
+    """Report the metrics of an evaluation.
 
     Args:
         step: The optimizer's steps so far.
@@ -45,20 +45,20 @@ def tell_metrics(step: int, epoch: float | None, metrics: dict[str, float]) -> N
 
 
 def tell_samples(step: int, digest: object) -> None:
-    """Tell which samples a step is trained on.
+    """Report the samples of a step, by digest.
 
     Args:
         step: The optimizer's step, from 1.
         digest: Of their content, in their order, as hex digits or what gives them as text, such as
             `mltrainer.integrations.batches.digest_of(batch)`, which is fetched later where the batch is on a GPU; None where
-            nothing is known of them, which tells nothing.
+            nothing is known of them, which reports nothing.
     """
     if digest is not None:
         _tell("samples", step, digest)
 
 
 def flush() -> None:
-    """Write what is held back."""
+    """Write the lines that are held back."""
     lines, _held[:] = "".join(json.dumps(row, default=_plain) + "\n" for row in _held), []
     if lines:
         os.write(_file(_path()), lines.encode())
@@ -73,7 +73,7 @@ def _tell(kind: str, step: int, *values: Any) -> None:
 
 
 def _waits(value: Any) -> bool:
-    """Return whether reading a value would wait for a device."""
+    """Return True where reading a value would wait for a device."""
     return str(getattr(value, "device", "cpu")) != "cpu"
 
 

@@ -1,4 +1,4 @@
-"""A callback of `lightning.Trainer` that tells what the trainer knows of a run; it does nothing where nobody reads it."""
+"""A callback of `lightning.Trainer` that reports a run's losses, samples and metrics; it does nothing where nobody reads them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mltrainer.integrations.batches import Step
 
 
 class TellingCallback(Callback):
-    """Tells loss and samples of each optimizer step, and the metrics of each validation; the weights are the same with it.
+    """Reports loss and samples of each optimizer step, and the metrics of each validation; the weights are the same with it.
 
-    The loss is the one that Lightning takes gradients of: what `training_step` returns, divided by `accumulate_grad_batches` and
-    summed over a step's batches; under manual optimization the sum of what it returns. Samples are the batches, in the order in
+    The loss is the one that Lightning takes gradients of: that of `training_step`, divided by `accumulate_grad_batches` and
+    summed over a step's batches; under manual optimization the sum of those it returns. Samples are the batches, in the order in
     which `training_step` gets them. Metrics are those that the validation logged, under the names that the module gives them;
     what `training_step` logs is not among them. Epochs are counted in parts: 1.5 is the middle of the second.
 
@@ -38,7 +38,7 @@ class TellingCallback(Callback):
         self._step.see(batch)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Take note of the batch's loss, and tell the step that it completes."""
+        """Take note of the batch's loss, and report the step that it completes."""
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if isinstance(loss, Tensor):
             self._step.add(loss)
@@ -48,11 +48,11 @@ class TellingCallback(Callback):
             self._step.tell(self._made)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take note of what was logged before."""
+        """Take note of the metrics that were logged before."""
         self._before = dict(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Tell what this validation logged: what the trainer holds anew, even if it is equal."""
+        """Report the metrics of this validation: those that the trainer holds anew, even if they are equal."""
         found = {name: value for name, value in trainer.callback_metrics.items() if value is not self._before.get(name)}
         if found and not trainer.sanity_checking:
             telling.tell_metrics(trainer.global_step, self._epoch, found)

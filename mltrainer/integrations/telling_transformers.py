@@ -1,4 +1,4 @@
-"""A callback of `transformers.Trainer` that tells what the trainer knows of a run; it does nothing where nobody reads it."""
+"""A callback of `transformers.Trainer` that reports a run's losses, samples and metrics; it does nothing unless they are read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOT_MEASURED = ("epoch", "runtime", "_per_second", "_compilation_time", "_prepar
 
 
 class TellingCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not follow the package, which is large
-    """Tells loss and samples of each optimizer step, and the metrics of each evaluation; the weights are the same with it.
+    """Reports loss and samples of each optimizer step, and the metrics of each evaluation; the weights are the same with it.
 
-    The trainer hands its callbacks neither batch nor loss, so a forward hook, PyTorch's own, sees both at the model: what each
-    call is given that trains, and the loss that it returns, where gradients of it are taken; over a step's batches summed or
+    The trainer hands its callbacks neither batch nor loss, so a forward hook, PyTorch's own, sees both at the model: the inputs
+    of each training call, and the loss that it returns, where gradients of it are taken; over a step's batches summed or
     averaged, as the trainer does. Where none are taken of it (`compute_loss_func`, label smoothing), the losses that the trainer
-    logs are told: means over `logging_steps`. What a `compute_loss` of one's own adds to the model's loss is not seen.
+    logs are reported: means over `logging_steps`. A custom `compute_loss`'s additions to the model's loss are not seen.
     Metrics lose their `eval_`; times and rates are left out. Epochs are counted in parts: 1.5 is the middle of the second.
 
     Examples:
@@ -56,15 +56,15 @@ class TellingCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not f
             loss.register_hook(lambda _: self._step.add(loss))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Tell the step."""
+        """Report the step."""
         self._is_known |= self._step.tell(state.global_step, mean=self._is_mean)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
-        """Tell the logged loss, where that of each step is not known."""
+        """Report the logged loss, where that of each step is not known."""
         if "loss" in logs and not self._is_known:
             telling.tell_loss(state.global_step, logs["loss"])
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
-        """Tell what was measured."""
+        """Report the evaluation's metrics."""
         found = {name.removeprefix(EVALUATION): value for name, value in metrics.items() if not name.endswith(NOT_MEASURED)}
         telling.tell_metrics(state.global_step, state.epoch, found)

@@ -44,7 +44,7 @@ MASKED, KEPT = 0.8, 0.1  # of the chosen tokens; the rest becomes drawn ones (De
 
 
 class Texts(Task):
-    """What the tasks share: texts of a file, a tokenizer, a model.
+    """The base of the tasks: texts of a file, a tokenizer, a model.
 
     Args:
         data: A table (CSV, JSONL, Parquet), a folder with a folder of `.txt` files for each class, or for a language model also a
@@ -120,7 +120,7 @@ class Texts(Task):
     _sees_padding = True
 
     def _extra_keys(self) -> dict[str, Any]:
-        """Return what the config of a model must say because of the data."""
+        """Return the keys of a model's config that the data decides."""
         return {}
 
     def _config(self) -> Any:
@@ -251,13 +251,13 @@ class SequenceClassification(Texts):
         return metrics.classification_evaluation(outputs, targets, self.classes)
 
     def inference(self) -> dict[str, Any]:
-        """Return where the text stands, the file that makes token ids of it, and the classes."""
+        """Return the description of inputs and outputs: the text's column, the tokenizer's file and the classes."""
         columns: dict[str, Any] = {"text": self._column, "target": self._target}
         return delivering.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
 
 class LanguageModel(Texts):
-    """What is learned from texts alone: `perplexity` and `accuracy` of the tokens that count.
+    """A model of texts alone, measured by `perplexity` and `accuracy` of the tokens that count.
 
     A table's texts are a sample each; a text file is cut into samples of `length` tokens.
     """
@@ -286,7 +286,7 @@ class LanguageModel(Texts):
         return ids[: count * self._length].reshape(count, self._length)
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
-        """Return what each token costs and whether it was right, and which tokens count: logits of all would fill the memory."""
+        """Return each token's cost and rightness, and the labels of those that count: logits of all would fill the memory."""
         ids, labels = self._asked(*batch)
         logits = model(ids).float()
         logits, labels = self._aligned(logits, labels)
@@ -295,11 +295,11 @@ class LanguageModel(Texts):
 
     @abstractmethod
     def _asked(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the model reads, and the labels of the tokens that it is asked for."""
+        """Return the model's input ids, and the labels of the tokens that it is asked for, `IGNORED` elsewhere."""
 
     @abstractmethod
     def _aligned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits and the labels that they are to give, place by place."""
+        """Return logits and their labels, place by place."""
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """Return the mean cost of the tokens that count; 0 where none does."""
@@ -307,7 +307,7 @@ class LanguageModel(Texts):
         return total
 
     def loss_items(self, targets: Any) -> Tensor:
-        """Return how many tokens count."""
+        """Return the number of tokens that count."""
         count: Tensor = (targets["labels"] != IGNORED).sum()
         return count
 
@@ -336,7 +336,7 @@ class CausalLM(LanguageModel):
         return logits[:, :-1], labels[:, 1:]
 
     def inference(self) -> dict[str, Any]:
-        """Return how many tokens the model reads, and the file that makes them of a text."""
+        """Return the description of inputs and outputs: the number of tokens that the model reads, and the tokenizer's file."""
         return delivering.inference("text_generation", self._width, self._source.notes, "logits of each next token")
 
     def delivered(self) -> dict[str, bytes]:
@@ -393,7 +393,7 @@ class MaskedLM(LanguageModel):
         return logits, labels
 
     def inference(self) -> dict[str, Any]:
-        """Return the file that makes token ids of a text."""
+        """Return the description of inputs and outputs: the text's column and the tokenizer's file."""
         notes, told = self._source.notes, "logits of each token"
         return delivering.inference("masked_language_model", self._width, notes, told, text=self._column)
 
@@ -469,7 +469,7 @@ def _refuse_folder(folder: Path) -> None:
     """Refuse a folder without a config and safetensors, and one whose model is code of its own.
 
     Raises:
-        InputError: With what it lacks.
+        InputError: With the missing file, or the code.
     """
     where, mend = (
         f"{OPTIONS}.model",

@@ -1,6 +1,6 @@
 """Steps of a program that updates its weights by hand: they change between two calls of `backward`, and no optimizer is there.
 
-A function stands around `torch.autograd.backward` until an optimizer is seen; what it is given and gives stays the same.
+A function stands around `torch.autograd.backward` until an optimizer is seen; its arguments and results stay the same.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ByHand:
             self._begin([each for each in found if type(each) in (self._torch.Tensor, self._torch.nn.Parameter)])
 
     def _begin(self, tensors: list[Any]) -> None:
-        """Watch the leaves of what is differentiated, in an order that does not depend on where they lie in memory."""
+        """Watch the differentiated leaves, in an order that does not depend on their places in memory."""
         leaves = [tensor for tensor in tensors if tensor.is_leaf and tensor.requires_grad and tensor.device.type != "meta"]
         self._leaves = sorted(leaves, key=lambda leaf: (leaf.dim(), tuple(leaf.shape), self._digest([leaf])))
         if not self._leaves:

@@ -1,4 +1,4 @@
-"""A line for each step of an optimizer: what its gradients and weights are; seen through PyTorch's public hooks alone.
+"""A line for each step of an optimizer, with the bits of its gradients and weights; seen through PyTorch's public hooks alone.
 
 Sums of the bits as integers tell at every step, for a few memory reads: of all gradients, and of some of the weights, as what
 changes those changes all. Every so many steps, and at the end, the weights are digested whole. On a GPU the sums stay there
@@ -94,7 +94,7 @@ class Chain:
         return self._step
 
     def _watched_of(self, optimizer: Any) -> Watched:
-        """Return what is known of an optimizer; at its first step, what was trained before is let go of.
+        """Return the watched state of an optimizer, made at its first step, when the models trained before are let go of.
 
         So trainings one after the other do not add up in memory.
         """
@@ -118,14 +118,14 @@ class Chain:
         self._file.write(f"{_now()} {entry}\n".encode())
 
     def _at_exit(self) -> None:
-        """Write what is left, where a program ends by itself."""
+        """Write the rest, where a program ends by itself."""
         if not self._step:
             return
         self._write()
         self._write_end()
 
     def _write_end(self) -> None:
-        """Write what is left at the end: the weights, and what the models hold beside them."""
+        """Write the end's line: the digests of the weights, and of the models' buffers and other parameters."""
         gc.collect()  # what is garbage by then would else be seen in one run and not in the other
         trained = [(watched, optimizer) for watched in self._watched if (optimizer := watched.reference()) is not None]
         weights = [weight for watched, optimizer in trained for weight in watched.weights(optimizer)]
@@ -134,7 +134,7 @@ class Chain:
         self._put(f"end {digest_of(self._torch, weights)} {held}")
 
     def _end(self) -> None:
-        """End the process, whatever would come next: what it was to show, it has shown."""
+        """End the process, whatever would come next: its lines are complete."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -151,7 +151,7 @@ class Watched:
 
     Args:
         torch: The module.
-        optimizer: What makes the steps.
+        optimizer: The one that makes the steps.
         number: As above.
         by_position: Whether the weights stand in the optimizer's order in place of their model's.
     """
@@ -179,7 +179,7 @@ class Watched:
         return [found[number] for number in self._order] if len(self._order) == len(found) else found
 
     def sums(self, optimizer: Any) -> tuple[Any, Any]:
-        """Return the sums of the bits of the weights' gradients, and of some weights; and hold what is trained."""
+        """Return the sums of the bits of the weights' gradients, and of some weights; and hold the trained modules."""
         if len(_parameters(optimizer)) != self._count:
             self._choose(optimizer)  # it has been given others
         weights = self.weights(optimizer)
@@ -258,7 +258,7 @@ class Sums:
         self._others = [n for found in kinds.values() for n in found if n not in seen]
 
     def of(self, tensors: Callable[[list[int]], list[Any]]) -> Any:
-        """Return the sum of all bits of what a function finds in the places of some numbers."""
+        """Return the sum of all bits of the tensors that a function returns for some numbers."""
         sums = [total for tensor in tensors(self._large) for total in self._whole(tensor, [tensor])]
         for numbers in self._alike:
             sums += self._joined(tensors(numbers))
@@ -342,7 +342,7 @@ def _parameters(optimizer: Any) -> list[Any]:
 
 
 def beside(torch: Any, weights: list[Any]) -> list[Any]:
-    """Return what the modules that hold some weights hold beside them, in no order.
+    """Return the other tensors of the modules that hold some weights, in no order.
 
     Buffers that a checkpoint holds, and parameters that something other than these weights' optimizer trains.
     """
@@ -381,7 +381,7 @@ def _rows(torch: Any, tensor: Any) -> list[Any]:
 
 
 def _parts(torch: Any, tensor: Any) -> list[Any]:
-    """Return what holds the numbers of a tensor of any make, contiguous and real."""
+    """Return the tensors that hold the numbers of a tensor of any make, contiguous and real."""
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()  # this process's part of one that is spread over several
     parts = [tensor._values(), tensor._indices()] if tensor.is_sparse else [tensor]

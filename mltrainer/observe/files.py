@@ -1,4 +1,4 @@
-"""Which files a program or a training opens, each once: what it read is what it was judged on.
+"""The files that a program or a training opens, each once: the verdict on it binds those that it read.
 
 Also loaded by its path into a program: it imports the standard library alone.
 """
@@ -27,7 +27,7 @@ def begin(settings: dict[str, Any], process: Any) -> Files:
 
 
 class Files:
-    """Notes the files that the interpreter opens, by its audit events; those that a library's C code opens it must be told.
+    """Notes the files that the interpreter opens, by its audit events; `note_read` adds those that C code opens.
 
     Args:
         settings: `folder` is left out: it is the observer's own.
@@ -48,7 +48,7 @@ class Files:
         sys.addaudithook(self._audit)
 
     def begin_anew(self) -> None:
-        """Forget what was seen, and write to where the process writes now."""
+        """Forget the files seen so far, and write to where the process writes now."""
         self._lines.close()
         self._seen.clear()
         self._given.clear()
@@ -60,13 +60,13 @@ class Files:
         self._lines.close()
 
     def attach(self, torch: Any) -> None:
-        """Note what the program runs on."""
+        """Note the program's interpreter, versions and threads."""
         self._note("prefix", sys.prefix)
         self._note("interpreter", sys.executable)
         self._note("about", {"python": sys.version.split()[0], "torch": torch.__version__, "threads": torch.get_num_threads()})
 
     def note_read(self, path: str) -> None:
-        """Note a file that is read by what raises no audit event."""
+        """Note a file that is read without an audit event."""
         self._opened(path, os.O_RDONLY)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -96,7 +96,7 @@ class Files:
 
 
 def _way(flags: int) -> str:
-    """Return how a file is opened: what it holds is read, written anew, added to, or read and changed in place."""
+    """Return a file's way of opening, one of `reads.WAYS`: read, written anew, appended to, or read and changed in place."""
     if not flags & WRITES:
         return "read"
     if flags & os.O_APPEND:

@@ -1,4 +1,4 @@
-"""Something done as soon as a module has been imported whole; until then nothing of it is there to work with.
+"""A call as soon as a module has been imported whole; until then nothing of it is there to work with.
 
 Also loaded by its path into a program: it imports the standard library alone.
 """

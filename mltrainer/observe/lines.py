@@ -1,4 +1,4 @@
-"""What observed processes wrote, read by kind and by process."""
+"""The lines of observed processes, read by kind and by process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def files_of(folder: Path, kind: str) -> dict[Key, Path]:
 
 
 def rows_of(folder: Path, kind: str) -> dict[Key, list[list[Any]]]:
-    """Return what each process wrote of a kind, in order: each row begins with the time and what it is."""
+    """Return the rows of a kind by process, in order: each begins with the time and the row's own kind."""
     return {key: list(_rows(path)) for key, path in files_of(folder, kind).items()}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Entries:
-    """What `os.scandir` returns, the last entry first."""
+    """The iterator of `os.scandir`, the last entry first."""
 
     def __init__(self, found: Any) -> None:
         with found:

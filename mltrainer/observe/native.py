@@ -1,4 +1,4 @@
-"""What a training of mltrainer's own opens: seen by the observer that looks at programs, and told by the same rows."""
+"""The files that mltrainer's own training opens: seen by the observer of programs, and recorded in the same rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CACHES = ("torchinductor_", ".triton/", ".cache/torch/kernels/", ".cache/matplot
 
 @cache
 def _observer() -> tuple[Process, files.Files]:
-    """Return this process's observer: an audit hook stays for good, so that there is one, which notes when it is told to."""
+    """Return this process's only observer, as an audit hook stays for good; it notes files between `begin_anew` and `end`."""
     process = Process({"folder": os.devnull})
     observer = files.Files({"folder": os.devnull}, process)
     after_import(READERS, lambda module: watch(module, observer.note_read))
@@ -40,7 +40,7 @@ class Opened:
     """The files that a training opens, from here on, in this process and in those that it forks.
 
     Args:
-        folder: The run's: what its earlier processes noted stays there.
+        folder: The run's: the notes of its earlier processes stay there.
         root: The project's.
     """
 
@@ -68,19 +68,19 @@ class Opened:
         return gathered([rows[path] for path in sorted(rows)], self._root)
 
     def end(self, *, is_over: bool) -> None:
-        """Note nothing more; where the run is over, nobody goes on with it who needs what was noted."""
+        """Note nothing more; where the run is over, remove the notes, which only a process that goes on with it needs."""
         self._observer.end()
         if is_over:
             shutil.rmtree(self._lines, ignore_errors=True)
 
     def _here(self, path: str) -> str:
-        """Return where a file lies now that was opened where the project lay before."""
+        """Return the present path of a file that was opened where the project lay before."""
         places = (self._lines / PLACES).read_text("utf-8", "surrogateescape").splitlines()
         before = next((place for place in places if place != str(self._root) and is_below(path, place)), None)
         return path if before is None else str(self._root / Path(path).relative_to(before))
 
     def _counts(self, path: str, apart: Collection[str]) -> bool:
-        """Return whether a file is an input that nothing else binds; files of the machine and of Python are left out later."""
+        """Return True where a file is an input that nothing else binds; files of the machine and of Python are left out later."""
         if path in apart or any(str(parent) in apart for parent in Path(path).parents) or is_below(path, sys.prefix):
             return False
         if is_below(path, str(self._root)):
@@ -89,17 +89,17 @@ class Opened:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Return whether a file lies in a folder or below it."""
+    """Return True where a file lies in a folder or below it."""
     return path.startswith(os.path.join(os.path.realpath(folder), ""))
 
 
 def _is_told_elsewhere(path: str) -> bool:
-    """Return whether a file of another project, such as a teacher's, says only what its record and its weights do."""
+    """Return True for another project's state file, such as a teacher's, but for its weights: record and weights bind it."""
     return f"/{STATE_DIR}/" in path and not path.endswith(".safetensors")
 
 
 def _of_the_user(path: str) -> bool:
-    """Return whether a file is a hidden one of the user's home, such as a key: only what lies in a cache there is an input."""
+    """Return True where a file is a hidden one of the user's home, such as a key; only its cache can hold inputs."""
     home = os.path.join(os.path.expanduser("~"), "")
     first = path.removeprefix(home).partition(os.sep)[0] if path.startswith(home) else ""
     return first.startswith(".") and first != ".cache"

@@ -1,4 +1,4 @@
-"""Which process of the program this is, and the file that it writes; a fork goes on under a name of its own."""
+"""This process of the program, by name, and the files that it writes; a fork goes on under its own name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Process:
         self._after_fork.append(forget)
 
     def lines(self, kind: str) -> Lines:
-        """Return what writes this process's lines of a kind."""
+        """Return the writer of this process's lines of a kind."""
         return Lines(self, kind)
 
     def open(self, kind: str) -> TextIO:
@@ -69,7 +69,7 @@ class Mapped:
     Zeros follow the last line.
 
     Args:
-        path: The file; what it holds stays.
+        path: The file; its content stays.
 
     Raises:
         OSError: There is no room for it, or the file system does not map files.
@@ -134,7 +134,7 @@ class Lines:
             self._file.flush()
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Write the lines that are held back."""
         if self._file is not None:
             self._file.flush()
 

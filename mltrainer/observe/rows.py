@@ -19,10 +19,10 @@ SYSTEM = tuple(f"/{name}/" for name in ("etc", "usr", "lib", "lib32", "lib64", "
 
 
 def rows_of_reads(found: Iterable[Read], root: Path, prefix: str) -> dict[str, dict[str, Any]]:
-    """Return the rows of what was read by path; files of the machine, of Python and of mltrainer do not count.
+    """Return the rows of the files that were read, by path; files of the machine, of Python and of mltrainer do not count.
 
     Args:
-        found: What was read.
+        found: The files that were read.
         root: The project's folder.
         prefix: Where the Python that read them is installed.
     """
@@ -98,7 +98,7 @@ def gathered(rows: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]
 
 
 def _kind_of(path: str) -> tuple[str, str]:
-    """Return where a file lies, by the first folders of its path, and how it ends; nowhere where no folder is its own kind's."""
+    """Return the first folders of a file's path, and its ending; no folders where the path has too few to tell kinds by."""
     folder, ending = os.path.dirname(path), os.path.splitext(path)[1]
     parts = folder.split(os.sep)
     first = os.sep.join(parts[:4]) if os.path.isabs(path) else parts[0]
@@ -106,10 +106,10 @@ def _kind_of(path: str) -> tuple[str, str]:
 
 
 def unbound(opened: Iterable[dict[str, Any]], bound: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the files that rows tell of and others do not bind, or bind with another digest.
+    """Return the paths of opened files that other rows do not bind, or bind with another digest.
 
     Args:
-        opened: Rows of what was opened.
+        opened: Rows of the opened files.
         bound: Rows of files and of trees.
     """
     known = {row["path"]: row["sha256"] for row in bound}

@@ -1,4 +1,4 @@
-"""What the steps of an optimizer show beside their bits: loss, learning rate, gradients and updates; training does not notice.
+"""The measurements of an optimizer's steps beside their bits: loss, learning rate, gradients, updates; training does not notice.
 
 Nothing waits for a GPU or a disk: some steps are held, and written at once. The loss is that of a variable of this name where
 the step was asked for, if there is one: a program tells it to nobody else.
@@ -30,9 +30,9 @@ def begin(settings: dict[str, Any], process: Any) -> Signals:
 
 
 class Signals:
-    """Notes what each step of an optimizer shows.
+    """Notes the measurements of each step of an optimizer.
 
-    Lines: `about` with the weights' names and how many numbers are trained; `step` with its number, the optimizer's, learning
+    Lines: `about` with the weights' names and the number of trained parameters; `step` with its number, the optimizer's, learning
     rate, loss, gradient norm and time; `layers` with the step and, for each named weight, gradient norm and update by its size.
 
     Args:
@@ -105,7 +105,7 @@ class Signals:
         return norms, {name: self._norm(p.detach() - before) / self._norm(before) for name, p, before in named}
 
     def _name(self, optimizer: Any) -> None:
-        """Name an optimizer's weights, and tell those that none had before: a new optimizer of the same weights tells nothing."""
+        """Name an optimizer's weights, and write the names of new ones: a later optimizer of the same weights adds none."""
         ours = {id(p): p for p in _parameters(optimizer)}
         fresh = {key: p for key, p in ours.items() if self._name_of(p) is None}
         names: dict[int, str] = {}
@@ -147,7 +147,7 @@ def _apart(names: dict[int, str], taken: set[str]) -> dict[int, str]:
 
 
 def _is_held(held: Any, found: Any) -> bool:
-    """Return whether an object is the one that was held, and no later one at the same place in memory."""
+    """Return True where an object is the one that was held, and no later one at the same place in memory."""
     return held is not None and held() is found
 
 

@@ -1,4 +1,4 @@
-"""What a program computes, operation by operation, and which of its own lines ran before, written down to be compared.
+"""A program's computations, operation by operation, and its own lines that ran before, written down to be compared.
 
 Slow, and used only to find why two runs differ. Nothing is computed otherwise: operations are seen through PyTorch's dispatch
 modes and modules through its global hooks, lines through the interpreter's own tracing.
@@ -66,7 +66,7 @@ class Trace:
         sys.settrace(self._calls)
 
     def attach(self, torch: Any) -> None:
-        """Begin to note what is computed, once torch has been imported."""
+        """Begin to note the computations, once torch has been imported."""
         self._torch = torch
         modules, optimizers = sys.modules["torch.nn.modules.module"], sys.modules["torch.optim.optimizer"]
         modules.register_module_forward_pre_hook(self._enter)
@@ -150,13 +150,13 @@ class Trace:
         return found
 
     def _pointers(self, found: Any) -> list[int]:
-        """Return where in memory the tensors of a structure lie."""
+        """Return the memory addresses of the storages of a structure's tensors."""
         tensors: list[Any] = []
         _gather(self._torch, found, tensors)
         return [t.untyped_storage().data_ptr() for t in tensors if t.layout is self._torch.strided and t.device.type != "meta"]
 
     def _unwritten_of(self, found: Any) -> dict[int, tuple[str, int, str]]:
-        """Return which memory of a structure nobody has written yet, and the lines that asked for it.
+        """Return the addresses of a structure's memory that nobody has written yet, with the lines that asked for it.
 
         What holds other bits than when it was given was written unseen: by a constructor that is given values, NumPy, or C code.
         """
@@ -168,7 +168,7 @@ class Trace:
         return {p: self._unwritten[p] for p in self._pointers(found) if p in self._unwritten}
 
     def _held(self, found: Any) -> dict[int, bytes]:
-        """Return the digests of what memory that may be unwritten holds, as far as it lies before the CPU."""
+        """Return the digests, by address, of the CPU's memory that may be unwritten."""
         tensors: list[Any] = []
         _gather(self._torch, found, tensors)
         storages = [t.untyped_storage() for t in tensors if t.layout is self._torch.strided and t.device.type == "cpu"]
@@ -217,7 +217,7 @@ class Trace:
         self._note("generators", self._step, {**_drawn_from(), "torch": torch})
 
     def _digest(self, found: Any) -> str:
-        """Return the digest of what an operation is given or gives: tensors by their bits, the rest as text."""
+        """Return the digest of an operation's inputs or outputs: tensors by their bits, the rest as text."""
         sha = hashlib.sha256()
         self._busy.now = True
         try:

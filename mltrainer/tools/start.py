@@ -20,7 +20,7 @@ def start(program: str, entry_point: str | None = None) -> None:
 
     Args:
         program: The module whose `work` does the job.
-        entry_point: Of a team's own tool its module, which the program's `work_of` runs.
+        entry_point: The module of a custom tool, which the program's `work_of` runs; None for ours.
     """
     try:
         require_mark(Path(sys.argv[1] if len(sys.argv) > 1 else "job.json"))

@@ -1,4 +1,4 @@
-"""What is told of a training that this process did not do itself: its environment, and the switches as far as they are known."""
+"""Records of a training that this process did not do itself: its environment, and the switches as far as they are known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def environment_of(job: Mapping[str, Any]) -> str:
 def identity(
     job: Mapping[str, Any], config: Mapping[str, Any], code: Sequence[Mapping[str, Any]], weights_sha256: str, left_to: str
 ) -> dict[str, Any]:
-    """Return what a run is, and what its bits are a function of, as far as it is known.
+    """Return a run's identity, and the inputs that its bits are a function of, as far as they are known.
 
     Args:
         job: Its job.

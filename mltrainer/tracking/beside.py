@@ -1,6 +1,6 @@
-"""Starts the trackers' processes beside a phase, and tells what they could not do; the phase never waits for one but at its end.
+"""Starts the trackers' processes beside a phase, and reports their failures; the phase never waits for one but at its end.
 
-A tracker reads the files of a run, so that training knows nothing of it. One that fails, hangs or is killed is told as a note.
+A tracker reads the files of a run, so that training knows nothing of it. A note reports one that fails, hangs or is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tell = Callable[[Event], None]
 
 
 class Beside:
-    """The trackers of a phase: a context manager, whose `tell` passes events on and tells of trackers that have died.
+    """The trackers of a phase: a context manager, whose `tell` passes events on and reports trackers that have died.
 
     Args:
         project: The project.
@@ -59,7 +59,7 @@ class Beside:
         self._look()
 
     def tell(self, event: Event) -> None:
-        """Pass an event on; where a tracker has died meanwhile, tell so."""
+        """Pass an event on; report a tracker that has died meanwhile."""
         self._tell(event)
         self._look()
 
@@ -67,7 +67,7 @@ class Beside:
         self._tell({"event": "note", "text": text})
 
     def _look(self) -> None:
-        """Tell of processes that have ended, each once."""
+        """Report the processes that have failed, each once."""
         with self._one_at_a_time:
             ended = [process for process in self._processes if process.running.poll() is not None]
             self._processes = [process for process in self._processes if process not in ended]

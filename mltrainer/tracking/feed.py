@@ -1,4 +1,4 @@
-"""What a run's files tell a tracker: config, numbers of steps and evaluations, the machine's, words and files."""
+"""A run's files as a tracker takes them: config, numbers of steps and evaluations, the machine's, words and files."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SHOWN_FILES = (".md", ".svg", ".json", ".yaml")
 
 @dataclass(frozen=True)
 class Sent:
-    """How much of a run a tracker has.
+    """The part of a run that a tracker has.
 
     Attributes:
-        id: By what the tracker knows the run; None before it was begun.
+        id: The tracker's own id of the run; None before it was begun.
         step: The last step that was sent.
         row: The step of the last evaluation.
         files: Digests of the files, by name.
@@ -79,7 +79,7 @@ class Feed:
         return {key: param(key, value) for key, value in flatten(self._config).items() if not key.startswith("tracking")}
 
     def tags(self) -> dict[str, str]:
-        """Return what the run is, and once it has ended with what."""
+        """Return the run's id, phase, digests and parent, and once it has ended the digest of its weights."""
         result = read_if_whole(self.folder / RESULT_FILE)
         known = {**(self._job.get("contract") or {}), **result}
         named = {key: str(known[key]) for key in (*DIGESTS, "weights_sha256") if known.get(key)}
@@ -87,16 +87,16 @@ class Feed:
         return {"run": self.folder.name, "phase": self.phase, **named, **parent}
 
     def state(self) -> str:
-        """Return how a run that no process trains any more stands."""
+        """Return the state of a run that no process trains any more: that of its result, else "failed" or "interrupted"."""
         return str(read_if_whole(self.folder / RESULT_FILE).get("state") or _without_result(self.folder))
 
     def poll(self) -> None:
-        """Take what is new in the files."""
+        """Read the files' new lines."""
         self._steps.poll()
         self._log.poll()
 
     def after(self, sent: Sent) -> tuple[list[Point], Sent]:
-        """Return what comes after what was sent, of `MOST` steps, and how much is sent then; equal when there is nothing."""
+        """Return the points behind those sent, of `MOST` steps, and the state once they are sent; equal when there are none."""
         now = time.time()
         steps = self._steps.exact(sent.step + 1, max(sent.step + 1, self._steps.first) + MOST - 1)
         rows = [row for row in self._rows() if row["step"] > sent.row]
@@ -115,7 +115,7 @@ class Feed:
         return {"step/loss": loss} if self._is_program else {"step/loss": loss, "step/grad_norm": norm}
 
     def _rows(self) -> list[Row]:
-        """Return the evaluations: of a program, which has no event log, those of its result, without what is not known."""
+        """Return the evaluations: of a program, which has no event log, those of its result, without unknown values."""
         if not self._is_program:
             return self._log.rows
         history = read_if_whole(self.folder / RESULT_FILE).get("history", [])
@@ -127,7 +127,7 @@ class Feed:
         return self._steps.last
 
     def usage(self) -> list[Point]:
-        """Return what the run's process takes of the machine now, every few seconds."""
+        """Return the machine's usage by the run's process now, as one point, at most every `USAGE_EVERY_S`; else none."""
         now = time.monotonic()
         if now - self._used_at < USAGE_EVERY_S or (found := self._usage.sample()) is None:
             return []
@@ -145,7 +145,7 @@ def numbers(row: Row) -> dict[str, float]:
 
 
 def _is_nan(value: Any) -> bool:
-    """Return whether a value of a record is no number, which JSON has as text."""
+    """Return True where a record's value is NaN, which JSON has as text."""
     return isinstance(value, float | str) and math.isnan(float(value))
 
 

@@ -1,4 +1,4 @@
-"""Whether a tracker's folder can be written, which is tried and leaves nothing behind."""
+"""A trial write in a tracker's folder, which leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Follower:
         phase: The phase.
         since: When the phase began, in seconds since 1970.
         tracker: The tracker's name.
-        options: What the config says of it.
+        options: Its section of the config.
         begin: The adapter's function.
         late: Called, from another thread, when the tracker has not answered for `options.wait_s`.
     """
@@ -40,12 +40,12 @@ class Follower:
         self._shown: dict[str, _Shown] = {}
 
     def look(self) -> bool:
-        """Send what is new of the phase's runs, a piece of each; return whether there is more."""
+        """Send the news of the phase's runs, a piece of each; return True where there may be more."""
         runs = begun(self._project, self._phase, self._since)
         return sum(self._of(run).send(is_running=True) for run in runs) > 0
 
     def end(self, has_ended: bool) -> None:
-        """Send what is left.
+        """Send the rest.
 
         Args:
             has_ended: The phase has a new record: the run that it is about gets reports, figures and verdicts, and what it was
@@ -68,13 +68,13 @@ class Follower:
         return self._shown[run]
 
     def told(self) -> str:
-        """Return how far each run has been sent, for whoever must be told that it ended before all was."""
+        """Return each run's sent steps in words, for the report that it ended before all was sent."""
         parts = [f"run {run}: step {shown.sent.step} of {shown.feed.last}" for run, shown in self._shown.items()]
         return "; ".join(parts) or "nothing was sent"
 
 
 class _Shown:
-    """A run in a tracker, with what was sent of it on the disk, so that whoever goes on sends nothing twice."""
+    """A run in a tracker, with the part that was sent noted on the disk, so that a later process sends nothing twice."""
 
     def __init__(self, project: Project, run: str, tracker: str, options: Tracker, begin: Begin, late: Late) -> None:
         self._project, self._wait_s, self._late = project, options.wait_s, late
@@ -89,9 +89,10 @@ class _Shown:
         self._note(replace(self.sent, id=self._sink.id))
 
     def send(self, is_running: bool) -> bool:
-        """Send what is new, so much that it does not take long; return whether there is more."""
+        """Send the run's news, so much that it does not take long; return True where something was sent."""
         self.feed.poll()
         points, then = self.feed.after(self.sent)
+        # Sent, then noted: a process that is killed in between has points sent twice, and none lost.
         self._give(points + (self.feed.usage() if is_running else []))
         is_new = then != self.sent
         self._note(then)
@@ -103,7 +104,7 @@ class _Shown:
                 self._sink.metrics(points)
 
     def conclude(self, phase: str) -> None:
-        """Send what is left, and what the phases up to one have found."""
+        """Send the rest, with the verdicts, figures and files of the phases up to one."""
         while self.send(is_running=False):
             pass
         self._sink.tags(verdicts(check_gates(self._project)))
@@ -113,7 +114,7 @@ class _Shown:
                 self._note(replace(self.sent, files={**self.sent.files, name: digest}))
 
     def close(self) -> None:
-        """Say how the run stands, and let go of it."""
+        """Send the run's state, and let go of it."""
         state = self.feed.state()
         self._sink.tags({**self.feed.tags(), "state": state})
         self._sink.close(state)

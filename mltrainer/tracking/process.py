@@ -1,4 +1,4 @@
-"""A tracker's process, started beside a phase, and what it said when it has ended."""
+"""A tracker's process, started beside a phase, and its last sentence once it has ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRACE_S = 2.0  # after which a process that should have ended by itself is kille
 
 @dataclass(frozen=True)
 class TrackerProcess:
-    """A tracker's process, where its sentence comes from, and what its package prints."""
+    """A tracker's process, the pipe of its sentence, and the log of its package."""
 
     name: str
     options: Tracker
@@ -71,14 +71,14 @@ def start(project: Project, phase: str, name: str, options: Tracker, tracking: T
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a tracker's process ended before its work was done, and what to do next where it is known."""
+    """The reason why a tracker's process ended before its work was done, and the next step where it is known."""
 
     why: str
     mend: str | None
 
 
 def failed(process: TrackerProcess) -> Failed | None:
-    """Return why a process that has ended did not do its work, None where it did; its pipes are closed, its log is redacted."""
+    """Return the failure of a process that has ended, None where it did its work; its pipes are closed, its log is redacted."""
     _close(process)
     why, _, mend = _sentence(process).partition("\n")
     os.close(process.words)
@@ -123,7 +123,7 @@ def _close(process: TrackerProcess) -> None:
 
 
 def kill(process: TrackerProcess) -> None:
-    """End a process, and what its package started."""
+    """End a process, and those that its package started."""
     if process.running.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.running.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def kill(process: TrackerProcess) -> None:
 
 
 def _sentence(process: TrackerProcess) -> str:
-    """Return what a process that has ended said; what its package started may still hold the pipe open."""
+    """Return the sentence of a process that has ended; processes of its package may still hold the pipe open."""
     is_there = select.select([process.words], [], [], 0)[0]
     return os.read(process.words, 2000).decode(errors="replace") if is_there else ""
 

@@ -1,8 +1,8 @@
 """The process of a tracker: `python -m mltrainer.tracking.program`, which the workflow starts beside a phase.
 
-Its standard input is open while the phase goes on; what stands there when it is closed says whether the phase ended with a
+Its standard input is open while the phase goes on; `DONE` stands there when it is closed where the phase ended with a
 record. So it ends by itself, also where the workflow was killed. One sentence goes back, where something was not sent, and on
-a second line what to do next, where that is known.
+a second line the next step, where that is known.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
         root: The project's folder.
         phase: The phase.
         tracker: The tracker's name.
-        options: What the config says of all trackers, as JSON.
+        options: The config's section of all trackers, as JSON.
         since: When the phase began, in seconds since 1970.
         descriptor: Where the one sentence goes.
 
@@ -71,7 +71,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
 
 
 def _told(error: Exception) -> str:
-    """Return an error in a line, and in a second one what to do next where it says so."""
+    """Return an error in a line, and in a second one the next step where it has one."""
     if isinstance(error, MltrainerError):
         return "\n".join(filter(None, (f"{error.where}: {error.message}" if error.where else error.message, error.mend)))
     lines = str(error).splitlines() or [""]
@@ -108,7 +108,7 @@ def late(wait_s: float) -> str:
 
 
 def heard(seconds: float) -> bytes | None:
-    """Return what comes on standard input, nothing where it is not soon, None where it was closed."""
+    """Return the next bytes of standard input: empty where none come within some seconds, None once it is closed."""
     if not select.select([0], [], [], seconds)[0]:
         return b""
     return os.read(0, 100) or None

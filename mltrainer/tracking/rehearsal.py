@@ -40,7 +40,7 @@ class Rehearsal:
         """Start to try the trackers that are on.
 
         Returns:
-            A function that waits until all have been tried, at most as long as their options say, tells what fails, and returns
+            A function that waits until all have been tried, at most as long as their options say, reports failures, and returns
             a row for each tracker: `name`, `state` ("ready", "failed" or "not_installed"), `reason` and `mend`.
         """
         found = {name: _row(name, "not_installed", f"{name} is not installed", way(name)) for name in missing(tracking)}
@@ -83,7 +83,7 @@ def _tried(process: TrackerProcess, begun: float) -> Row:
 
 
 def _row(name: str, state: str, reason: str | None, mend: str | None) -> Row:
-    """Return a tracker's row in planning's record; what fails has something to do next."""
+    """Return a tracker's row in planning's record; a failed one always has a next step."""
     if state == "failed" and mend is None:
         mend = f"fix `tracking.{name}` in mltrainer.yaml, or take it out, then mltrainer phase run planning"
     return {"name": name, "state": state, "reason": reason, "mend": mend}

@@ -1,4 +1,4 @@
-"""What a tracker takes, and which there are: an adapter is one module with functions `begin` and `check`, and a line here."""
+"""The interface of trackers, and their list: an adapter is one module with functions `begin` and `check`, and a line here."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Param = str | int | float | bool
 
 @dataclass(frozen=True)
 class Place:
-    """What a run is begun with in a tracker.
+    """The arguments with which a run is begun in a tracker.
 
     Attributes:
         root: The project's folder, to which paths are relative.
         project: The project's name.
         run: The run's id.
         phase: The phase that trains it.
-        known: By what the tracker knows the run, where it was begun earlier; None: it is new.
+        known: The tracker's own id of the run, where it was begun earlier; None: it is new.
         step: The last step that the tracker has.
     """
 
@@ -43,11 +43,11 @@ class Point:
 
 
 class Sink(Protocol):
-    """A run in a tracker; what a method was given is kept once it has returned. Any exception says that it was not."""
+    """A run in a tracker; a method's arguments are stored once it has returned. Any exception means that they were not."""
 
     @property
     def id(self) -> str:
-        """By what the tracker knows the run."""
+        """The tracker's own id of the run."""
 
     def params(self, values: Mapping[str, Param]) -> None:
         """Show the config; called where the run is new."""
@@ -79,22 +79,22 @@ class Check(Protocol):
     """The function of an adapter's module that planning calls."""
 
     def __call__(self, root: Path, project: str, options: Any) -> None:
-        """Prove that a run could be begun, and leave none; any exception says that it could not.
+        """Prove that a run could be begun, and leave none; any exception means that it could not.
 
         Args:
             root: The project's folder.
             project: The project's name.
-            options: What the config says of the tracker.
+            options: The tracker's section of the config.
         """
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """Where a tracker's adapter is.
+    """The place of a tracker's adapter.
 
     Attributes:
         module: The module with `begin` and `check`.
-        package: What it imports.
+        package: The package that it imports.
         variables: Set in its process, where the user has not: nothing is told to the tracker's makers.
     """
 
@@ -104,7 +104,7 @@ class Adapter:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package is here; it is not imported."""
+        """True where the package is installed; it is not imported."""
         return importlib.util.find_spec(self.package) is not None
 
     def begin(self) -> Begin:

@@ -1,6 +1,6 @@
-"""Which line of a program made two runs of it differ: a decision over two traces, the sources, and what was changed.
+"""The line of a program that made two runs of it differ: a decision over two traces, the sources, and what was changed.
 
-The first operation whose result differs says where the difference shows. With equal inputs the operation itself, or the memory
+The first operation with another result is where the difference shows. With equal inputs the operation itself, or the memory
 that it reads, is the cause; with other inputs the cause lies before it, among the suspects of the kind that the experiments
 left over, as far as they ran by then.
 """
@@ -25,7 +25,7 @@ UNCHANGED = ("random draw", "clock", "identity", "threads")  # kinds that differ
 
 
 class Shown(NamedTuple):
-    """Where a difference first shows.
+    """The place at which a difference first shows.
 
     Attributes:
         step: The optimizer step, from 1.
@@ -52,7 +52,7 @@ class Blamed(NamedTuple):
     Attributes:
         place: File and line.
         kind: A key of `causes.KINDS`.
-        call: What stands there.
+        call: The call in that line.
     """
 
     place: Place
@@ -61,7 +61,7 @@ class Blamed(NamedTuple):
 
 
 def first_shown(one: dict[Key, Trace], other: dict[Key, Trace]) -> Shown | None:
-    """Return where two runs' traces first differ in what is computed, or None; of several processes the earliest."""
+    """Return the first difference between the computations of two runs' traces, or None; of several processes the earliest."""
     other = aligned(one, other)
     found = [shown for key in one.keys() & other.keys() if (shown := _first(one[key], other[key])) is not None]
     return min(found, key=lambda shown: shown.time, default=None)
@@ -129,7 +129,7 @@ def blamed(
 
     Args:
         shown: Where the difference first shows.
-        kinds: What the experiments left over.
+        kinds: The kinds of cause that the experiments left over.
         one: The first run's traces.
         other: The second run's.
         source: Returns the text of a file.
@@ -150,12 +150,12 @@ def blamed(
 
 
 def _is_explained(shown: Shown, rows: list[tuple[Place, Suspect]]) -> bool:
-    """Return whether a certain suspect is enough; a draw of torch's own may need none: its generator is seeded by chance."""
+    """Return True where a certain suspect explains it; never a draw of torch's own, whose generator is seeded by chance."""
     return any(found.certain for _, found in rows) and shown.kind != "random draw"
 
 
 def _ran_before(traces: dict[Key, Trace], time: int | None) -> dict[Place, tuple[int, bool]]:
-    """Return the user's own lines that ran by a moment: when first, and whether in a process that was forked off alone."""
+    """Return the user's own lines that ran by a moment: the first time, and True where only forked processes did."""
     ran: dict[Place, tuple[int, bool]] = {}
     for (name, _), rows in traces.items():
         for row in rows:

@@ -1,4 +1,4 @@
-"""The kinds of causes by which a program's trainings differ from run to run: in words, and what mends each."""
+"""The kinds of causes by which a program's trainings differ from run to run: in words, and the fix for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a program's training repeats, and whether its own way of resuming ends in the same bits.
+"""The check that a program's training repeats, and that its own way of resuming ends in the same bits.
 
 A program comes in as it is typed; a verdict comes out. Two fresh processes make the same steps, the second one with all changed
 that must not matter. Where they differ, the same steps again, with one thing changed at a time, leave a kind of cause over, and
@@ -56,7 +56,7 @@ ONE_BY_ONE = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line that is likely the cause: file relative to the program's folder, number, what stands there, kind, text."""
+    """A line that is likely the cause: file relative to the program's folder and number, the call, its kind, the line's text."""
 
     where: str
     call: str
@@ -66,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why two runs differ.
+    """The cause of a difference between two runs.
 
     Attributes:
         kind: A key of `causes.KINDS`.
@@ -87,20 +87,20 @@ class Cause:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a program's training repeats.
+    """The verdict on whether a program's training repeats.
 
     Attributes:
         command: As it was typed.
         same: Whether all that was observed is the same.
         steps: Steps of an optimizer that were compared, of the process that made most.
-        processes: How many processes trained.
-        seconds: What each run took.
+        processes: Number of processes that trained.
+        seconds: Duration of each run.
         difference: The first step that differs.
-        cause: Why.
-        judged: What it is about: the files that were read, by digest, and what ran them.
-        failed: The end of what the second run printed, where it alone failed.
+        cause: The difference's.
+        judged: The files that were read, by digest, and the interpreter and versions that ran them.
+        failed: The last lines that the second run printed, where it alone failed.
         hash_seeds: Under which the runs were made.
-        changed: What was changed between them, in words.
+        changed: The changes between them, in words.
     """
 
     command: str
@@ -118,17 +118,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Resumed:
-    """Whether a program that was killed and gone on with ends in the bits of the undisturbed run.
+    """The verdict on whether a program that was killed and resumed ends in the bits of the undisturbed run.
 
     Attributes:
-        command: What went on with it.
+        command: The command that resumed it.
         same: Whether it does.
         steps: Steps of the undisturbed run.
         killed_after: The step after which it was killed.
         went_on_after: The step after which it went on.
         step: The first step that differs; None where only the end does, or nothing.
-        what: What differs, in words.
-        shown: Where it first shows.
+        what: The difference, in words.
+        shown: The place at which it first shows.
     """
 
     command: str
@@ -145,10 +145,10 @@ class Check:
     """The runs of one program, each in a folder of its own.
 
     Args:
-        program: What is run.
-        scratch: An empty folder, which whoever made it removes.
+        program: The program to run.
+        scratch: An empty folder, which the caller removes.
         tell: Takes the events.
-        on_poll: Called now and then while the program runs; what it raises ends the program.
+        on_poll: Called now and then while the program runs; an exception of it ends the program.
     """
 
     def __init__(self, program: Program, scratch: Path, tell: Tell, on_poll: Callable[[], None] = lambda: None) -> None:
@@ -156,7 +156,7 @@ class Check:
         self._starts = 0
 
     def repeats(self, steps: int = STEPS) -> Verdict:
-        """Return whether the program's first steps repeat, and if not, why.
+        """Return the verdict on the program's first steps, with the cause where they do not repeat.
 
         Args:
             steps: Of each process that trains; 0 for all.
@@ -194,7 +194,7 @@ class Check:
         return dataclasses.replace(verdict, cause=self._cause(mine, few), failed=failed)
 
     def _hash_seeds(self, found: Judged) -> tuple[str, ...]:
-        """Return the hash seeds of the runs: under which the small sets that the program can be about begin otherwise."""
+        """Return the hash seeds of the runs, chosen so that the program's small sets come in different orders."""
         seeds, folder = self._program.hash_seeds, self._program.folder
         if seeds[0] == seeds[1]:
             return seeds
@@ -209,7 +209,7 @@ class Check:
     # --- why ---
 
     def _cause(self, undisturbed: dict[Key, Chain], steps: int) -> Cause:
-        """Return why runs differ: by what is changed when they do, and what two traces show then."""
+        """Return the cause of a difference, by the change that brings it about and the difference of two traces."""
         kind, change = self._kind(undisturbed, steps)
         kinds = _left_over(kind)
         shown, one, other = self._traced(change, steps)
@@ -225,7 +225,7 @@ class Check:
         )
 
     def _kind(self, undisturbed: dict[Key, Chain], steps: int) -> tuple[str, Surroundings]:
-        """Return what alone makes the program's steps others: the first change that does, "chance" for none."""
+        """Return the kind of cause and the change that alone brings other steps about: the first that does, "chance" for none."""
         expected = {key: _first_steps(chain, steps) for key, chain in undisturbed.items()}
         for kind, change in ONE_BY_ONE.items():
             ended = self._run(f"the cause: {'nothing' if change is NOTHING else kind} changed", change, steps)
@@ -234,7 +234,7 @@ class Check:
         return "chance", ALL
 
     def _traced(self, change: Surroundings, steps: int) -> tuple[Shown | None, Ended, Ended]:
-        """Return where two traced runs first differ; a race need not show at once."""
+        """Return the first difference of two traced runs, or None, and both runs; a race may take several tries."""
         one = self._run(f"the cause: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=True)
         if one.code != 0:
             self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
@@ -266,10 +266,10 @@ class Check:
         where: str = "--resume-check",
         on_whole: Callable[[Path], None] = lambda _: None,
     ) -> Resumed:
-        """Return whether the program, killed in mid-run and gone on with, ends in the bits of the undisturbed run.
+        """Return the comparison of the program, killed in mid-run and resumed, with the undisturbed run.
 
         Args:
-            command: What goes on with it, in the folder that the killed one left.
+            command: The command that resumes it, in the folder that the killed one left.
             kill_after: The step after which it is killed; by default three fifths of its steps.
             where: Where its user typed the command, as messages name the place.
             on_whole: Called with the folder of the undisturbed run once that has ended.
@@ -315,7 +315,7 @@ class Check:
         return dataclasses.replace(verdict, same=False, what=what) if what else verdict
 
     def _first_resumed(self, went_on: int, after: int, again: Program) -> str | None:
-        """Return where the first step that is gone on with first differs from the undisturbed run's."""
+        """Return the first difference, in words, of the first resumed step from the undisturbed run's; None where none shows."""
         whole = self._run("the cause: traced", NOTHING, went_on + 1, trace=True)
         killed = self._run("the cause: killed once more", NOTHING, 0, kill=after)
         rest = self._run("the cause: gone on with, traced", NOTHING, 1, trace=True, program=again, place=killed.place)
@@ -359,7 +359,7 @@ class Check:
 
 
 def changed(program: Program) -> tuple[str, ...]:
-    """Return what is changed from run to run of a program that must not matter, in words: only what is."""
+    """Return the changes between runs of a program that must not matter, in words; only those that are made here."""
     found = {
         "hash seed": program.hash_seeds[0] != program.hash_seeds[1],
         "memory": platform.libc_ver()[0] == "glibc",
@@ -376,7 +376,7 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
 
     Args:
         ended: The run.
-        program: What was run, for messages.
+        program: The program, for messages.
 
     Raises:
         InputError: It failed, or trained nothing.
@@ -401,7 +401,7 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
 
 
 def _way_out(said: str, program: Program) -> str:
-    """Return what to try with a program that failed in a copy of its folder: the exact flag where a file beside it is missing."""
+    """Return the hint for a program that failed in a copy of its folder: the exact flag where a file beside it is missing."""
     if program.in_place:
         return "try it by itself"
     by_paths = "name them by absolute paths"
@@ -415,7 +415,7 @@ def _way_out(said: str, program: Program) -> str:
 
 
 def _of_the_machine(ended: Ended, program: Program) -> str | None:
-    """Return how a program failed for want of memory or room: killed, or by what it said last; None where it is its own fault."""
+    """Return the machine's reason for a program's failure, by its signal or its last line; None where it is its own fault."""
     if (why := killed(ended.code)) is not None:
         return f"it was ended by {ended_with(ended.code)}: {why}"
     last = next(reversed(_tail(ended, program)), "")
@@ -424,7 +424,7 @@ def _of_the_machine(ended: Ended, program: Program) -> str | None:
 
 
 def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
-    """Return what tells how far a run has come, with its rate; a run to its end has no known number of steps."""
+    """Return a callback of polls that reports a run's step and rate; a run to its end has no known number of steps."""
     quiet, rate_of, shown = silence(lambda text: tell({"event": "note", "text": text})), rate(steps), 0
 
     def poll(lines: Path) -> None:
@@ -439,13 +439,13 @@ def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
 
 
 def rate(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[int], float]:
-    """Return what tells the rate after some steps, by which the time left is shown; 0 where that would be more than was shown.
+    """Return a function from the steps so far to the rate in steps/s; 0 where the time left would grow.
 
     Steps grow slower where a program is traced: a time that counts upward is no estimate, and none is given then.
 
     Args:
         steps: Of the whole run.
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
     """
     first: tuple[int, float] | None = None
     left = math.inf
@@ -473,12 +473,12 @@ def _left_over(kind: str) -> tuple[str, ...]:
 
 
 def _first_steps(chain: Chain, steps: int) -> Chain:
-    """Return a chain as it is where only so many steps are made; 0 for all."""
+    """Return a chain's first steps, without its end where it is cut; 0 for all."""
     return Chain(chain.entries[:steps], ()) if 0 < steps < len(chain.entries) else chain
 
 
 def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[list[Any]]]:
-    """Return what the modules of the process that trains gave in one step, under one name for all programs."""
+    """Return the rows of one step's outputs, gradients and weights in the process with most, under one name for all programs."""
     rows = {
         key: [row for row in trace if row[1] in ("module", "gradient", "weights") and row[2] == step]
         for key, trace in found.items()
@@ -512,5 +512,5 @@ def _distinct(lines: Iterator[Line]) -> Iterator[Line]:
 
 
 def mend(cause: Cause) -> str:
-    """Return what mends a cause."""
+    """Return the fix for a cause."""
     return KINDS[cause.kind].mend

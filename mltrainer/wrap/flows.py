@@ -1,4 +1,4 @@
-"""What becomes of a value in a source: whether it is only shown, decides something, or goes where that is not seen."""
+"""The fate of a value in a source: it is only shown, decides something, or goes where that is not seen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT = frozenset(("str", "repr", "format", "strftime", "isoformat", "join", "loc
 
 
 class Fate(IntEnum):
-    """What becomes of a value, the worse the higher: of several uses the worst counts."""
+    """The fate of a value, the worse the higher: of several uses the worst counts."""
 
     SHOWN = 0
     UNSEEN = 1
@@ -46,12 +46,12 @@ class Flows:
                 self._uses.setdefault(ast.unparse(node), []).append(node)
 
     def fate(self, node: ast.AST) -> Fate:
-        """Return what becomes of the value of an expression, also by way of names."""
+        """Return the fate of an expression's value, also by way of names."""
         found = self._fate(node, set())
         return Fate.UNSEEN if found is None else found
 
     def _fate(self, node: ast.AST, followed: set[str]) -> Fate | None:
-        """Return what becomes of a value; None where it comes back to a name that is being followed."""
+        """Return the fate of a value; None where it comes back to a name that is being followed."""
         parent = self._parents.get(node)
         if isinstance(parent, ast.Call):
             return self._of_call(node, parent, followed)
@@ -87,7 +87,7 @@ class Flows:
         return name in LOGGERS or (name == "write" and ast.unparse(function.value) in STREAMS)
 
     def _of_target(self, target: ast.expr, followed: set[str]) -> Fate | None:
-        """Return what becomes of what a name is given; each name is followed once."""
+        """Return the fate of a value that is assigned to a target; None where its name was followed before."""
         if isinstance(target, ast.Subscript):
             return Fate.DECIDES  # such as group["lr"]
         if not isinstance(target, (ast.Name, ast.Attribute)):
@@ -105,5 +105,5 @@ def _worst(found: list[Fate | None]) -> Fate | None:
 
 
 def _at_most_unseen(fate: Fate | None) -> Fate | None:
-    """Return what becomes of a value that is put into text: a name of a file, most often."""
+    """Return the fate of a value put into text, at most unseen: the text is a file's name, most often."""
     return None if fate is None else min(fate, Fate.UNSEEN)

@@ -1,4 +1,4 @@
-"""What a verdict is about: the files that a program read, by digest, and what it ran on."""
+"""The subject of a verdict: the files that a program read, by digest, and the versions that it ran on."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CODE = (".py", ".pyi", ".ipynb")
 
 @dataclass(frozen=True)
 class Judged:
-    """What a verdict is about.
+    """The subject of a verdict.
 
     Attributes:
         code: The program's own sources.
-        data: What else it read.
-        about: Versions of Python and torch, and how many threads an operation takes.
+        data: The other files that it read.
+        about: Versions of Python and torch, and the number of threads of an operation.
         prefix: Where that Python and its packages are installed.
-        interpreter: Its program.
+        interpreter: The path of its executable.
     """
 
     code: tuple[Read, ...]
@@ -43,7 +43,7 @@ class Judged:
 
 
 def judged(lines: Path, place: Path, folder: Path | None = None) -> Judged:
-    """Return what a run read, in the state in which it found it.
+    """Return the files that a run read, in the state in which it found them.
 
     Args:
         lines: Where its observer's lines lie.

@@ -1,4 +1,4 @@
-"""What observed processes wrote: a chain of steps each, and traces; matched from run to run by the processes' names."""
+"""The lines of observed processes: a chain of steps each, and traces; matched from run to run by the processes' names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Unlike(NamedTuple):
 
     Attributes:
         step: Its number, from 1; 0 where a process trained in one of them alone.
-        what: What differs.
+        what: The difference, in words.
         process: The process's name.
     """
 
@@ -80,12 +80,12 @@ def _chain(path: Path) -> Chain:
 
 
 def steps_in(folder: Path) -> int:
-    """Return how many steps the process that is furthest has made so far."""
+    """Return the number of steps so far of the process with most."""
     return max((path.read_bytes().count(b"\n") for path in files_of(folder, "chain").values()), default=0)
 
 
 def last_step(folder: Path) -> int:
-    """Return the step of the process that is furthest, by the ends of what the processes wrote."""
+    """Return the last step of the process that is furthest, by the ends of the processes' lines."""
     return max((_last_step(path) for path in files_of(folder, "chain").values()), default=0)
 
 
@@ -98,7 +98,7 @@ def _last_step(path: Path) -> int:
 
 
 def aligned(one: dict[Key, Any], other: dict[Key, Any]) -> dict[Key, Any]:
-    """Return what another run's processes wrote, by the names of this run's.
+    """Return another run's values by process, under the names of this run's.
 
     Processes that only one of them knows by name, as many as only the other does, were given other arguments, such as the
     time: they are paired in the order in which they were begun.
@@ -122,7 +122,7 @@ def first_unlike(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0)
 
 
 def compared(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> int:
-    """Return how many steps were compared of the process that made most, in two runs that `first_unlike` finds the same."""
+    """Return the number of compared steps of the process with most, in two runs that `first_unlike` finds the same."""
     other = aligned(one, other)
     return max(_compared(chain, other[key], steps) for key, chain in one.items())
 
@@ -177,7 +177,7 @@ def _compared(one: Chain, other: Chain, steps: int) -> int:
 
 
 def _is_cut(one: Chain, other: Chain, steps: int) -> bool:
-    """Return whether processes were ended in mid-run, whichever step each of their threads had come to."""
+    """Return True where both processes were ended after `steps` in mid-run, whichever step each of their threads had come to."""
     return len(one.entries) == len(other.entries) == steps
 
 
@@ -206,12 +206,12 @@ def _is_same(one: list[Entry], other: list[Entry], is_cut: bool) -> bool:
 
 
 def unlike_ends(one: Chain, other: Chain) -> str:
-    """Return in words what two processes ended with that differs; empty for nothing, or where one was killed."""
+    """Return the difference between two processes' ends, in words; empty where there is none, or one was killed."""
     if not one.end or not other.end or one.end == other.end:
         return ""
     return "the weights at the end" if one.end[0] != other.end[0] else "the model's buffers or other parameters at the end"
 
 
 def traces(folder: Path) -> dict[Key, list[list[Any]]]:
-    """Return what each traced process wrote."""
+    """Return the rows of each traced process, in order."""
     return rows_of(folder, "trace")

@@ -1,4 +1,4 @@
-"""The processes that a program began, wherever they went: found by what they inherit, watched, and ended."""
+"""The processes that a program began, wherever they went: found by session or environment, watched, and ended."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def guarded(session: int, mark: bytes) -> Iterator[None]:
 
 
 def standstill(look: Callable[[], list[Running]]) -> Callable[[], bool]:
-    """Return what tells, asked now and then, whether processes have done nothing for a while.
+    """Return a function, called now and then: it returns True once processes have done nothing for `STILL_S`.
 
     Args:
         look: Returns the processes.

@@ -1,4 +1,4 @@
-"""Tells that a program makes no step: whether it loads, evaluates or hangs, only its user can know."""
+"""A note that a program makes no step: whether it loads, evaluates or hangs, only its user can know."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ FIRST_S = 60.0  # without a step, until it is told; after that each time twice a
 
 
 def silence(note: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[int], None]:
-    """Return what is told now and then how many steps a program has made, and notes it where they do not grow for long.
+    """Return a callback of a program's steps so far, which notes it where they have not grown for long.
 
     Args:
         note: Takes the sentence.
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
     """
     made, since, due = 0, clock(), FIRST_S
 

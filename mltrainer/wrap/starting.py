@@ -41,7 +41,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What of a start is unlike that of the undisturbed run, all of which must not matter.
+    """The differences of a start from the undisturbed run, none of which may matter.
 
     Attributes:
         hashes: Another hash seed: sets of strings come in another order.
@@ -60,14 +60,14 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Program:
-    """What is run.
+    """A program to run.
 
     Attributes:
         command: The program and its arguments.
         folder: Where it is run: copied for each start, so that no start finds what another one left.
         in_place: Run in the folder itself.
         timeout: Seconds until a start is given up; 0 for never.
-        leaves: Files of the folder that it writes itself: what lies there of an earlier run is not copied.
+        leaves: Files of the folder that it writes itself: those of an earlier run are not copied.
         where: Where its user typed it, as messages name the place.
         has_terminal: Whether its standard input is a terminal of 24 lines, on which nobody types, in place of no input.
         hash_seeds: Those of an undisturbed start, and of one with another hash seed; the same where it may not be changed.
@@ -90,9 +90,9 @@ class Ended:
     Attributes:
         code: The exit code; negative for a signal.
         lines: Where the observer's lines lie.
-        log: What the program printed.
+        log: The program's printed text.
         place: The folder that it ran in.
-        seconds: How long it took.
+        seconds: Its duration.
     """
 
     code: int
@@ -114,9 +114,9 @@ def start(
     """Run a program to its end under observation.
 
     Args:
-        program: What is run.
+        program: The program to run.
         scratch: An empty folder for this start alone.
-        surroundings: What is unlike the undisturbed run.
+        surroundings: The differences from the undisturbed run.
         settings: What the observer does: `steps`, `trace`, `kill`.
         on_poll: Called now and then with the folder of the observer's lines.
         place: A copy of the program's folder to go on in; by default a new one is made.
@@ -144,7 +144,7 @@ def start(
 
 @contextlib.contextmanager
 def _standard_input(program: Program) -> Iterator[int]:
-    """Give what a program reads: nothing, or a terminal that has a size, and tells each reader that no more comes."""
+    """Give a program's standard input: nothing, or a terminal with a size, at its end for each reader."""
     if not program.has_terminal:
         yield subprocess.DEVNULL
         return
@@ -159,7 +159,7 @@ def _standard_input(program: Program) -> Iterator[int]:
 
 
 def lacks_terminal(ended: Ended) -> bool:
-    """Return whether a program failed for want of a terminal, as what it printed last tells."""
+    """Return True where a program failed for want of a terminal, by the end of its printed text."""
     with ended.log.open("rb") as file:
         file.seek(max(0, ended.log.stat().st_size - LOOKED_BYTES))
         return ended.code != 0 and NO_TERMINAL in file.read()
@@ -239,7 +239,7 @@ def _seen_from(argument: str, folder: Path, place: Path) -> str:
 def _wait(
     process: subprocess.Popen[bytes], program: Program, on_poll: Callable[[], None], waits: Callable[[], bool], started: float
 ) -> bool:
-    """Wait for a program's end; return whether it waits in vain instead: for a process that was ended after its steps."""
+    """Wait for a program's end; return True where it waits in vain instead, for a process that was ended after its steps."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(POLL_S)
@@ -259,7 +259,7 @@ def _wait(
 
 
 def _place(program: Program, target: Path) -> Path:
-    """Return the folder to run in: a copy, in which what one start leaves no other finds."""
+    """Return the folder to run in: a fresh copy, without the leavings of other starts; in place the folder itself."""
     if program.in_place:
         return program.folder
     left = {program.folder / os.path.normpath(name) for name in program.leaves}
@@ -273,7 +273,7 @@ def _place(program: Program, target: Path) -> Path:
 
 
 def _aim(path: Path, folder: Path, target: Path) -> Path:
-    """Return what a link of the copy leads to: for a link within the folder the copy, else the very same as here."""
+    """Return the target of a link in the copy: within the copy for a link into the folder, else the very same as here."""
     real, root = path.resolve(), folder.resolve()
     return target / real.relative_to(root) if path.is_symlink() and real.is_relative_to(root) else real
 

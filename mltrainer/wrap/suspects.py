@@ -1,7 +1,7 @@
 """The lines of a source that can make two runs differ, by kind; read from its syntax tree, nothing of it is run.
 
-That a line is a suspect says nothing yet: most programs time their steps. Which kind it is, experiments tell; which of its
-lines ran before the first difference, a trace tells.
+That a line is a suspect says nothing yet: most programs time their steps. Experiments decide the kind; a trace shows which
+of its lines ran before the first difference.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Suspect(NamedTuple):
     Attributes:
         line: Its number, from 1.
         kind: A key of `causes.KINDS`.
-        call: What stands there, as messages name it.
-        generator: Of a draw from a generator that all share, which: random or numpy; it is none where it was seeded.
+        call: The call in it, as messages name it.
+        generator: The shared generator of a draw, random or numpy; where that was seeded, the line is no suspect.
         certain: Whether it decides what is computed as far as the source shows: a clock that only times does not.
     """
 
@@ -168,7 +168,7 @@ class _Reader:
         return ("hash order", "", True) if name == "hash" else ("", "", False)
 
     def _of_moment(self, kind: str, node: ast.Call) -> tuple[str, str, bool]:
-        """Return what a clock or an identity is suspected of: nothing where it is only shown; a span may decide."""
+        """Return kind, shared generator and certainty of a clock or an identity; no kind where its value is only shown."""
         fate = self._flows.fate(node)
         if fate is Fate.SHOWN:
             return "", "", False
@@ -176,7 +176,7 @@ class _Reader:
         return kind, "", fate is Fate.DECIDES or not is_harmless
 
     def _dotted(self, node: ast.expr) -> str:
-        """Return the full name of what is called, its imports resolved; empty where it is no plain name."""
+        """Return a callable's full name, its imports resolved; empty where it is no plain name."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -214,7 +214,7 @@ class _Reader:
         return False
 
     def _ordered(self, node: ast.AST) -> list[ast.expr]:
-        """Return what a node goes through in order."""
+        """Return the expressions that a node iterates over in order."""
         if isinstance(node, (ast.For, ast.AsyncFor)):
             return [node.iter]
         if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.DictComp)):
@@ -231,7 +231,7 @@ class _Reader:
     # --- what becomes of a value ---
 
     def _is_unordered(self, node: ast.AST) -> bool:
-        """Return whether a value goes straight to what knows no order, or its name is sorted."""
+        """Return True where a value goes straight to a function that knows no order, or its name is sorted."""
         parent = self._parents.get(node)
         while isinstance(parent, (ast.GeneratorExp, ast.ListComp, ast.comprehension, ast.Starred)):
             parent = self._parents.get(parent)
@@ -242,7 +242,7 @@ class _Reader:
         return False
 
     def _only_times(self, node: ast.AST) -> bool:
-        """Return whether a clock's value is subtracted or shown, also by way of a name, and goes nowhere else."""
+        """Return True where a clock's value is only subtracted or shown, also by way of a name."""
         parent = self._parents.get(node)
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
             targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
@@ -256,7 +256,7 @@ class _Reader:
         return (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Sub)) or self._is_shown(node)
 
     def _is_shown(self, node: ast.AST) -> bool:
-        """Return whether a value goes into text, or stands for itself alone."""
+        """Return True where a value goes into text, or stands by itself as a statement."""
         parent = self._parents.get(node)
         while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):  # a method of it
             node, parent = parent, self._parents.get(parent)
@@ -268,7 +268,7 @@ class _Reader:
 
 
 def _of_sizes(node: ast.Call) -> tuple[str, str, bool]:
-    """Return what a constructor is suspected of that takes values or sizes: nothing of values, which it writes."""
+    """Return kind, generator and certainty of a constructor that takes values or sizes; no kind for values, which it writes."""
     first = node.args[0] if node.args else None
     if len(node.args) != 1:
         return "unwritten memory", "", bool(node.args)
@@ -293,7 +293,7 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 
 def _draws_unasked(name: str, last: str, method: str, keywords: set[str]) -> bool:
-    """Return whether scikit-learn or pandas is left to draw from NumPy's shared generator."""
+    """Return True where scikit-learn or pandas is left to draw from NumPy's shared generator."""
     by_pandas = method == "sample" and bool(keywords & {"frac", "n"})  # torch's distributions have neither
     by_sklearn = name.startswith("sklearn.") and last in SPLITTERS
     return (by_pandas or by_sklearn) and "random_state" not in keywords

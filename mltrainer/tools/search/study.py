@@ -1,8 +1,8 @@
 """The trials of a study: chosen one after the other, trained several at a time.
 
 Trial n is a function of the study's seed, of n, and of the trials up to n - `lag`, which have all ended when it begins. So the
-table of trials does not depend on how many workers there are, how fast they are, or when anything was killed. What a trial
-gave lies in its run's folder: a study that goes on reads it there, and trains nothing twice.
+table of trials depends neither on the number of workers nor on their pace, nor on when anything was killed. A trial's result
+lies in its run's folder: a study that goes on reads it there, and trains nothing twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Study:
         job: As for `work`.
         runs: Where they are trained.
         events: Where progress goes.
-        sharing: Which of them other machines train.
+        sharing: The division of them among machines.
     """
 
     def __init__(self, job: dict[str, Any], runs: Runs, events: Events, sharing: Sharing | None = None) -> None:
@@ -97,7 +97,7 @@ class Study:
         return trials
 
     def about(self) -> Row:
-        """Return what the study says of itself."""
+        """Return the study's summary: planned trials, why it ended, lag, rungs, its time, and the expected times."""
         config = TrainingConfig.model_validate(self.job["config"])
         return {
             "planned": self._planned,
@@ -111,16 +111,16 @@ class Study:
 
     @property
     def _looks_back(self) -> bool:
-        """Whether anything is decided by older trials."""
+        """True where older trials decide anything."""
         return self._strategy.learns or self.job["pruning"] is not None
 
     def _is_late(self, number: int) -> bool:
-        """Return whether the time is over for a trial that was not begun before; the first one always is."""
+        """Return True where the time is over for a trial that was not begun before; never for the first."""
         minutes = self._budget.minutes
         return minutes is not None and number > max(1, self._before) and self.runs.seconds > 60 * minutes
 
     def _is_due(self, number: int) -> bool:
-        """Return whether a trial can begin: there is room, and the trials that decide it have ended."""
+        """Return True where a trial can begin: there is room, and the trials that decide it have ended."""
         return self.runs.pool.room > 0 and self._is_decided(number)
 
     def _is_decided(self, number: int) -> bool:
@@ -139,7 +139,7 @@ class Study:
         self._take_up(number)
 
     def _choose(self, number: int) -> tuple[Row, str | None]:
-        """Return a trial's values and rungs, and why it cannot be trained; each trial is chosen once, in turn."""
+        """Return a trial's values and rungs, and its fault or None; each trial is chosen once, in turn."""
         if number in self._chosen:
             return self._chosen[number]
         older = [self._rows[nr] for nr in range(1, number - self.job["lag"] + 1)] if self._looks_back else []
@@ -160,7 +160,7 @@ class Study:
         return trial, fault
 
     def _take_up(self, number: int) -> None:
-        """Take what a trial gave, on another machine or here before; else train it, unless another machine does."""
+        """Take a trial's result, of another machine or an earlier process; else train it, unless another machine does."""
         config, limits = self._configs[number], self._begun[number]["limits"]
         row = self._sharing.row(number)
         is_here = row is None and len(self._folds) == 1 and self.runs.known(config, limits) is not None
@@ -245,9 +245,9 @@ class Study:
         return f"trial {number}: {told(self._rows[number], self.metric)}{so_far}; {done} of {self._planned}{time_left}"
 
     def _left_s(self) -> float | None:
-        """Return how long the rest of the trials will take, by those that ended now, or by the baseline.
+        """Return the expected seconds of the remaining trials, by those that ended now, or by the baseline; None where unknown.
 
-        Those that are being trained count half.
+        Trials in training count half.
         """
         ended, under_way = len(self._rows) - self._found, (len(self._begun) - len(self._rows)) / 2
         spent, minutes = time.monotonic() - self._started, self._budget.minutes
@@ -256,7 +256,7 @@ class Study:
         return whole if whole is None or minutes is None else min(whole, max(0.0, 60 * minutes - self.runs.seconds))
 
     def _show(self) -> None:
-        """Tell whoever looks on how far the study is."""
+        """Report the study's progress."""
         best = best_trial(self._rows.values(), self.metric.mode)
         shown = best and {key: best[key] for key in ("nr", "value", "values")}
         values = {"metric": self.metric.name, "best": shown}
@@ -297,7 +297,7 @@ def over_folds(results: Sequence[Row], folds: Sequence[int], metric: Metric) -> 
     Args:
         results: Of each fold; without folds, and of a trial whose first fold failed, one.
         folds: Which each of them is.
-        metric: What is measured.
+        metric: The objective.
 
     Returns:
         As `outcome`; with `folds`, where there are several: each with its `run` and `value`.
@@ -316,7 +316,7 @@ def over_folds(results: Sequence[Row], folds: Sequence[int], metric: Metric) -> 
 
 
 def told(found: Row, metric: Metric) -> str:
-    """Return how a run ended, in some words."""
+    """Return a run's end in words: its metric, or the reason why it failed."""
     if found["state"] == "pruned":
         return f"{metric.name} {found['value']:.4g}, ended at epoch {found['pruned_at']}"
     return f"failed: {found['reason']}" if found["reason"] else f"{metric.name} {found['value']:.4g}"

@@ -1,4 +1,4 @@
-"""What a trial's values are: a function of the study's seed, the trial's number, and what older trials gave."""
+"""The values of a trial: a function of the study's seed, the trial's number, and the older trials' results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SPREAD = 10  # trials of a strategy that learns that only fill the space, before
 
 
 class Strategy(ABC):
-    """How trials get their values.
+    """The choice of trials' values.
 
     Attributes:
-        learns: Whether values depend on what other trials gave.
-        trials: How many trials there can be.
+        learns: Whether values depend on other trials' results.
+        trials: Number of trials, at most.
     """
 
     learns = False
@@ -44,7 +44,7 @@ class Strategy(ABC):
         """Return a trial's values; a strategy that learns is asked for one trial after the other, from 1."""
 
     def learn(self, row: Row) -> None:  # noqa: B027 - most learn nothing
-        """Take in what a trial gave: in the trials' order, none before its values were asked for."""
+        """Take in a trial's row: in the trials' order, none before its values were asked for."""
 
 
 class Random(Strategy):
@@ -86,8 +86,8 @@ class QuasiRandom(Strategy):
 class Learning(Strategy):
     """A sampler of Optuna: TPE (Bergstra et al., 2011), a Gaussian process, or CMA-ES (Hansen and Ostermeier, 2001).
 
-    The first are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has a sampler
-    of its own, seeded by its number: nothing is left over from another one's draws. The study is in memory, and asked anew, in
+    The first are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has its own
+    sampler, seeded by its number: nothing is left over from another one's draws. The study is in memory, and asked anew, in
     the same order, by a process that goes on with it.
     """
 
@@ -101,7 +101,7 @@ class Learning(Strategy):
         self._study = new_study(self._metric)
 
     def values(self, trial: int) -> Values:
-        """Return what the sampler suggests."""
+        """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""
         self._study.sampler = _sampler(self._name, seeds.key(self.seed, f"tuner/{self._name}", trial) % 2**32)
         fixed, found = flatten(self.config), Values()
         with _quiet():
@@ -118,7 +118,7 @@ class Learning(Strategy):
         return {key: json.dumps(value) if "choice" in self.space[key] else value for key, value in values.items()}
 
     def learn(self, row: Row) -> None:
-        """Tell the study; a trial that failed tells nothing, one that ended early what it had reached by then."""
+        """Report the trial to the study: without a value where it failed, with the last one where it ended early."""
         asked, state = self._open.pop(row["nr"]), state_of(row["state"])
         if state.name == "PRUNED":
             asked.report(float(row["value"]), round(1e6 * row["pruned_at"]))  # samplers look at the order alone
@@ -160,7 +160,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
 
 
 def state_of(state: str) -> optuna.trial.TrialState:
-    """Return what Optuna calls a trial's state."""
+    """Return Optuna's name of a trial's state."""
     from optuna.trial import TrialState
 
     return {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[state]

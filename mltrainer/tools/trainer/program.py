@@ -45,12 +45,13 @@ def run_job(
     Args:
         job: As the workflow writes it.
         events: Where progress goes.
-        stop_signal: Tells of SIGINT and SIGTERM.
+        stop_signal: Returns the name of a caught SIGINT or SIGTERM, or None.
         is_launched: Whether the workflow started this, after it looked at the gates. Where it did not, the result's purpose is
             `explore`, which no phase takes for evidence.
     """
     started = time.perf_counter()
     folder = Path.cwd() / job["folder"]
+    # The lock comes first: entering the other, and `sweep`, remove files of a process that may still be running.
     with run_lock(job, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
         session = Session(job, folder, events, stop_signal)

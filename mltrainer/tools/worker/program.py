@@ -1,7 +1,7 @@
 """A process that trains one run after the other: torch is imported once, and each run has the bits of a fresh process.
 
-It reads a line for each run, `{"nr": ..., "job": PATH}`, and says of each how it ended, `{"nr": ..., "reason": null or why}`;
-`beat` in between tells that it is alive, and how far the run is. The result lies in the run's folder.
+It reads a line for each run, `{"nr": ..., "job": PATH}`, and reports the end of each, `{"nr": ..., "reason": null or why}`;
+`beat` in between is its sign of life, with the run's progress. The result lies in the run's folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLACE = ("epoch", "epochs", "step", "steps", "steps_per_s")
 
 
 class Beats(Events):
-    """Says at most once a second how far training is, in place of each event.
+    """Sends the training's progress at most once a second, in place of each event.
 
     Args:
         descriptor: The pipe's write end.
@@ -36,7 +36,7 @@ class Beats(Events):
         self._state: dict[str, Any] = {}
 
     def send(self, event: str, **values: Any) -> None:
-        """Say it, whatever the event is."""
+        """Take in an event's progress, and send a `beat` where one is due."""
         self._state = {} if event == "start" else {**self._state, **_known(values)}
         if time.monotonic() - self._at >= BEAT_S:
             self._at = time.monotonic()
@@ -44,7 +44,7 @@ class Beats(Events):
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an event tells of how far a run is: its place, its rate, and the metric of an evaluation."""
+    """Return the progress in an event: the run's place and rate, and the metric of an evaluation."""
     found = {key: values[key] for key in PLACE if key in values}
     return {**found, "value": values["validation"][values["metric"]]} if "validation" in values else found
 
@@ -53,8 +53,8 @@ def work(job: dict[str, Any], events: Events) -> None:
     """Train the runs that standard input names, until it ends.
 
     Args:
-        job: The study's, which is none of the runs.
-        events: Where the ends are told.
+        job: The study's, none of the runs'.
+        events: Where the ends are reported.
 
     Raises:
         StoppedError: A signal stopped a run; its state is saved.
@@ -67,7 +67,7 @@ def work(job: dict[str, Any], events: Events) -> None:
 
 
 def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
-    """Train one run; return why it could not be trained, where that is its config's or the user's code's fault."""
+    """Train one run; return the reason why it could not be trained, where that is a fault of its config or the user's code."""
     job = read_json(path)
     try:
         is_program = job["config"]["task"].get("script") is not None

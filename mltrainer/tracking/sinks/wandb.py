@@ -75,7 +75,7 @@ class _Run:
 
 
 def is_verdict(key: str) -> bool:
-    """Return whether a tag is short, and one to filter by."""
+    """Return True where a tag is one to filter by, and short: a gate's verdict, the state or the phase."""
     return key.startswith("gate.") or key in ("state", "phase")
 
 
@@ -99,7 +99,7 @@ def begin(place: Place, options: Wandb) -> Sink:
 
 
 def check(root: Path, project: str, options: Wandb) -> None:
-    """Write in the folder of its files; online, ask the server who one is, which proves address and key."""
+    """Write in the folder of its files; online, ask the server for the user, which proves address and key."""
     check_folder(root, f"{options.folder}/wandb", "tracking.wandb.folder")
     if options.mode == "offline":
         return
