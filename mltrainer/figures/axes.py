@@ -18,7 +18,7 @@ _STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
 
 
 def drawable(value: float) -> bool:
-    """Return whether a value has a place on a linear axis."""
+    """Return True if a linear axis can show the value: finite, and not too large to scale."""
     return math.isfinite(value) and abs(value) < LARGEST
 
 
@@ -44,11 +44,11 @@ class Scale:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a value lies: 0 at the axis's start, 1 at its end."""
+        """Return a value's position on the axis: 0 at its start, 1 at its end."""
         return ((log10(value) if self.log else value) - self.low) / (self.high - self.low)
 
     def has(self, value: float) -> bool:
-        """Return whether a value can be drawn."""
+        """Return True if the axis can show the value; a log axis shows positive ones alone."""
         return drawable(value) and (value > 0 or not self.log)
 
 

@@ -79,7 +79,7 @@ class Drawer(Protocol):
         """Return frequencies over predicted probabilities."""
 
     def ridges(self, title: str, description: str, panels: Sequence[Ridges], *, time: str) -> str:
-        """Return how distributions move over time."""
+        """Return ridgelines of distributions over time, a panel each."""
 
 
 class _Svg:

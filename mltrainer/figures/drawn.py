@@ -34,7 +34,7 @@ _DRAWN: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
 
 
 def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baseline: list[Row] | None = None) -> list[Row]:
-    """Return what a record binds its figures by.
+    """Return the rows by which a record binds its figures: file, title, caption, and digests of the bytes and of the data.
 
     Args:
         phase: The phase.

@@ -30,7 +30,7 @@ def calibration(run: Run) -> Figure | None:
 
 
 def calibration_line(found: Mapping[str, Any]) -> str:
-    """Return how far probability and frequency are apart, beside what luck alone gives, in words."""
+    """Return a sentence on the expected calibration error beside the one by chance, and the mean probability and frequency."""
     sure, right = share(found["probability"]), share(found["frequency"])
     came = "true of" if found["of"] is not None else "right in"
     means = f"mean probability {sure}, {came} {right}"

@@ -165,7 +165,7 @@ def labels(names: Sequence[str], limits: Sequence[int] = (24, 32, 40)) -> list[s
 
 
 def _common(names: Sequence[str]) -> int:
-    """Return how long the dotted beginning is that all names share."""
+    """Return the length of the dotted prefix common to all names; 0 for a single name."""
     parts = [set(level) for level in zip(*(name.split(".")[:-1] for name in names), strict=False)]
     shared = itertools.takewhile(lambda level: len(level) == 1, parts)
     return sum(len(next(iter(level))) + 1 for level in shared) if len(names) > 1 else 0

@@ -200,6 +200,6 @@ def scatter(title: str, description: str, pairs: Sequence[Point], *, x_label: st
 
 
 def log_suits(values: Iterable[float]) -> bool:
-    """Return whether a log axis shows values better: all positive and more than two powers of ten apart."""
+    """Return True if values suit a log axis: all positive, and more than two powers of ten apart."""
     whole = [value for value in values if drawable(value)]
     return bool(whole) and min(whole) > 0 and log10(max(whole)) - log10(min(whole)) > 2

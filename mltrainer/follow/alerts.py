@@ -68,12 +68,12 @@ class Alerts:
 
 
 def may_speak(diagnostic: str, share: float) -> bool:
-    """Return whether a diagnostic may speak of a run of which a share is done."""
+    """Return True if a diagnostic may report on an unfinished run, of which a share from 0 to 1 is done."""
     return diagnostic in AT_ONCE or (share >= HALF and diagnostic not in AT_THE_END)
 
 
 def so_far(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run that trains would record if it ended now, as far as rules read it.
+    """Return the partial result of a running run, with the keys that diagnostics read.
 
     Args:
         folder: The run's folder.

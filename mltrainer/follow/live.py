@@ -14,7 +14,7 @@ STUDIES = "studies"
 
 
 def running_study(state_dir: Path, begun: Path) -> dict[str, Any] | None:
-    """Return what the running study last said of itself, an event `study`; None where none has said anything yet.
+    """Return the last event `study` of the running study; None where it has sent none yet.
 
     Args:
         state_dir: The project's `.mltrainer`.
@@ -29,7 +29,7 @@ def running_study(state_dir: Path, begun: Path) -> dict[str, Any] | None:
 
 
 def study_words(state: Mapping[str, Any]) -> list[str]:
-    """Return where a study stands: the time that is left, the best so far, and its values; what is known."""
+    """Return the progress of a study in words: the time left, the best trial so far and its values, where known."""
     words = [f"{_minutes(state['left_s'])} left"] if state.get("left_s") is not None else []
     best = state.get("best")
     if best is None:
@@ -39,12 +39,12 @@ def study_words(state: Mapping[str, Any]) -> list[str]:
 
 
 def study_text(state: Mapping[str, Any]) -> str:
-    """Return where a study stands, in a line."""
+    """Return the progress of a study, in a line."""
     return "; ".join([f"{state['done']} of {state['planned']} {state['what']}", *study_words(state)[:2]])
 
 
 def running_words(one: Mapping[str, Any], metric: str) -> list[str]:
-    """Return where a trial stands that a worker trains: epoch, the metric of its last evaluation, rate; what is known."""
+    """Return the progress of a running trial: epoch, the metric of its last evaluation, steps per second, where known."""
     words = [f"epoch {short(one['epoch'])}/{one['epochs']}"] if one.get("epoch") is not None else ["starts"]
     words += [f"{metric.replace('_', ' ')} {short(one['value'])}"] if one.get("value") is not None else []
     rate = one.get("steps_per_s")

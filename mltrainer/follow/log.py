@@ -57,7 +57,7 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def is_event(found: Any) -> bool:
-    """Return whether a value is an event as a run writes it: an object that names its kind and holds what readers count on."""
+    """Return True if a value is a well-formed event: an object with its kind and the fields that readers rely on."""
     if not isinstance(found, dict) or not isinstance(kind := found.get("event"), str):
         return False
     numbers = all(_is_number(found.get(key)) for key in NUMBERS.get(kind, ()))
@@ -76,7 +76,7 @@ def note_alert(folder: Path, alert: dict[str, Any]) -> None:
 
 
 def read_log(folder: Path) -> Log:
-    """Return how far the run of a folder has come; what was trained after a checkpoint that it went back to does not count."""
+    """Return a run's steps, evaluations and interruptions so far; those undone by going back to a checkpoint left out."""
     rows: dict[int, dict[str, Any]] = {}
     for event in read_events(folder):
         rows = rows_after(rows, event)
@@ -93,7 +93,7 @@ def rows_after(rows: dict[int, dict[str, Any]], event: dict[str, Any]) -> dict[i
 
 
 def read_signals(folder: Path) -> dict[str, Any]:
-    """Return what a run observed beside its history up to its last evaluation, under the keys of its result."""
+    """Return the signals and facts of a run up to its last evaluation, under the keys of its result."""
     found: dict[str, Any] = {}
     for event in read_events(folder):
         if event.get("event") in ("observed", "signals"):
@@ -113,7 +113,7 @@ def interruptions(folder: Path) -> list[dict[str, Any]]:
 
 
 def seconds_worked(folder: Path) -> float:
-    """Return how long all processes together have worked on a run; of one that was killed, up to its last evaluation."""
+    """Return the seconds that all processes of a run worked; of a killed one, up to its last evaluation."""
     times: list[float] = []
     for event in read_events(folder):
         if event["event"] == "began":

@@ -1,4 +1,4 @@
-"""A run's progress as it is told: a bar on a terminal, plain lines in a log."""
+"""A run's progress as it is reported: a bar on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def _tell(text: str) -> None:
 
 
 def shown(tell: Tell | None) -> AbstractContextManager[Tell]:
-    """Return what takes events in a block: a function that was given, or progress on standard error."""
+    """Return a context manager of the function that takes events: the given one, or progress on standard error."""
     return Progress() if tell is None else nullcontext(tell)
 
 
 def progress_parts(state: Event) -> list[str]:
-    """Return where a training stands: epoch, step, loss, the metric of its last evaluation, rate, time left; what is known."""
+    """Return the progress of a training: epoch, step, loss, the metric of its last evaluation, rate, time left; as known."""
     places = [f"{name} {state[name]}/{state[f'{name}s']}" for name in ("epoch", "step") if name in state]
     return [*places, *_measured(state), *_pace(state)]
 
@@ -130,25 +130,25 @@ def _pace(state: Event) -> list[str]:
 
 
 def progress_text(state: Event) -> str:
-    """Return where a training stands, for a log."""
+    """Return the progress of a training as a line for a log."""
     return "  ".join(progress_parts(state))
 
 
 def row_text(state: Event) -> str:
-    """Return what an evaluation measured, for a log."""
+    """Return an evaluation's place and metrics as a line for a log."""
     place = f"epoch {state['epoch']}/{state['epochs']}  step {state['step']}/{state['steps']}"
     measured = {"train loss": state["train_loss"], **{f"validation {name}": v for name, v in state["validation"].items()}}
     return "  ".join([place, *(f"{name.replace('_', ' ')} {short(value)}" for name, value in measured.items())])
 
 
 def trial_text(event: Event) -> str:
-    """Return which trial of a search begins, and what it tries."""
+    """Return the number and the values of a trial that begins, as a line for a log."""
     values = ", ".join(f"{key}={short(value)}" for key, value in event["values"].items())
     return f"trial {event['nr']} of {event['trials']}: {values}"
 
 
 def alert_text(event: Event) -> str:
-    """Return what a diagnostic says while the run goes on, and where to read on."""
+    """Return a diagnostic's alert as a line for a log, with the page to read."""
     page = event["page"].removesuffix(".md")
     return f"{event['severity']}: {event['title']}, epoch {event['epoch']}: {event['reason']} (mltrainer guide {page})"
 

@@ -125,7 +125,7 @@ class Follower:
         return self._runs[name]
 
     def news(self, runs: Sequence[Run], seen: dict[str, Seen]) -> list[dict[str, Any]]:
-        """Return what of some runs has not been seen yet, and note that it has.
+        """Return the updates of some runs since they were last seen, and mark them as seen.
 
         Args:
             runs: The runs, which are followed.

@@ -73,7 +73,7 @@ def read_lines(data: bytes, kinds: tuple[str, ...] = ()) -> Iterator[Row]:
 
 
 def slim(row: Mapping[str, Any]) -> Row:
-    """Return what a screen shows of an evaluation; numbers that are not finite are None."""
+    """Return the fields of an evaluation for the screen; numbers that are not finite are None."""
     numbers = {key: _finite(row.get(key)) for key in ("lr", "train_loss", "samples_per_s", "data_wait", "clipped", "seconds")}
     memory = row.get("memory_mb") or (row.get("signals") or {}).get("memory_mb")  # the latter alone before version 0.3
     return {

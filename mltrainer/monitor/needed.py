@@ -9,7 +9,7 @@ from mltrainer.workspace import Project
 
 
 def terminal() -> Callable[[Project, list[str]], int]:
-    """Return what shows the terminal view of a project, with the runs to begin with.
+    """Return the function that opens the terminal view of a project with a list of runs.
 
     Raises:
         InputError: Textual is not installed.

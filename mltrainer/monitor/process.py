@@ -49,7 +49,7 @@ class Usage:
 
 
 def gpus() -> list[dict[str, int]]:
-    """Return how busy each GPU is, `percent`, and its memory in use, `memory_mb`; none where NVML tells nothing."""
+    """Return each GPU's load, `percent`, and its memory in use, `memory_mb`; empty where NVML is not available."""
     try:
         import pynvml
 

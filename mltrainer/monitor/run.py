@@ -59,7 +59,7 @@ class Run:
         if more:
             self._note_pace()
         logged, warned = self._log.poll(), self._take_alerts()
-        self._facts_seen += warned or (logged and len(self._log.rows) < 2)  # what is told at the start stands before them
+        self._facts_seen += warned or (logged and len(self._log.rows) < 2)  # facts reported at the start stand before them
         return more or logged or warned
 
     def look(self) -> bool:
@@ -81,7 +81,7 @@ class Run:
         return "failed" if (self.folder / ERROR_FILE).exists() else "interrupted"
 
     def _result(self) -> Row:
-        """Return what a run's result adds to its log; the findings are those over all of it, as in report and `diagnose`."""
+        """Return a run's result; its history and the findings of `diagnose` over it replace those noted while it ran."""
         found = result_of(self._project, self.id) or {}
         self._recorded = [slim(row) for row in found.get("history", [])]
         with contextlib.suppress(MltrainerError):
@@ -117,7 +117,7 @@ class Run:
         return self._times_back + self._log.times_back, self.steps.last, len(self.rows), self._facts_seen
 
     def since(self, seen: Seen | None) -> Row | None:
-        """Return what somebody who has seen so much has not: everything where the run began anew; None where nothing is new."""
+        """Return the run's updates since a state that was seen, everything if the run began anew; None where nothing is new."""
         if seen == self.seen:
             return None
         whole = seen is None or seen[0] != self.seen[0]
@@ -138,7 +138,7 @@ class Run:
         return {**shown, "steps": self.steps.view(points=points), "rows": self.rows, "facts": self.facts()}
 
     def facts(self) -> Row:
-        """Return what is known of the run beside its numbers."""
+        """Return a run's facts beside its curves: state, metric, planned length, findings, usage and config."""
         found, config = self._ended, self._config
         return dict(
             plain(

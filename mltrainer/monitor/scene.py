@@ -48,7 +48,7 @@ class Scene:
         self._unasked: list[str] = []
 
     def look(self) -> Row:
-        """Return what is to be seen now, as plain values."""
+        """Return the project's present state as plain values."""
         study = running_study(self._project.state_dir, self._project.state_dir / RUNNING_FILE)
         is_busy = is_locked(self._project.state_dir / LOCK_FILE)
         states, runs = self._states(is_busy), self.runs()
@@ -130,7 +130,7 @@ def phase_row(state: PhaseState) -> Row:
 
 
 def next_row(states: list[PhaseState]) -> Row | None:
-    """Return what comes next, None where nothing does."""
+    """Return the next step as a row: phase, command and reason; None where nothing is left to do."""
     found = advice(states) if states else None
     return None if found is None else {"phase": found.phase, "command": found.command, "why": found.explained}
 
@@ -196,7 +196,7 @@ def _from_result(result: Mapping[str, Any]) -> Row:
 
 
 def _so_far(folder: Path, config: Mapping[str, Any], log: Log) -> Row:
-    """Return how far a run without a result came."""
+    """Return the progress of a run without a result: step, planned steps, epoch, and metrics of its best evaluation."""
     best = _best(log.rows, config)
     return {
         "step": _last_step(folder),

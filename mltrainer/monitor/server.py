@@ -24,7 +24,7 @@ from mltrainer.monitor.run import Seen
 from mltrainer.workspace import Project, machine_faults, read_whole
 
 LOOPBACK = "127.0.0.1"
-BEAT_S = 5.0  # silence after which a page is told that the monitor is still there, which also shows whether the page is
+BEAT_S = 5.0  # silence after which a page gets a sign of life; sending it also shows whether the page is still open
 MOST_POINTS = 4000
 STATIC = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -89,11 +89,11 @@ class Server(ThreadingHTTPServer):
         return self.chosen or list(self.follower.shown["unasked"])
 
     def admits(self, token: str) -> bool:
-        """Return whether a token is this server's, in a time that does not tell how much of it is right."""
+        """Return True if a token is this server's; the comparison takes constant time, so that its duration reveals nothing."""
         return hmac.compare_digest(token.encode(), self._token.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Let a page go that was closed; anything else is told as by any server."""
+        """Ignore a page that was closed; any other error is reported as by any server."""
         import sys
 
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
@@ -131,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, "A number was expected.")
 
     def _answer(self, path: str, asked: dict[str, list[str]]) -> Answer:
-        """Return what lies at a path below the token.
+        """Return the content at a path below the token, and its media type.
 
         Raises:
             InputError: Nothing does.

@@ -23,7 +23,7 @@ class Tail:
         self._before = b""
 
     def read(self) -> tuple[bool, bytes]:
-        """Return whether the file is no longer what it was up to here, and its new whole lines.
+        """Return True if the file was cut back or replaced since the last read, and its new whole lines.
 
         A file that was cut back, or replaced, is read from its beginning again. Of one that is read in pieces, there is more
         until no line is returned.

@@ -289,14 +289,14 @@ def gates_text(shown: Seen) -> Text:
 
 
 def heads_text(runs: Sequence[Seen]) -> Text:
-    """Return where each chosen run stands, a line each."""
+    """Return the headings of the chosen runs, a line each."""
     if not runs:
         return Text("Nothing has been trained yet. As soon as a run begins, its curves appear here.", "dim")
     return Text("\n").join([head_text(run, colour(nr)) for nr, run in enumerate(runs)])
 
 
 def head_text(run: Seen, style: str) -> Text:
-    """Return where a run stands."""
+    """Return a run's heading: state, progress, best metric, rate and usage."""
     facts, metric = run["facts"], run["facts"]["metric"]
     planned, rate = facts["planned"], run["rate"]
     parts = [str(facts["state"])]
@@ -315,7 +315,7 @@ def head_text(run: Seen, style: str) -> Text:
 
 
 def study_text(study: Seen | None) -> Text:
-    """Return where a search stands, and each of its workers."""
+    """Return the progress of a search and of each of its workers."""
     if study is None:
         return Text()
     what = study["what"]
@@ -328,7 +328,7 @@ def study_text(study: Seen | None) -> Text:
 
 
 def findings_text(runs: Sequence[Seen]) -> Text:
-    """Return what diagnostics say of the chosen runs."""
+    """Return the findings of diagnostics over the chosen runs, a line each."""
     text = Text()
     for run in runs:
         for one in run["facts"]["findings"]:

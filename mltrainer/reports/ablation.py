@@ -27,7 +27,7 @@ def markdown(table: Found, figure: Figure) -> str:
 
 
 def _words(table: Found) -> dict[str, Any]:
-    """Return what is said of the whole table."""
+    """Return the template's names for the whole table: its direction, folds, confidence level, shown and failed rows."""
     rows, extra = table["rows"], _has_extra(table)
     return {
         "better": "larger" if table["metric"]["mode"] == "max" else "smaller",
@@ -127,7 +127,7 @@ def _interval(ends: Sequence[float] | None) -> str:
 
 
 def listed_text(found: Found) -> str:
-    """Return what would be swapped, and about how long it would take."""
+    """Return the planned swaps as a table, and the estimated time of all runs."""
     rows = [[row["name"], swap_text(row["keys"])] for row in found["swaps"]]
     about = f"about {duration(found['about_s'])}, {counted(found['workers'], 'run')} at a time, each {duration(found['run_s'])}"
     many = f"the whole config and {counted(len(rows), 'swap')} on {counted(found['seeds'], 'seed')}"

@@ -85,7 +85,7 @@ class Search:
 
 
 def advice(search: Search) -> list[Advice]:
-    """Return what the search's own numbers say about the next one, of each key one thing at most.
+    """Return the changes that a search's results suggest for the next one, at most one per key.
 
     Nothing with fewer than `MIN_TRIALS` that can be ranked.
     """
@@ -113,7 +113,7 @@ KEEP = 'mltrainer gate waive optimization improvement_validated --reason "..."'
 
 
 def next_search(evidence: Mapping[str, Any], *, keep: bool = True) -> str:
-    """Return what to do where a search found no config that is good enough: what its report advises, in a line.
+    """Return the next step, in a line, after a search that found no config good enough: its report's advice as a command.
 
     Args:
         evidence: Of the search.
@@ -133,13 +133,13 @@ def next_search(evidence: Mapping[str, Any], *, keep: bool = True) -> str:
 
 
 def _left(search: Search) -> bool:
-    """Return whether the space has trials that were not drawn."""
+    """Return True while the space has untried points; a space without a recorded number of points always has."""
     points = search.evidence.get("points")
     return points is None or len(search.evidence["trials"]) < points
 
 
 def _more(search: Search) -> int:
-    """Return how many trials a longer search of the same space has: twice as many, and no more than there are points."""
+    """Return the number of trials for a longer search of the same space: twice as many, at most the number of its points."""
     wanted, points = 2 * len(search.evidence["trials"]), search.evidence.get("points")
     return wanted if points is None else min(wanted, points)
 
@@ -197,7 +197,7 @@ def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
 
 
 def _at_end(dimension: Dimension, numbers: Sequence[float], count: int, upwards: bool) -> int:
-    """Return how many of so many best trials lie at an end, or 0 where chance may have brought them there.
+    """Return the number of best trials near an end of a dimension's range, or 0 where chance explains them.
 
     Three things must hold: the best one and more of the best ones than chance brings there are at the end; the trials there are
     better than the others, as a strategy that learns crowds its trials where the first ones were lucky; and they do not peak
@@ -346,7 +346,7 @@ def _unimportant(search: Search) -> Iterator[Advice]:
 
 
 def _is_spread(dimension: Dimension, values: Sequence[Any]) -> bool:
-    """Return whether trials lie all over a range: where a strategy that learns crowds them, it took the key for important."""
+    """Return True if trials cover the whole range evenly (chi-squared test); a learning sampler crowds an important key."""
     numbers = [dimension.number(value) for value in values]
     if dimension.form == "choice":
         counts = [numbers.count(place) for place in range(len(dimension.values))]
@@ -365,7 +365,7 @@ _RULES = (_behind, _failures, _ends, _still_learning, _progress, _unimportant)
 
 
 def comparison_power(judged: Mapping[str, Any], seeds: int) -> str | None:
-    """Return what the size of the effect says about the number of seeds, or None where the gate measured none.
+    """Return a sentence on the effect size and the number of seeds that it takes, or None where the gate measured none.
 
     Args:
         judged: What the gate found: `improved`, `effect_size`, `seeds_needed`.

@@ -51,7 +51,7 @@ _SEARCH = {"baseline": "baseline.value", "mean improvement": "comparison.mean_di
 
 
 def settled(record: Found) -> dict[str, Any]:
-    """Return what a phase's report rests on: the config's keys, digests of data, code and environment, and what was decided."""
+    """Return a report's inputs as one flat table: the config's keys, digests of data, code and environment, and decisions."""
     config = record["evidence"].get("config")
     keys = dict(flat(config)) if isinstance(config, dict) else {}
     return {**keys, **{f"{name} digest": value for name, value in digests(record).items()}, **decided(record)}
@@ -67,7 +67,7 @@ def digests(record: Found) -> dict[str, Any]:
 
 
 def decided(record: Found) -> dict[str, Any]:
-    """Return what a phase decided."""
+    """Return a phase's decisions: the recommendation, promotion or skip, and the diagnostics that fired."""
     evidence = record["evidence"]
     found = {key: evidence[key] for key in ("recommendation", "promoted", "skipped") if key in evidence}
     if record["phase"] == "diagnostics":

@@ -59,13 +59,13 @@ def _left_out(found: Found) -> list[str]:
 
 
 def _unseen(found: Found) -> list[str]:
-    """Say which findings such a trial cannot show to be cured: the unchanged config does not show them either."""
+    """Return a line for the findings that the unchanged config does not reproduce, whose cure this trial cannot show."""
     unseen = [name for name in found["fired"] if name not in found["symptoms"]]
     return [f"not shown by the unchanged config in this trial, so not judged: {_ids(unseen)}"] if unseen else []
 
 
 def _untold(found: Found) -> list[str]:
-    """Say what a metric that is not told apart means: one seed was trained, so that the rows alone tell of chance."""
+    """Return a line on metrics that are not told apart: with one seed only the number of validation rows bounds chance."""
     if not any("not told apart" in row["because"] or row["verdict"] == "not told apart" for row in found["rows"]):
         return []
     samples = found["unchanged"]["samples"]

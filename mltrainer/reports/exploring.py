@@ -100,7 +100,7 @@ def _note(found: Found, row: Found) -> str:
 
 
 def profile_text(found: Found) -> str:
-    """Return where a step's time goes, the operators that took most, and where the trace is."""
+    """Return a step's time by section, its most expensive operators, and the path of the trace."""
     sections = [[row["name"], _time(row["us"]), share(row["share"])] for row in found["sections"]]
     operators = [[r["name"], number(r["calls"]), _time(r["us"]), share(r["share"])] for r in found["operators"]]
     lines = [

@@ -36,7 +36,7 @@ _NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def final(value: Any) -> Markup:
-    """Return what an expression of a template comes to: Markdown as it is, anything else as literal text."""
+    """Return the value of a template's expression as Markdown: markup unchanged, anything else escaped."""
     return Markup(value) if hasattr(value, "__html__") else Markup(md.text(value))
 
 
@@ -83,7 +83,7 @@ def guide(page: str) -> Markup:
 
 
 def change(value: Any) -> Markup:
-    """Return what a suggestion does to a key: times a factor, or the value that it gets."""
+    """Return a suggested change of a key in words: a factor, or a new value."""
     if isinstance(value, str) and value[:1] == "x":
         return Markup(f"times {md.text(value[1:])}")
     return Markup(f"= {md.setting(value)}")
@@ -123,7 +123,7 @@ def pins(rows: Iterable[Mapping[str, Any]]) -> Markup:
 
 
 def _is_template(path: str) -> bool:
-    """Return whether a file of the handbook only gives values that a config begins with, none by which gates judge."""
+    """Return True for a config template: its values only start a config, and no gate judges by them."""
     return path.startswith("configs/")
 
 
@@ -136,7 +136,7 @@ def _texts(items: Iterable[Any]) -> str:
 
 
 def loaders(workers: Any) -> str:
-    """Return how many processes will load the samples."""
+    """Return a sentence on the number of loader processes."""
     if not workers:
         return "no other process will load them"
     return "1 process will load them" if workers == 1 else f"{values.number(workers)} processes will load them"
@@ -149,7 +149,7 @@ def interval(ends: Any) -> Markup:
 
 
 def agrees(value: Any) -> str:
-    """Return whether an export gave the trained model's outputs."""
+    """Return the verdict on an export's outputs against the trained model's."""
     return "not compared" if value is None else "✅ yes" if value is True else "❌ no"
 
 

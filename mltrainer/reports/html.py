@@ -77,5 +77,5 @@ def paragraph(*parts: str) -> str:
 
 
 def whole(*blocks: str) -> str:
-    """Return what a notebook shows."""
+    """Return the blocks as one HTML element for a notebook."""
     return f"<div>{''.join(blocks)}</div>"

@@ -65,7 +65,7 @@ def _reached(trial: Trial) -> float:
 
 
 def top_count(trials: int) -> int:
-    """Return how many of so many ranked trials count as the best."""
+    """Return the size of PED-ANOVA's top set for a number of ranked trials."""
     return max(1, math.ceil(TOP * trials), min(trials // 4, math.ceil(2 * math.sqrt(trials))))
 
 

@@ -19,7 +19,7 @@ LEDGER = ("data_sha256", "weights_sha256", "purpose")
 
 
 def contradictions(now: Mapping[str, Found], before: Mapping[str, Found]) -> list[Row]:
-    """Return what cannot be true of both sides: `what` it is of, `key`, and the value of each side.
+    """Return the values on which both sides contradict each other: `what` it is of, `key`, and the value of each side.
 
     Args:
         now: The content of each phase's record, by phase.
@@ -29,7 +29,7 @@ def contradictions(now: Mapping[str, Found], before: Mapping[str, Found]) -> lis
 
 
 def _of_runs(now: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[Row]:
-    """Yield what the same run is said to have come to on both sides."""
+    """Yield the differing results of runs that stand on both sides and must have the same bits."""
     known = _runs(before)
     for run, found in _runs(now).items():
         other = known.get(run, {})
@@ -39,7 +39,7 @@ def _of_runs(now: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[
 
 
 def _has_the_same_bits(run: Found, other: Found) -> bool:
-    """Return whether a run's contract decides its bits: the arithmetic is the same, and no program decided them by itself."""
+    """Return True if both runs must have the same bits: one numerics class, and for a program the same hash chain."""
     is_decided = not run.get("program") or run.get("chain") == other.get("chain")
     return is_decided and run.get("numerics_class") == other.get("numerics_class")
 
@@ -60,7 +60,7 @@ def _parts(what: str, key: str, before: Any, after: Any) -> Iterator[Row]:
 
 
 def _of_weights(now: Mapping[str, Found], before: Mapping[str, Found]) -> Iterator[Row]:
-    """Yield what the same delivered weights are said to have reached on the same test split."""
+    """Yield the differing test metrics of the same delivered weights, measured on the same data by the same code."""
     here, there = (_tested(side.get("finalization")) for side in (now, before))
     if here and there and here["by"] == there["by"]:
         yield from _parts(f"weights {str(here['by'][0])[:12]} on the test split", "metrics", there["metrics"], here["metrics"])

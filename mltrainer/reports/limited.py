@@ -24,7 +24,7 @@ LIMITS = Limits(seconds=30, memory=MEMORY_MIB << 20, output=OUTPUT_MIB << 20, cp
 
 
 def is_rendered_apart(phase: str, project: Path, size: int) -> bool:
-    """Return whether a phase's reports are rendered within limits: by a template of the project's own, or from a large record.
+    """Return True if a phase's reports are rendered in a limited process: custom templates, or a large record.
 
     Args:
         phase: The phase.
@@ -41,7 +41,7 @@ def _own_templates(phase: str, project: Path) -> list[str]:
 def render_limited(
     record: dict[str, Any], waivers: list[dict[str, Any]], gate: list[dict[str, Any]], project: Path
 ) -> dict[str, str]:
-    """Return what `render` returns, computed within limits; see there for the arguments.
+    """Return the reports as `render` does, computed in a process with limits; see there for the arguments.
 
     Raises:
         InputError: The template takes more than the limits, or `render` refuses it.
@@ -68,7 +68,7 @@ def _ended(question: str, _made_by: str) -> Ended:
 
 
 def _told(ended: Ended) -> dict[str, Any] | None:
-    """Return what the process answered; None where it came to no answer."""
+    """Return the process's answer; None where it failed, ran out of time, or its output was cut at the limit."""
     if ended.code != 0 or not ended.in_time:
         return None
     try:

@@ -18,7 +18,7 @@ A_PROGRAM_S = "What differs with the seed, only the program knows.", "a search (
 
 
 def rows(found: Found) -> list[tuple[str, str]]:
-    """Return what was measured and its value, in words."""
+    """Return the statistics over seeds as pairs of label and value, in words."""
     ends, share = found["interval"], f"{number(100 * found['confidence'], 2)} % interval of the mean"
     return [
         ("mean", "none: a run failed" if found["mean"] is None else number(found["mean"], 5)),
@@ -31,7 +31,7 @@ def rows(found: Found) -> list[tuple[str, str]]:
 
 
 def _without(found: Found) -> str:
-    """Return why there is no interval."""
+    """Return the reason for a missing interval."""
     return "none: a run failed" if found["mean"] is None else f"none: it takes {counted(found['fewest_seeds'], 'seed')} at least"
 
 

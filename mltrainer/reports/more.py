@@ -23,7 +23,7 @@ HEADS = ["", "expected error", "interval"]
 
 
 def sentence(curve: Found) -> str:
-    """Return what a curve lets expect of twice the amount, in words."""
+    """Return a curve's predicted gain at twice the amount, in words."""
     if "verdict" not in curve:
         return f"Nothing can be told: {curve['reason']}."
     ends = f"{share(curve['gain_low'])} to {share(curve['gain_high'])}"
@@ -33,7 +33,7 @@ def sentence(curve: Found) -> str:
 
 
 def _rows(curve: Found, unit: str) -> list[list[str]]:
-    """Return what is expected at the present amount, twice and four times it."""
+    """Return the predicted error, with its interval, at the present amount, twice and four times it."""
     names = ("now", "twice", "four times")
     return [
         [f"{name}: {number(round(row['amount']))} {unit}", number(row["error"]), f"{number(row['low'])} to {number(row['high'])}"]

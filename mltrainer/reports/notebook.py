@@ -35,7 +35,7 @@ def curves(result: Mapping[str, Any]) -> Curves:
 
 
 def gate_markdown(phase: str, holds: bool, items: Sequence[Mapping[str, Any]], stale: Iterable[str]) -> str:
-    """Return a gate as a table of items with verdict and evidence, and what mends those that fail.
+    """Return a gate as a table of items with verdict and evidence, and the fixes of those that fail.
 
     Args:
         phase: The phase's name.
@@ -55,7 +55,7 @@ def gate_markdown(phase: str, holds: bool, items: Sequence[Mapping[str, Any]], s
 
 
 def status_markdown(phases: Sequence[tuple[str, str, Sequence[str]]], why: str | None) -> str:
-    """Return where a project stands: name, state and reasons of each phase, and what comes next in words."""
+    """Return a project's state as Markdown: name, state and first reason of each phase, and the next step in words."""
     rows = [(md.text(name), md.text(state), md.text(reasons[0]) if reasons else "") for name, state, reasons in phases]
     return md.document([md.table(("phase", "state", ""), rows), f"next: {md.text(why)}" if why else "All five gates hold."])
 
@@ -105,7 +105,7 @@ def fit_markdown(result: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def gate_html(phase: str, holds: bool, items: Sequence[Mapping[str, Any]], stale: Iterable[str]) -> str:
-    """Return a gate, folded away where it holds: its items with verdict and evidence, and what mends those that fail."""
+    """Return a gate, folded away where it holds: its items with verdict and evidence, and the fixes of those that fail."""
     rows = [(html.code(i["id"]), html.pill(i["verdict"]), _evidence(i["evidence"])) for i in items]
     mends = [f"{html.code(i['id'])}: {html.escaped(i['statement'])} next: {html.code(i['mend'])}" for i in items if i["mend"]]
     counts = Counter(item["verdict"].replace("_", " ") for item in items)
@@ -122,7 +122,7 @@ def _evidence(values: Any) -> str:
 
 
 def status_html(phases: Sequence[tuple[str, str, Sequence[str]]], why: str | None) -> str:
-    """Return where a project stands: name, state and reasons of each phase, and what comes next in words."""
+    """Return a project's state as HTML: name, state and reasons of each phase, and the next step in words."""
     rows = [(html.escaped(name), html.pill(state), "<br>".join(map(html.escaped, reasons))) for name, state, reasons in phases]
     after = html.paragraph("next:", html.escaped(why)) if why else html.paragraph("All five gates hold.")
     return html.whole(html.table(("phase", "state", ""), rows), after)
@@ -158,7 +158,7 @@ def run_html(row: Mapping[str, Any], figures: Curves) -> str:
 
 
 def comparison_html(found: Mapping[str, Any]) -> str:
-    """Return how two runs differ, and where they part."""
+    """Return the differences between two runs as a table, with the first divergent step."""
     rows = [(html.code(d["what"]), html.words(d["first"]), html.words(d["second"])) for d in found["differences"]]
     table = html.table(("", found["first"], found["second"]), rows) if rows else html.paragraph("no difference")
     return html.whole(table, html.paragraph(html.escaped(_said(found))))
@@ -176,7 +176,7 @@ def _said(found: Mapping[str, Any]) -> str:
 
 
 def told_apart(found: Mapping[str, Any]) -> str:
-    """Say whether the metric of two runs differs by more than chance; nothing where they have none in common."""
+    """Return the difference of two runs' metric and its verdict; empty where they have no metric in common."""
     row = found.get("metric")
     if row is None:
         return ""
@@ -191,7 +191,7 @@ def told_apart(found: Mapping[str, Any]) -> str:
 
 
 def parting(found: Mapping[str, Any]) -> str:
-    """Say where two runs part; without both chains nothing is known of their steps."""
+    """Return the first divergent step of two runs in words; without both hash chains the steps are not comparable."""
     if not found["steps_compared"]:
         return "their steps were not compared: the chain of one of them is not here"
     step = found["first_divergence"]

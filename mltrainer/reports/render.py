@@ -31,7 +31,7 @@ def template_paths(phase: str) -> dict[str, str]:
 
 
 def made_by(phase: str, project: Path | None) -> list[Any]:
-    """Return what a phase's reports are made by beside its record: the version, the templates' digests, this program's files."""
+    """Return the inputs of a report beside its record: version, digests of the templates, size and time of this room's files."""
     templates = [handbook.locate(path, project)[0] for path in (*template_paths(phase).values(), *handbook.FRAMES)]
     program = sorted(Path(__file__).parent.glob("*.py"))
     files = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in program]

@@ -53,7 +53,7 @@ class Side:
 
 
 def compare(now: Side, before: Side) -> Row:
-    """Return what differs between two versions of a project, as `mltrainer report --json` prints it.
+    """Return the differences between two versions of a project, as `mltrainer report --json` prints them.
 
     Args:
         now: The version that is reviewed.
@@ -86,7 +86,7 @@ def _both(phase: str, now: Side, before: Side) -> bool:
 
 
 def _merged(pairs: Mapping[str, tuple[Found, Found]], part: Callable[[Found], Found]) -> list[Row]:
-    """Return what differs in a part of the records; what several phases tell alike is one row."""
+    """Return the differences in one part of all phases' records; the same difference in several phases is one row."""
     rows: dict[bytes, Row] = {}
     for phase, (now, before) in pairs.items():
         for row in differences(part(now), part(before)):
@@ -103,7 +103,7 @@ def _config(record: Found) -> Row:
         keys = flat(TrainingConfig.model_validate(config).model_dump())
     except ValidationError:
         keys = flat(config)
-    return {key: value for key, value in keys if value != {}}  # of a mapping, what it holds is told
+    return {key: value for key, value in keys if value != {}}  # a mapping is reported by its entries
 
 
 def _same(name: str, now: Found, before: Found) -> bool:
@@ -179,7 +179,7 @@ def _with_environment(pairs: Mapping[str, tuple[Found, Found]]) -> list[tuple[Fo
 
 
 def _policy(phase: str, now: Found, before: Found | None) -> list[Row]:
-    """Return what a phase is judged by otherwise than before; what had no record was judged by what is shipped."""
+    """Return the changes of a phase's policy as rows; a phase without an earlier record is compared with the shipped page."""
     page, other = _page(now), _page(before) if before else shipped_page(phase)
     if page is None or other is None:
         return []
@@ -190,7 +190,7 @@ def _policy(phase: str, now: Found, before: Found | None) -> list[Row]:
 
 
 def _page(record: Found) -> PhasePage | None:
-    """Return what a record was judged by; None where it holds no checklist, of which its gate tells."""
+    """Return a record's policy as a phase page; None where it is not a valid one, which the gate reports."""
     try:
         return PhasePage.model_validate(record["policy"])
     except ValidationError:
@@ -272,7 +272,7 @@ def _state(row: Found) -> str:
 
 
 def _why(row: Found) -> str:
-    """Return what does not hold, or how many items there are of each verdict."""
+    """Return the reasons for which a gate does not hold, or the number of items per verdict."""
     failing = [f"{md.code(item['id'])}: {_said(item['statement'])} next: {md.code(item['mend'])}" for item in row["failing"]]
     reasons = [*map(_said, row["stale"]), *failing]
     if reasons:
@@ -356,13 +356,13 @@ def _waiver_list(found: Found) -> Iterator[str]:
 
 
 def _committed(row: Found) -> str:
-    """Say who committed a waiver, where that is not the one that it names."""
+    """Return the committer of a waiver in words, where it is not the person named in it."""
     who = row.get("committed_by")
     return "" if who in (None, row["by"]) else f" (**committed by {md.code(who)}**)"
 
 
 def _impossible(found: Found) -> Iterator[str]:
-    """Yield what the records of both sides cannot both say."""
+    """Yield the table of contradictions between both sides' records."""
     rows = [
         (f"{md.code(row['what'])}: {md.code(row['key'])}", _shown(row["before"]), _shown(row["after"]))
         for row in found["impossible"]
@@ -391,7 +391,7 @@ _PARTS: tuple[Callable[[Found], Iterable[str]], ...] = (
 
 
 def _rest(found: Found) -> str:
-    """Say what did not change."""
+    """Return a sentence on unchanged digests and new phases."""
     if found["is_new"]:
         return ""
     same = f"{', '.join(found['unchanged'])}: the same" if found["unchanged"] else ""

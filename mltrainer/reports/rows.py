@@ -33,7 +33,7 @@ def text(found: Found) -> str:
 
 
 def facts(found: Found) -> list[str]:
-    """Return what is to be said of all samples, a sentence each."""
+    """Return the facts common to all samples, a sentence each."""
     lines = [_title(found)]
     lines += [str(found["because"])] if found.get("because") else []
     if found.get("recorded_loss") is not None:
@@ -46,7 +46,7 @@ def facts(found: Found) -> list[str]:
 
 
 def _apart(found: Found) -> list[str]:
-    """Say how far the model that answers is from the step that is asked for: what it does now is not what it did there."""
+    """Return a sentence on the distance between the requested step and the checkpoint that answers; empty where there is none."""
     words = str(found["checkpoint"]).split()
     apart = int(words[1]) - int(found["step"]) if found["chosen"] == "step" and words[0] == "step" else 0
     if not apart:
@@ -87,7 +87,7 @@ def _value(value: Any) -> str:
 
 
 def _content(row: Found) -> str:
-    """Return what a sample holds in one line."""
+    """Return a sample's content in one line."""
     cells = ", ".join(f"{name}={value}" for name, value in row["cells"].items())
     return cut(cells or " ".join(map(number, row["values"])), LONGEST)
 

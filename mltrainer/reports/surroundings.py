@@ -16,7 +16,7 @@ Found = Mapping[str, Any]
 
 
 def rows(found: Found) -> list[tuple[str, str]]:
-    """Return what was measured and its value, in words."""
+    """Return the measurements of the loss landscape as pairs of label and value, in words."""
     sharp, middle = found["sharpness"], len(found["line"]["train"]) // 2
     ends = [as_float(found["line"]["train"][place]) for place in (0, -1)]
     return [

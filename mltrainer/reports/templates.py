@@ -45,7 +45,7 @@ class _Environment(SandboxedEnvironment):
         self.globals = {}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return what lies under a key of a dict, or an attribute of something else."""
+        """Return a dict's value under a key, or another object's attribute."""
         if not isinstance(obj, dict):
             return super().getattr(obj, attribute)
         return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
@@ -68,7 +68,7 @@ class Report:
     own: Template
 
     def blocks(self, names: Mapping[str, Any]) -> dict[str, Markup]:
-        """Return what each block comes to.
+        """Return each block's rendered Markdown, by name.
 
         Args:
             names: What the template may name.
@@ -157,7 +157,7 @@ def _own(path: str, text: str, shipped: Template) -> Template:
 
 
 def _faults(tree: nodes.Template, path: str, blocks: set[str]) -> Iterator[str]:
-    """Yield what a project's own template may not do, each with its line."""
+    """Yield the faults of a project's own template, each with its line."""
     if not any(isinstance(node, nodes.Extends) for node in tree.body):
         yield f'line 1: it begins with {{% extends "{path}" %}}'
     for node in tree.body:
@@ -200,7 +200,7 @@ _INLINE = re.compile(r"<br>|<code>[^<]*</code>")
 
 
 def left_open(text: str) -> str | None:
-    """Return what in a block's Markdown would hide what comes after it, or None.
+    """Return the fault in a block's Markdown that would hide the text after the block, or None.
 
     It is stricter than Markdown is, so that no reading of it can differ: fences begin their line, `<details>` and
     `</details>` stand alone on theirs with a blank line after, and no other HTML is written but `<br>` and `<code>`.

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 
 def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes; wide characters take two, combining ones none."""
+    """Return a text's width in terminal columns; wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?")
 
 
 def names(evidence: Mapping[str, Any], judged: Mapping[str, Any]) -> Row:
-    """Return what the template names beside the record.
+    """Return the template's names beside the record.
 
     Args:
         evidence: Of a search.
@@ -50,7 +50,7 @@ def names(evidence: Mapping[str, Any], judged: Mapping[str, Any]) -> Row:
 
 
 def budget(evidence: Mapping[str, Any]) -> list[Row]:
-    """Return what each side of the comparison was trained on, in all its runs; none where it was not counted."""
+    """Return the training budget of each side of the comparison, summed over its runs; empty where it was not counted."""
     sides = evidence["comparison"].get("budget") or {}
     return [{"side": name, "epochs": side["epochs"], **_all_of(side)} for name, side in sorted(sides.items())]
 
@@ -61,7 +61,7 @@ def _all_of(side: Mapping[str, Any]) -> Row:
 
 
 def left_out(evidence: Mapping[str, Any]) -> int:
-    """Return how many points of a grid were not planned."""
+    """Return the number of a grid's points without a planned trial."""
     return max(0, (evidence.get("points") or 0) - int(evidence["planned_trials"]))
 
 
@@ -104,7 +104,7 @@ def _most(values: Sequence[Any]) -> list[Any]:
 
 
 def rungs(evidence: Mapping[str, Any]) -> list[Row]:
-    """Return how many trials came to each rung, and how many were stopped there."""
+    """Return the number of trials that reached each rung, and of those that were stopped there."""
     trained = [_epochs(trial) for trial in evidence["trials"]]
     stopped = [trial.get("pruned_at") for trial in evidence["trials"]]
     return [
@@ -120,7 +120,7 @@ def _epochs(trial: Mapping[str, Any]) -> float:
 
 
 def saved(evidence: Mapping[str, Any]) -> Row | None:
-    """Return how many epochs the trials that were stopped would have trained, and how many they did; None where none was."""
+    """Return the epochs saved by pruning, those planned for all trials, and the share; None where no trial was pruned."""
     stopped = [trial for trial in evidence["trials"] if trial["state"] == "pruned"]
     if not stopped:
         return None

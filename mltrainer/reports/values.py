@@ -32,7 +32,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def at(value: Any, path: str, default: Any = None) -> Any:
-    """Return what lies at a dotted path of nested dicts, or the default where a step is missing."""
+    """Return the value at a dotted path of nested dicts, or the default where a key is missing."""
     for key in path.split("."):
         if not isinstance(value, dict) or key not in value:
             return default
@@ -50,7 +50,7 @@ def as_float(value: Any) -> float:
 
 
 def finite(value: Any) -> bool:
-    """Return whether a value of a record is a finite number."""
+    """Return True if a value of a record is a finite number."""
     return math.isfinite(as_float(value))
 
 
@@ -104,7 +104,7 @@ def measured(value: Any) -> str:
 
 
 def times(count: int) -> str:
-    """Return how often, in words where they are shorter."""
+    """Return a count as an adverb: once, twice, or a number of times."""
     return {1: "once", 2: "twice"}.get(count, f"{number(count)} times")
 
 

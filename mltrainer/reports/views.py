@@ -47,7 +47,7 @@ FIGURES_OF = {
 
 
 def of(found: Any, *keys: Any, default: Any = None) -> Any:
-    """Return what lies under keys of nested dicts; unlike in a dotted path, a key may have dots."""
+    """Return the value under a sequence of keys in nested dicts; unlike in a dotted path, a key may have dots."""
     for key in keys:
         if not isinstance(found, dict) or str(key) not in found:
             return default
@@ -86,7 +86,7 @@ def not_passed(gate: Rows) -> list[dict[str, Any]]:
 
 
 def gate_line(gate: Rows) -> str:
-    """Return whether the gate holds, in one bold sentence of Markdown."""
+    """Return the gate's verdict as a bold sentence of Markdown."""
     failed = failing(gate)
     if failed:
         return f"❌ **The gate does not hold**: {', '.join(md.code(item['id']) for item in failed)}."
@@ -98,7 +98,7 @@ def gate_line(gate: Rows) -> str:
 
 
 def no_effect(waiver: Mapping[str, Any], gate: Rows) -> bool:
-    """Return whether a waiver changes nothing now; one of an earlier phase, which names it, is no matter of this gate."""
+    """Return True if a waiver changes no verdict of this gate; one of an earlier phase, named in it, is not judged here."""
     verdicts = {item["id"]: item["verdict"] for item in gate}
     return bool(gate) and ": " not in waiver["item"] and verdicts.get(waiver["item"]) != "waived"
 
@@ -153,7 +153,7 @@ def rows_evenly(rows: Rows) -> list[dict[str, Any]]:
 
 
 def thinned(rows: Rows) -> str:
-    """Return how many rows of a history a table shows, where it does not show all."""
+    """Return a note on the number of rows that a table shows of a history; empty where it shows all."""
     if len(rows) <= MAX_ROWS:
         return ""
     return f" ({number(MAX_ROWS)} of {number(len(rows))}, evenly; the record holds all)"
@@ -390,7 +390,7 @@ _NAMES: dict[str, Callable[[Record, Rows], dict[str, Any]]] = {
 
 
 def card(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the model card names beside the record."""
+    """Return the model card's names beside the record."""
     run, config = evidence["run"], evidence["config"]
     tested, validated = evidence["test"]["metrics"] or {}, at(run, "best.validation") or {}
     names = dict.fromkeys([run["metric"]["name"], *sorted({*tested, *validated})])

@@ -48,7 +48,7 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
 
 
 def _changed(verdict: Verdict) -> str:
-    """Return what was changed between the runs, with the hash seeds that were taken."""
+    """Return the list of changes between the runs, with the hash seeds used."""
     seeds = f"hash seed ({_joined(verdict.hash_seeds)})"
     return ", ".join(seeds if what == "hash seed" else what for what in verdict.changed)
 
@@ -59,7 +59,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _about(found: Judged) -> str:
-    """Return what was judged, in a line."""
+    """Return a line on the judged files: code, data, and their digests."""
     sources = f"{counted(len(found.code), 'file')} of code ({short(found.code_sha256)})"
     read = f"{counted(len(found.data), 'file')} of data ({short(found.data_sha256)})" if found.data else "no files of data"
     on = ", ".join(f"{name} {value}" for name, value in found.about.items())
@@ -80,7 +80,7 @@ def _line(line: Line) -> str:
 
 
 def shown(cause: Cause) -> str:
-    """Return where a difference first shows, in words."""
+    """Return the first visible difference in words, with its module, line and step."""
     place = f" at {cause.where}" if cause.where else ""
     module = f" in {cause.module}" if cause.module else ""
     return f"{cause.shown}{module}{place}, before the end of step {cause.step}"
