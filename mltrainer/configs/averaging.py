@@ -17,7 +17,7 @@ class Ema(Strict):
     decay: float = Field(0.999, gt=0, lt=1, description="share of the average that a step keeps; the first steps keep less")
 
     def is_due(self, step: int, steps: int, per_epoch: int) -> bool:
-        """Return whether a step enters the average: each does."""
+        """Return True: every step enters the average."""
         return True
 
     def share(self, count: int) -> float:
@@ -32,7 +32,7 @@ class Swa(Strict):
     start: float = Field(0.75, ge=0, lt=1, description="share of the epochs after which averaging begins")
 
     def is_due(self, step: int, steps: int, per_epoch: int) -> bool:
-        """Return whether a step enters the average: the last one of each epoch after the start."""
+        """Return True if a step enters the average: the last one of each epoch after the start."""
         return step % per_epoch == 0 and step // per_epoch > math.floor(self.start * steps / per_epoch + ROUNDING)
 
     def share(self, count: int) -> float:

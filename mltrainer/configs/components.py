@@ -111,7 +111,7 @@ class Swap:
 
 
 def components(config: TrainingConfig) -> list[Swap]:
-    """Return what takes each component out that is switched on in a config, where the config is valid without it.
+    """Return the swaps that take out the components switched on in a config, where the config stays valid and changes.
 
     Early stopping is none: the best evaluation is what counts, which later ones can only replace by a better one.
     """
@@ -133,7 +133,7 @@ def _is_on(component: Component, values: Values) -> bool:
 
 
 def _at(values: Any, key: str) -> Any:
-    """Return what lies at a dotted key of nested values; None where a step is missing."""
+    """Return the value at a dotted key of nested values; None where a key is missing."""
     for part in key.split("."):
         values = values.get(part) if isinstance(values, dict) else None
     return values
@@ -145,7 +145,7 @@ def _changes(component: Component, values: Values) -> Values:
 
 
 def _is_another(swap: Swap, config: TrainingConfig) -> bool:
-    """Return whether a swap gives a valid config that trains something else."""
+    """Return True if a swap gives a valid config with another digest."""
     try:
         changed = TrainingConfig.model_validate(assign(config.model_dump(), swap.changes.items()))
     except ValidationError:
@@ -213,7 +213,7 @@ def _asked(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
 
 
 def _named(changes: Values, found: Sequence[Swap]) -> Swap:
-    """Return a swap of one's own; one that takes a component out has the component's name."""
+    """Return a user-defined swap; one that takes a component out has the component's name."""
     known = next((swap for swap in found if swap.changes == changes), None)
     return known or Swap(" + ".join(f"{key}={_written(value)}" for key, value in changes.items()), changes)
 

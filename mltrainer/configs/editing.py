@@ -65,7 +65,7 @@ def rewritten(text: str, values: dict[str, Any]) -> str | None:
 
 
 def _end(lines: list[str], next_start: int) -> int:
-    """Return where a key's lines end: comments and blank lines before the next key belong to that."""
+    """Return the end of a key's lines (exclusive): comments and blank lines before the next key belong to that key."""
     end = next_start
     while end > 0 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
         end -= 1

@@ -182,7 +182,7 @@ def settings_model(item: str) -> type[ItemSettings]:
 
 
 def is_weaker(phase: str, key: str, before: object, after: object) -> bool | None:
-    """Return whether another value of a setting asks for less; None where that cannot be said.
+    """Return True if a new value of a setting is less strict, False if not; None where the setting has no such order.
 
     Args:
         phase: The phase.

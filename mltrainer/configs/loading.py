@@ -61,7 +61,7 @@ def told(model: BaseModel) -> dict[str, Any]:
 
 
 def is_later(field: FieldInfo) -> bool:
-    """Return whether a key came after version 0.1."""
+    """Return True for a key added after version 0.1."""
     return any(isinstance(mark, Later) for mark in field.metadata)
 
 
@@ -131,7 +131,7 @@ def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewher
 
 
 def _hint(key: str, names: list[str], elsewhere: Mapping[str, str]) -> str:
-    """Return what an unknown key may have been meant to be."""
+    """Return a hint on an unknown key: the file it belongs in, the closest known key, or all known keys."""
     close = [key] if key in elsewhere else difflib.get_close_matches(key, [*names, *elsewhere], n=1, cutoff=0.5)
     if not close:
         return f"known keys: {', '.join(sorted(names)) or 'none'}"
@@ -139,7 +139,7 @@ def _hint(key: str, names: list[str], elsewhere: Mapping[str, str]) -> str:
 
 
 def _expected(fault: Any) -> str:
-    """Return what was expected, without the library's own words for it."""
+    """Return the expectation that a value failed, in plain words instead of pydantic's where those are unclear."""
     context = fault.get("ctx") or {}
     if fault["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "keys with values were expected"

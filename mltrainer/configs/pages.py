@@ -62,7 +62,7 @@ class PhasePage(Strict):
 
 
 class Suggestion(Strict):
-    """One way to mend a finding."""
+    """One way to fix a finding."""
 
     why: str
     set: dict[str, Any] = Field({}, description='config changes by dotted key; "x0.1" scales, "{lr}" is taken from the evidence')
@@ -113,7 +113,7 @@ Any_Page = TypeVar("Any_Page", bound=BaseModel)
 
 
 def declared(path: str, project: Path | None) -> yaml.Document:
-    """Return what a page's front matter, or a template, declares.
+    """Return the parsed YAML of a template, or of a page's front matter.
 
     Raises:
         InputError: There is no such page, or it is not YAML.
@@ -293,7 +293,7 @@ def tool_pages(phase: str) -> list[str]:
 
 
 def policy_changes(page: PhasePage, shipped: PhasePage | None = None) -> list[str]:
-    """Return which numbers of a phase's page are not the shipped ones, so that its report shows what was weakened.
+    """Return a phase page's deviations from the shipped page, `key: shipped -> own`, for its report.
 
     Args:
         page: The page.
@@ -305,7 +305,7 @@ def policy_changes(page: PhasePage, shipped: PhasePage | None = None) -> list[st
 
 
 def numbers(page: PhasePage) -> dict[str, Any]:
-    """Return what a phase's page decides by, as one flat table: its tool, its own settings, and those of each item."""
+    """Return a phase page's policy as one flat table: its tool, its settings with defaults, and those of each item."""
     own = {item.id: {"check": item.check} for item in page.items if item.check}
     tool = {"tool": page.tool}
     items = {item.id: {"waivable": item.waivable, **item.settings, **own.get(item.id, {})} for item in page.items}

@@ -18,7 +18,7 @@ def places(text: str) -> list[str]:
 
 
 def leads_out(path: str) -> bool:
-    """Return whether a path leads out of the folder that it is relative to."""
+    """Return True for a path outside its base folder: absolute, from the home folder, or with a part `..`."""
     return _OUTSIDE.search(path) is not None
 
 

@@ -714,7 +714,7 @@ def meaningful(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_task(values: dict[str, Any], task: Task) -> dict[str, Any]:
-    """Return those values of a config that mean something for a task: of a program, all but a few keys are its own affair."""
+    """Return the values of a config that apply to a task; an external program has a few, its own options decide the rest."""
     return {key: value for key, value in values.items() if key in OF_PROGRAMS} if task.script is not None else values
 
 
@@ -739,13 +739,13 @@ def bits_config(config: TrainingConfig) -> dict[str, Any]:
 
 
 def _named_by_all(config: TrainingConfig) -> dict[str, Any]:
-    """Return what version 0.1 named a run by: also what is kept of it, and all callbacks."""
+    """Return the values that named a run in version 0.1: all callbacks, and the keys that only decide what is kept."""
     nothing = decided_by(config, Decides.NOTHING)
     return {name: value for name, value in told(config).items() if name not in nothing}
 
 
 def is_complete(values: Any, config: Any) -> bool:
-    """Return whether plain values say all that a config says; what later versions added may be left to its default."""
+    """Return True if plain values hold every value of a config; keys added in later versions may be missing."""
     said = told(config) if isinstance(config, BaseModel) else config
     if isinstance(said, dict) and isinstance(values, dict):
         return said.keys() <= values.keys() and all(is_complete(values[key], item) for key, item in said.items())
@@ -760,12 +760,12 @@ def config_digest(config: TrainingConfig) -> str:
 
 
 def is_named_by(config: TrainingConfig, sha256: str) -> bool:
-    """Return whether a recorded digest is this config's, by today's rule or by that of version 0.1."""
+    """Return True if a recorded digest is this config's, by the present rule or by that of version 0.1."""
     return sha256 in (config_digest(config), digest(_named_by_all(config)))
 
 
 def meets(value: float, criterion: str) -> bool:
-    """Return whether a value meets a criterion such as `>= 0.95`; NaN meets none."""
+    """Return True if a value meets a criterion such as `>= 0.95`; NaN meets none."""
     match = CRITERION.match(criterion)
     if match is None:
         raise ValueError(f"{criterion!r} is not a criterion")

@@ -279,7 +279,7 @@ def learning_rate(config: Schedule, base: float, steps: int, steps_per_epoch: in
 
 
 def unreached(config: Schedule, steps: int, steps_per_epoch: int) -> str | None:
-    """Return what is wrong with a sequence whose last part a run of so many steps would not reach; None if it would."""
+    """Return the fault of a sequence whose last part starts after a run's last step; None where it starts in time."""
     if not isinstance(config, Sequence):
         return None
     before = config.warmed_up(steps_per_epoch) + config.closed(steps_per_epoch)

@@ -15,7 +15,7 @@ FORMS = "sqlite:////shared/search.db, postgresql://user:${NAME}@host/database or
 
 
 def fault_of(url: str) -> str | None:
-    """Return why a URL cannot stand in a file, or None; never the URL itself.
+    """Return the reason for which a URL must not stand in a file, or None; the reason never quotes the URL.
 
     Args:
         url: As written, `${NAME}` for the value of an environment variable; or one such name alone, which holds the whole URL.
@@ -69,6 +69,6 @@ def _quoted(part: str, variables: Mapping[str, str]) -> str:
 
 
 def shown(url: str) -> str:
-    """Return what messages may show of a URL: kind, host and database."""
+    """Return a URL reduced for messages: kind, host and database, without user, password and options."""
     kind, _, rest = url.partition("://")
     return f"{kind.partition('+')[0]}://{rest.partition('?')[0].rpartition('@')[2]}"

@@ -234,7 +234,7 @@ def start_template(name: str, project: Path) -> tuple[str, dict[str, Any]]:
 
 
 def template_path(name: str, project: Path) -> str:
-    """Return where a template lies, relative to the project or to the handbook.
+    """Return a template's path, relative to the project or to the handbook.
 
     Raises:
         InputError: It is none of the handbook's and none of the project's; those that there are are named.
@@ -302,7 +302,7 @@ def _joined(key: str, old: Any, new: Any) -> Any:
 def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Return the dimensions whose key the config has: a linear model has no dropout to search.
 
-    So is a range of rates where the config's is a factor of the task's own. An option of a task of one's own need not stand in
+    So is a range of rates where the config's is a factor of the task's own. An option of a custom task need not stand in
     the config: its class has a default, and refuses what it does not know. Of a program, its declared arguments are searched.
 
     Args:
@@ -323,7 +323,7 @@ def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str,
 
 
 def _is_factor(dimension: dict[str, Any] | None) -> bool:
-    """Return whether a dimension of the learning rate is one of factors, 1 among them."""
+    """Return True if a learning-rate dimension is a range of factors: 1 lies within it."""
     given = [value for form in FORMS for value in (dimension or {}).get(form) or []]
     return bool(given) and min(given) <= 1 <= max(given)
 
@@ -331,7 +331,7 @@ def _is_factor(dimension: dict[str, Any] | None) -> bool:
 def misfits(space: dict[str, Any], config: dict[str, Any]) -> dict[str, list[Any]]:
     """Return the choices that do not go with other keys, by dimension: a width that the model's heads cannot share.
 
-    A value that no config could have is none of them: whoever wrote it is told.
+    A value that no config could have is not among them: it is reported to whoever wrote it.
 
     Args:
         space: Dotted key to dimension; its keys apply to the config.
@@ -342,7 +342,7 @@ def misfits(space: dict[str, Any], config: dict[str, Any]) -> dict[str, list[Any
 
 
 def _collides(config: dict[str, Any], key: str, value: Any) -> bool:
-    """Return whether a value is refused by a rule over several keys alone, which raises ValueError, not by its own bounds."""
+    """Return True if a value passes its own bounds and fails a rule over several keys, which raises ValueError."""
     try:
         TrainingConfig.model_validate(assign(config, [(key, value)]))
     except ValidationError as error:

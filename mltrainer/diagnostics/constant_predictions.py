@@ -30,7 +30,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 
 def _is_alike(answer: Mapping[str, float], thresholds: Mapping[str, float]) -> bool:
-    """Return whether answers hardly differ; where nearly all targets are alike, that is the targets' fault."""
+    """Return True if the answers hardly differ; nearly identical targets excuse identical classes, not a small spread."""
     same, rare, spread = thresholds["same_answer"], thresholds["same_target"], thresholds["spread"]
     return (answer["same_answer"] >= same and answer["same_target"] < rare) or answer["spread"] < spread
 
@@ -40,7 +40,7 @@ def _observed(run: Run) -> dict[str, float] | None:
 
 
 def _answer(signals: Row) -> dict[str, float] | None:
-    """Return how alike the answers and the targets of an observation are, None where neither can be told."""
+    """Return the shares of the most frequent answer and target, or of numbers the relative spread; None where unknown."""
     seen = signals.get("validation") or {}
     output, target = seen.get("output") or {}, seen.get("target") or {}
     is_class = target.get("classes") is not None

@@ -103,7 +103,7 @@ def _without_epochs(one: Candidate) -> Candidate:
 
 
 def template_changes(config: Values, template: Values) -> Values:
-    """Return what makes a config's training keys those of a template; its epochs only where they are more.
+    """Return the changes that take over a template's training keys; its epochs only where they are more.
 
     Args:
         config: A training config as nested plain values.
@@ -143,7 +143,7 @@ def together(changes: Sequence[Mapping[str, Any]]) -> Values:
 
 
 def _excludes(key: str, value: Any, found: Mapping[str, Any]) -> bool:
-    """Return whether a value cannot join others: its key has another one, or a key that is given in its place."""
+    """Return True if a value conflicts with the others: its key has another value, or an exclusive key is given."""
     group, _, last = key.rpartition(".")
     rivals = [f"{group}.{rival}" for rival in EXCLUSIVE.get(group, ()) if rival != last]
     return (key in found and found[key] != value) or any(rival in found for rival in rivals)
@@ -172,7 +172,7 @@ class Outcome:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], run_result: Mapping[str, Any], value: float) -> Self:
-        """Return what the rows of `diagnose` say of a run's result."""
+        """Return the outcome of a run: the findings of `diagnose`, the fit, and the metric with its number of samples."""
         fired = [row for row in rows if row["state"] == "fired"]
         critical = tuple(row["id"] for row in fired if row["severity"] == "critical")
         rows_of = (run_result.get("measured_samples") or {}).get("validation") or None
@@ -219,7 +219,7 @@ def _listed(word: str, names: Sequence[str]) -> str:
 
 
 def compared(before: Outcome, after: Outcome, mode: str, comparisons: int = 1) -> str:
-    """Return whether a metric is better, worse, equal or not told apart; one that is NaN is worse than any that is not.
+    """Return the verdict on a metric: better, worse, equal or not told apart; NaN is worse than any number.
 
     Args:
         before: Of one training.
@@ -239,7 +239,7 @@ def compared(before: Outcome, after: Outcome, mode: str, comparisons: int = 1) -
 
 
 def _is_larger(old: float, new: float, mode: str) -> bool:
-    """Return whether a metric moved in its better direction."""
+    """Return True if a metric moved in its better direction."""
     return (new > old) == (mode == "max")
 
 

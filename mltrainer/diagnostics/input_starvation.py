@@ -28,11 +28,11 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 
 def starvation(run: Run, thresholds: Mapping[str, float]) -> dict[str, Any]:
-    """Return how long a run's loop waited for data.
+    """Return the share of time in which a run's loop waited for data, with the verdict on it.
 
     Returns:
         `share` of the time, NaN where it was not recorded; `limit`, the largest that is allowed; and `starved`, whether it was
-        more, and in all long enough to be worth mending.
+        more, and in all long enough to be worth fixing.
     """
     limit, least_s = thresholds["data_wait"], thresholds["wait_s"]
     return {"share": run.data_wait, "limit": limit, "starved": run.data_wait > limit and not run.waited_s < least_s}

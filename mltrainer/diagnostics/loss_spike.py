@@ -51,7 +51,7 @@ def _of_interval(run: Run, leaps: Sequence[int]) -> Finding:
 
 
 def _is_leap(run: Run, place: int, thresholds: Mapping[str, float]) -> bool:
-    """Return whether an interval's loss and its gradient norm both leapt: so does a spike on a falling curve."""
+    """Return True if an interval's loss and its gradient norm both leapt; a spike on a falling curve does so too."""
     before, loss = run.train_loss[place - 1 : place + 1]
     norm, usual = run.norms("max")[place], median(run.norms("median")[:place])
     is_large = loss > thresholds["rise"] * before and loss > thresholds["share_of_first"] * run.first_loss

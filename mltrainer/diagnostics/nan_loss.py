@@ -78,7 +78,7 @@ def _recorded(row: Mapping[str, Any], path: tuple[str, ...]) -> float | str | No
 
 
 def located_text(found: Mapping[str, Any]) -> str:
-    """Return what was first not finite in a step, for a sentence.
+    """Return the first non-finite value of a step in words, as a part of a sentence.
 
     Args:
         found: As `mltrainer.records.run.Located` holds it.
@@ -87,7 +87,7 @@ def located_text(found: Mapping[str, Any]) -> str:
 
 
 def to_mend_of_code(found: Mapping[str, Any]) -> str | None:
-    """Return what to mend in the code, where a line of it made a number that is not finite out of ordinary ones.
+    """Return the fix of the line of code that made a non-finite number out of ordinary ones.
 
     None where no such line is known, or where what it was given had grown: then the steps were too large.
 
@@ -101,7 +101,7 @@ def to_mend_of_code(found: Mapping[str, Any]) -> str | None:
 
 
 def _is_ordinary(one: Mapping[str, Any]) -> bool:
-    """Return whether numbers are too small to overflow; an infinity among them was written down, such as that of a mask."""
+    """Return True if a tensor's finite values are too small to overflow; infinities in it, as in a mask, do not count."""
     ends = finite(map(number, (one["lowest"], one["largest"])))
     return max(map(abs, ends), default=0.0) <= ORDINARY.get(one["dtype"], OF_MOST)
 
@@ -145,7 +145,7 @@ _TEXTS = {
 
 
 def _operation(found: Mapping[str, Any]) -> str:
-    """Return which operation it was, in which module and line."""
+    """Return the operation with its module and line of code."""
     module = f"{found['module']} ({found['module_kind']})" if found.get("module") else str(found.get("module_kind") or "")
     inside = module or f"the task's {found['part']}"
     operation = f"{found['operation']} in {inside}" if found.get("operation") else inside
@@ -153,7 +153,7 @@ def _operation(found: Mapping[str, Any]) -> str:
 
 
 def _holding(found: Mapping[str, Any]) -> str:
-    """Return what a tensor holds, and where the first of it lies."""
+    """Return a tensor's shape, dtype and non-finite values, with the place of the first."""
     told = f"{found['shape']} {found['dtype']} holds {found['holds']}"
     told += f" ({found['count']} of {math.prod(found['shape'])} numbers)" if found.get("count") else ""
     if found.get("sample") is not None:

@@ -30,7 +30,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 
 def _of_classes(start: Row, output: Row, thresholds: Mapping[str, float]) -> str | None:
-    """Return what is wrong with the outputs of a classifier."""
+    """Return the fault of a classifier's outputs, or None."""
     loss = number(start.get("loss"))
     if len(output.get("shape") or []) != 1 or output["shape"][0] < 2:
         return None
@@ -42,7 +42,7 @@ def _of_classes(start: Row, output: Row, thresholds: Mapping[str, float]) -> str
 
 
 def _of_numbers(start: Row, output: Row, target: Row) -> str | None:
-    """Return what is wrong with the outputs of a regression: a last activation whose range leaves out the targets."""
+    """Return the fault of a regression's outputs, a last activation whose range excludes targets, or None."""
     ends = RANGES.get(str(start.get("last")))
     if ends is None or output.get("shape") == []:
         return None

@@ -114,7 +114,7 @@ def _least_accuracy(run: Run) -> float:
 
 
 def _is_weighted(run: Run) -> bool:
-    """Return whether the loss weighs samples, where the plain one was measured beside it."""
+    """Return True if the loss weights samples: somewhere it differs from the unweighted one measured beside it."""
     pairs = zip(run.series("validation", "loss"), run.series("validation", "log_loss"), strict=True)
     return any(abs(loss - plain) > WEIGHTED * plain for loss, plain in pairs if math.isfinite(loss) and math.isfinite(plain))
 
@@ -158,7 +158,7 @@ def _by_loss(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 
 def _rise(run: Run) -> float:
-    """Return where the validation loss ended, relative to its minimum; below zero, as 1 plus the rise over its size."""
+    """Return the ratio of the last validation loss to its minimum, as 1 plus the rise over the minimum's size; NaN if unknown."""
     losses = finite(run.validation_loss)
     if not losses:
         return number(None)

@@ -303,7 +303,7 @@ def recommend(
 
     `debug` if a critical finding fired, the run did not finish, nothing could be judged, or gradients explode and nothing was
     learned; else `deploy` if there are criteria and all are met; else `optimize`. Without a criterion nothing says that a
-    model is good enough, so that it is never deployed unasked. A plain model that does better is told among the reasons.
+    model is good enough, so that it is never deployed unasked. A plain model that does better is reported among the reasons.
 
     Returns:
         The recommendation, and the reasons, one sentence each.

@@ -80,7 +80,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def settled(values: Sequence[float]) -> float:
-    """Return where a curve ended: the median of its last few evaluations."""
+    """Return a curve's final level: the median of its last few evaluations."""
     return median(values[-SETTLED_ROWS:])
 
 
@@ -172,7 +172,7 @@ class Run:
         return str(_at(self.record, ("metric", "mode"))) == "max"
 
     def has_metric(self, name: str) -> bool:
-        """Return whether both splits were measured by a metric."""
+        """Return True if both splits have a finite value of a metric."""
         return bool(finite(self.series("validation", name)) and finite(self.series("train", name)))
 
     @functools.cached_property
@@ -219,13 +219,13 @@ class Run:
     def chance(self) -> float:
         """The accuracy of always naming the most frequent class; NaN if the classes are not known.
 
-        Without a confusion matrix, as in a task of one's own or a run that goes on, the training samples tell.
+        Without a confusion matrix, as in a custom task or a run that goes on, the counts of the training samples are taken.
         """
         counts = self.known_counts
         return max(counts) / sum(counts) if sum(counts) else NAN
 
     def skill_of(self, split: Literal["train", "validation"], place: int) -> float:
-        """Return how much was learned at an evaluation: 0 is a constant answer, 1 is perfect.
+        """Return the skill of the model at an evaluation: 0 is a constant answer, 1 is perfect.
 
         Accuracy is taken relative to the most frequent class, and balanced accuracy, where that is more, to one class for all:
         rare classes that are found at the cost of common ones are learned too. R2 is its own skill; where none can be used, the
@@ -278,7 +278,7 @@ class Run:
         return max(finite([self.skill, self.train_skill]), default=NAN)
 
     def learned(self, at_least: float) -> bool:
-        """Return whether the model learned, be it by heart, or as much as plain models; unknown skill counts as not learned."""
+        """Return True if the model learned, even by heart, or keeps up with plain models; unknown skill counts as not learned."""
         return self.reached_skill >= at_least or self.keeps_up
 
     # --- what was observed beside the history; earlier versions observed nothing ---

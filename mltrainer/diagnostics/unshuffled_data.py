@@ -26,7 +26,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 
 def _whole(run: Run) -> tuple[int, float]:
-    """Return how many classes there are, and their entropy in nats; the first samples of a sorted stream would not tell."""
+    """Return the number of classes and their entropy in nats, from all known counts; the first batch's only without them."""
     counts = [count for count in run.known_counts if count]
     if counts:
         shares = [count / sum(counts) for count in counts]

@@ -69,7 +69,7 @@ class Ablation:
     asked: tuple[str, ...]
 
     def head(self) -> Found:
-        """Return what is known before anything is trained."""
+        """Return the plan of an ablation: config, metric, level, swaps, and number of runs."""
         return {
             "config": {"file": self.file, "why": self.why, "folds": self.config.split.folds},
             "metric": self.config.metric.model_dump(),
@@ -80,7 +80,7 @@ class Ablation:
 
 
 def listed(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
-    """Return what an ablation would swap, how many runs it takes, and about how long; nothing is trained.
+    """Return the swaps of an ablation, its number of runs, and its estimated time; nothing is trained.
 
     Raises:
         GateError: Planning's gate does not hold.
@@ -135,7 +135,7 @@ def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
 
 
 def _counted(seeds: int) -> int:
-    """Return how many seeds were asked for.
+    """Return the number of seeds, checked against the limits.
 
     Raises:
         InputError: There is nothing to compare, or more than the exact test takes.
@@ -187,7 +187,7 @@ def changed_keys(config: TrainingConfig, swap: Swap) -> list[Found]:
 
 
 def _held(values: Any, key: str) -> Any:
-    """Return what lies at a dotted key; of a group what is given in it."""
+    """Return the value at a dotted key; of a group, its entries that are not None."""
     for part in key.split("."):
         values = values.get(part) if isinstance(values, dict) else None
     return {name: item for name, item in values.items() if item is not None} if isinstance(values, dict) else values
@@ -240,7 +240,7 @@ def _seconds_of_a_run(project: Project, ablation: Ablation) -> float:
 
 
 def _workers(config: TrainingConfig) -> int:
-    """Return how many runs are trained at a time; on GPUs one at least, for counting them takes torch."""
+    """Return the number of runs trained at a time; 1 on GPUs without CUDA_VISIBLE_DEVICES, for counting them takes torch."""
     is_counted = config.device == "cpu" or "CUDA_VISIBLE_DEVICES" in os.environ
     return len(places(None, config.device, config.threads)) if is_counted else 1
 
@@ -275,7 +275,7 @@ def _table(project: Project, ablation: Ablation, measured: Found) -> Found:
 
 
 def _command(ablation: Ablation, swap: Swap, verdict: str) -> str | None:
-    """Return what takes a swap over that is shown to be better; None of another one."""
+    """Return the command that adopts a swap with a better metric; None for any other verdict."""
     phase = "finalization" if ablation.is_final else "planning"
     return f"mltrainer phase run {phase} {as_typed(swap.changes)}" if verdict in ("hurts", "is better") else None
 

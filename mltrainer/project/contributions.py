@@ -58,7 +58,7 @@ def contributions(swaps: Sequence[Swap], sides: Sequence[Runs], seeds: Sequence[
 
 
 def _measured(runs: Runs, seeds: Sequence[int], level: float) -> Row:
-    """Return what some runs gave; of runs of which one failed there is no mean, which would be that of the lucky ones."""
+    """Return the metric statistics of some runs; with a failed run there is no mean, as that of the survivors would be biased."""
     values = [as_float(run["value"]) for run in runs]
     failed = [{"seed": seed, "reason": run["reason"]} for seed, run in zip(seeds, runs, strict=True) if run["reason"]]
     ends = None if failed else interval(values, level)
@@ -99,7 +99,7 @@ def _compared(swap: Swap, runs: Runs, whole: Runs, seeds: Sequence[int], mode: s
 
 
 def _pace(runs: Runs, whole: Runs) -> float | None:
-    """Return how many times as long a step takes, where it is clearly slower, or faster, on every seed."""
+    """Return the median ratio of step times to the whole config's; None unless all seeds are clearly slower, or all faster."""
     pairs = [(run["step_us"], other["step_us"]) for run, other in zip(runs, whole, strict=True)]
     ratios = [float(mine / other) for mine, other in pairs if mine and other]
     if len(ratios) < TIMED or not (min(ratios) > 1 + CLEARLY or max(ratios) < 1 - CLEARLY):
@@ -108,7 +108,7 @@ def _pace(runs: Runs, whole: Runs) -> float | None:
 
 
 def _never_acts(runs: Runs, whole: Runs) -> bool:
-    """Return whether every run ended in the very weights of the whole config's."""
+    """Return True if every run ended in the same weights, bit for bit, as the whole config's."""
     digests = [(run["weights_sha256"], other["weights_sha256"]) for run, other in zip(runs, whole, strict=True)]
     return all(mine is not None and mine == other for mine, other in digests)
 

@@ -96,7 +96,7 @@ def _sentence(draws: Draws) -> tuple[str, int]:
 
 
 def _opinion(draws: Draws) -> tuple[str, int]:
-    """Return what is said of one aspect, and how much it weighs: a negation turns the word round."""
+    """Return a sentence on one aspect and its weight, negative for criticism; a negation reverses the word's sign."""
     side = 1 if draws.below(2) else -1
     aspect, word = draws.one(ASPECTS), draws.one(GOOD if side > 0 else BAD)
     form = draws.below(10)
@@ -151,7 +151,7 @@ def _date(number: int) -> str:
 
 
 def _entry(draws: Draws, date: str, ship: str, hold: int) -> tuple[str, int]:
-    """Return what is written on one day, and how many crates are then in the hold."""
+    """Return the log entry of one day, and the number of crates in the hold after it."""
     master, mate = draws.one(CREW), draws.one(CREW)
     wind, weather = draws.one(WINDS), draws.one(WEATHER)
     lines = [f"{date}, aboard the {ship}. Wind from the {wind}, {weather}."]

@@ -108,7 +108,7 @@ def _tried(tools: Tools, run: str, config: TrainingConfig, asked: list[Candidate
 
 
 def _side(project: Project, side: Mapping[str, Any], references: Mapping[str, Any] | None) -> Found:
-    """Return what a training showed; of one whose process died there is no result to diagnose."""
+    """Return the outcome of a training: value, findings and fit; a process that died left no result to diagnose."""
     told = {"run": side["run"], "value": side["value"], "reason": side["reason"], "wall_s": side["wall_s"]}
     result = result_of(project, side["run"])
     if result is None:
@@ -138,7 +138,7 @@ def _outcome(side: Mapping[str, Any]) -> Outcome:
 
 
 def command(changes: Mapping[str, Any]) -> str:
-    """Return what takes a change over."""
+    """Return the command that adopts a change."""
     return f"mltrainer phase run planning {as_typed(changes)}"
 
 
@@ -210,7 +210,7 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Found:
 
 
 def _present(tools: Tools) -> Plan:
-    """Return what planning would make of the files as they are."""
+    """Return the plan that planning would make of the present files."""
     project = tools.project
     own = read_record(project, "planning")
     current = own.data if own is not None and not own.faults else None
@@ -228,7 +228,7 @@ def _rewritten(project: Project, plan: Plan, changes: Mapping[str, Any]) -> dict
 
 
 def _kind(group: str, plan: Plan) -> str:
-    """Return which file decides a group of the config; edits of the training config stand above the other two."""
+    """Return the kind of file that decides a config group; edits of the training config override project file and template."""
     if any(key.split(".")[0] == group for key in plan.edited):
         return "config"
     if group in ProjectConfig.model_fields:

@@ -35,14 +35,14 @@ EXTRAS = (
 
 
 def examine(folder: Path | None = None) -> list[Row]:
-    """Return what was found, one row per capability.
+    """Return the state of the machine, one row per capability.
 
     Args:
         folder: Whose disk and git repository are looked at; by default the current one.
 
     Returns:
         Rows of `what`, `state` ("ok"; "missing": something that is needed; "note": worth knowing, nothing is broken),
-        `found`, and `get`: how to get or mend it, or None.
+        `found`, and `get`: how to get or fix it, or None.
     """
     place = (folder or Path.cwd()).resolve()
     gpus = environment.gpus()
@@ -175,7 +175,7 @@ def _disk(folder: Path) -> Row:
 
 
 def _determinism(gpus: list[dict[str, str]]) -> Row:
-    """Return which repetition can be expected bit for bit; the planning phase measures it."""
+    """Return the row on the reproducibility to expect; the planning phase measures it."""
     same = "bit for bit on this machine with the same packages and thread count"
     gpu = "; GPU operations without a deterministic form stop the run instead of differing" if gpus else ""
     other = "another CPU type or thread count may round otherwise"

@@ -194,7 +194,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: l
 
 
 def _custom_verdicts(ctx: Context, evidence: dict[str, Any]) -> dict[str, Any]:
-    """Return what the project's own checks say of the evidence, closed off where the system can; nothing where it has none."""
+    """Return the verdicts of the project's custom checks, sandboxed where the system can; empty where there are none."""
     checks = sorted({item.check for item in ctx.page.items if item.check})
     if not checks:
         return {}

@@ -56,7 +56,7 @@ def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int = RATE_STEP
 
 
 def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIRST_SIZE, minutes: float | None = None) -> Found:
-    """Return what each batch size measured, the largest that fits, the one to take, or None, and why.
+    """Return the measurements of each batch size, the largest that fits, the suggested one or None, and the reason.
 
     Args:
         tools: What starts the explorer.
@@ -88,7 +88,7 @@ def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIR
 
 
 def profile(tools: Tools, assignments: tuple[str, ...], steps: int = TIMED_STEPS) -> Found:
-    """Return where the time of a step goes, the most expensive operators, and the file of the trace."""
+    """Return the times of a step's sections, its most expensive operators, and the path of the trace."""
     with exploring(tools, "profile", assignments) as exploration:
         answer = exploration.ask({"steps": steps})
         return exploration.kept({**answer, "trace": tools.project.relative(exploration.folder / TRACE_FILE)})
@@ -142,12 +142,12 @@ class Exploration:
             raise
 
     def command(self, changes: dict[str, Any]) -> str:
-        """Return what to type to plan with the same `--set` and these."""
+        """Return the command that plans with the same `--set` and some changes."""
         values = [*self.assignments, *(f"{key}={value}" for key, value in changes.items())]
         return shlex.join(["mltrainer", "phase", "run", "planning", *(part for value in values for part in ("--set", value))])
 
     def kept(self, found: Found) -> Found:
-        """Return what was found, with the digest of the project's files before and after; it is kept in the folder."""
+        """Return the findings with digests of the project's files before and after, and write them to the scratch folder."""
         after = files(self.project, self.folder)
         changed = sorted({path for path, _ in self._before.items() ^ after.items()})
         result = {**found, "state": {"before": digest(self._before), "after": digest(after), "changed": changed}}

@@ -195,7 +195,7 @@ class Project:
         return engine.waive(self._places, _known(phase), item, reason, identity(self.folder))
 
     def report(self, against: str) -> Review:
-        """Tell what a pull request brings, as `mltrainer report` does: every verdict, and what changed against a branch.
+        """Return the review of a pull request, as `mltrainer report` prints it: every verdict, and the changes against a branch.
 
         Needs no data, no weights, no torch; the branch's records are read as git holds them, and nothing is checked out.
 
@@ -225,7 +225,7 @@ class Project:
         return self._run(find_run(self._places, run))
 
     def compare(self, first: str, second: str) -> Comparison:
-        """Return how two runs differ: config keys, digests, metrics, and the first step at which their bits part.
+        """Return the differences of two runs: config keys, digests, metrics, and the first step at which their bits part.
 
         Args:
             first: As in `load_run`.
@@ -252,7 +252,7 @@ class Project:
         return Run(name, describe_run(self._places, name), result, config_of(self._places, name), self._places)
 
     def records(self) -> dict[str, Record]:
-        """Return what each phase measured, by phase; a phase that has not run is not in it."""
+        """Return each phase's record, by phase; a phase that has not run is not in it."""
         return read_records(self._places)
 
     def reproduce(self, run: str | None = None, *, steps: int | None = None, tell: Tell | None = None) -> Found:
@@ -347,7 +347,7 @@ class Project:
             return ablating.ablate(tools, swaps, seeds)
 
     def components(self, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Found:
-        """Return what `ablate` would swap, in how many runs, and about how long it would take; nothing is trained."""
+        """Return the swaps of `ablate`, the number of its runs, and its estimated time; nothing is trained."""
         with self._tools(None) as tools:
             return ablating.listed(tools, swaps, seeds)
 
@@ -496,7 +496,7 @@ class Project:
             return surroundings.landscape(tools, find_run(self._places, run), **asked)
 
     def extrapolate(self, run: str | None = None, *, seeds: int = more.SEEDS, tell: Tell | None = None) -> Found:
-        """Tell whether more data or more epochs would help a run, as `mltrainer extrapolate --json` prints it; nothing changes.
+        """Return a run's learning curves over epochs and data, as `mltrainer extrapolate --json` prints them; nothing changes.
 
         Args:
             run: As in `load_run`.

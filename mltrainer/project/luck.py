@@ -83,7 +83,7 @@ def _require_seeded(project: Project, config: TrainingConfig) -> None:
 
 
 def spread(whole: Found) -> Found:
-    """Return what the seeds gave, with the deviation of a single run and what luck makes of two."""
+    """Return the values over seeds, their mean and interval, the deviation of a run, and the chance difference of two."""
     values = [as_float(value) for value in whole["values"] if finite(value)]
     deviation = statistics.stdev(values) if len(values) > 1 else None
     luck = None if deviation is None else 1.959964 * math.sqrt(2) * deviation

@@ -53,7 +53,7 @@ def review(project: Project, against: str) -> Found:
 
 
 def _unchecked(states: Sequence[PhaseState]) -> list[str]:
-    """Return what gates could not recompute and a reviewer should know: reports of other versions, commits that are not here."""
+    """Return the gates' notes for a reviewer on unchecked evidence: reports of other versions, commits that are missing here."""
     notes = dict.fromkeys(note for state in states for note in state.gate.notes)
     return [note for note in notes if any(word in note for word in UNCHECKED)]
 

@@ -48,7 +48,7 @@ def show_rows(
         question: Which samples.
         checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
         most: How many, the hardest first; by default 20, of a step all.
-        since: Why these are asked for, which is told.
+        since: Why these are asked for, which is reported.
 
     Raises:
         InputError: The run has no such step, epoch or checkpoint.
@@ -84,7 +84,7 @@ def _job(project: Project, run: str, config: TrainingConfig, question: Question,
 
 
 def _untaken(question: Question, result: Mapping[str, Any]) -> str | None:
-    """Return what to say of the samples of a step that was planned and never taken."""
+    """Return a sentence for the samples of a step that was planned and never taken; None otherwise."""
     steps = result.get("steps")
     if question.chosen != "step" or question.number is None or steps is None or question.number <= steps:
         return None
@@ -99,7 +99,7 @@ def _told(step: int | None) -> str:
 
 
 def _checkpoint(project: Project, run: str, question: Question, asked: str | None) -> int | None:
-    """Return the step of the checkpoint whose losses are told; None for the untrained model of a run that keeps none."""
+    """Return the step of the checkpoint whose losses are reported; None for the untrained model of a run that keeps none."""
     steps = [step for path in folders(project.runs_dir / run / "checkpoints") if (step := step_of(path)) is not None]
     result = result_of(project, run) or {}
     roles = {role: row["step"] for row in result.get("checkpoints") or [] for role in row["roles"] if row["step"] in steps}
@@ -135,7 +135,7 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
 def question(
     project: Project, run: str, step: int | None, epoch: int | None, finding: str | None, of_run: list[str]
 ) -> tuple[Question, str | None]:
-    """Return which samples are asked for, and of a finding what it says.
+    """Return the requested choice of samples, and the reason that a finding gives, or None.
 
     Args:
         project: The project.
@@ -160,7 +160,7 @@ def question(
 
 
 def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]:
-    """Return which samples a finding over a run is about, and what it says.
+    """Return the choice of samples of a finding over a run, and its reason.
 
     Raises:
         InputError: There is no such finding, it did not fire, or it is about no samples.
@@ -180,7 +180,7 @@ def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]
 
 
 def has_rows(row: Mapping[str, Any]) -> bool:
-    """Return whether a finding, as a row of `diagnose`, is about some samples."""
+    """Return True if a finding, as a row of `diagnose`, fired and is about particular samples."""
     return row["state"] == "fired" and (row["id"] in OF_RUN or _step_of(row) is not None)
 
 

@@ -148,7 +148,7 @@ def _templates(what: str, samples: int, batch_size: int, space: dict[str, Any]) 
 
 
 def baseline(size: Size) -> dict[str, Any]:
-    """Return what a baseline changes in the handbook's template."""
+    """Return the overrides of the handbook's baseline template for a size of data."""
     return {
         "epochs": size.epochs,
         "batch_size": size.batch_size,
@@ -161,7 +161,7 @@ def baseline(size: Size) -> dict[str, Any]:
 
 
 def tuning(size: Size) -> dict[str, Any]:
-    """Return what a search changes in the handbook's template: trials are as long as the baseline, or half as long."""
+    """Return the overrides of the handbook's tuning template: trials as long as the baseline, or half as long on large data."""
     is_large = size.rows > LARGE
     epochs = max(LEAST_EPOCHS // 2, size.epochs // 2) if is_large else size.epochs
     checkpoint = {"every_n_epochs": epochs, "save_best": True, "save_last": True, "keep": 0}
@@ -176,7 +176,7 @@ def first_rung(epochs: int) -> dict[str, int]:
 
 
 def production(size: Size) -> dict[str, Any]:
-    """Return what the last training changes in the handbook's template: half as long again, and more patient."""
+    """Return the overrides of the handbook's production template: 1.5 times the epochs, and more patience."""
     return {
         "epochs": size.epochs * 3 // 2,
         "early_stopping": {"patience": 15},

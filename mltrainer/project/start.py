@@ -260,7 +260,7 @@ def _write_templates(folder: Path, templates: dict[str, str]) -> list[str]:
 def _beginning(
     folder: Path, example: str | None, data: Path | None, target: str | None, held_out: Mapping[str, Path | None]
 ) -> Beginning:
-    """Return what an example or data start from."""
+    """Return the starting values of a project from an example or from data."""
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
@@ -278,7 +278,7 @@ def _beginning(
 
 
 def _from_script(script: Script) -> Beginning:
-    """Return what a program that trains by itself starts from."""
+    """Return the starting values of a project whose training is a program of the user."""
     task = {"script": script.command, "metrics": script.metrics}
     shown = f"{{{json.dumps(script.metric)}: 0.93}}"
     told = [f"at its end the program writes {script.metrics}, such as {shown}; nothing else of it changes"]
@@ -301,7 +301,7 @@ def _example_templates(example: str) -> dict[str, str]:
 
 
 def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None]) -> Beginning:
-    """Return what the data asks for, and which splits have data of their own."""
+    """Return the starting values of a project from its data, with the sources of separate splits."""
     from mltrainer.tasks.joining import own_splits
     from mltrainer.tasks.sources import near
 
@@ -319,7 +319,7 @@ def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[s
 
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | None:
-    """Return what a folder of pictures or a table of paths to some asks for; None where the data is none of that."""
+    """Return the starting values for a folder of pictures or a table of their paths; None where the data is neither."""
     from mltrainer.tasks.images.inferring import holds_pictures, infer_pictures
 
     if not holds_pictures(data):
@@ -392,7 +392,7 @@ def _templates(found: Inference) -> dict[str, str]:
 
 
 def _columns(found: Inference) -> dict[str, Any]:
-    """Return what a table's columns were taken for, as the project file says it."""
+    """Return the inferred reading of a table's columns, as the project file states it."""
     wrong = "stop" if found.has_wrong_cells else None
     said = {"ignore": found.ignored, "columns": found.columns, "missing": found.missing, "wrong_cells": wrong}
     header = {} if found.header else {"header": False}
