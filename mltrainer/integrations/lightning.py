@@ -118,7 +118,7 @@ class Lightning(Task):
         seeds.seed_everything(self._seed)
         if stage == "fit":
             self._source.prepare_data()
-        seeds.seed_everything(self._seed)
+        seeds.seed_everything(self._seed)  # anew: the draws of prepare_data, which one stage alone calls, do not move the split
         self._source.setup(stage)
 
     def collate(self, rows: list[Any]) -> dict[str, Any]:
@@ -343,12 +343,12 @@ class Place:
 
     @property
     def training(self) -> bool:
-        """Whether a step trains."""
+        """True in a training step."""
         return not self.evaluates
 
     @property
     def validating(self) -> bool:
-        """Whether a step measures."""
+        """True in a step of an evaluation."""
         return self.evaluates
 
     def __getattr__(self, name: str) -> Any:

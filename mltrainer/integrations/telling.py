@@ -38,7 +38,7 @@ def tell_metrics(step: int, epoch: float | None, metrics: dict[str, float]) -> N
 
     Args:
         step: The optimizer's steps so far.
-        epoch: How often the training has gone through its samples; None where that is not known.
+        epoch: Number of passes through the training samples so far; None where unknown.
         metrics: By name.
     """
     _tell("metrics", step, epoch, dict(metrics))

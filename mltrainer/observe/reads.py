@@ -31,7 +31,7 @@ def read_in(opened: Sequence[tuple[str, str]], place: Path, folder: Path | None 
     """Return the files that were read, sorted by path.
 
     Args:
-        opened: How each file was opened, one of `WAYS`, and its path, in the order of time.
+        opened: Each file's way of opening, one of `WAYS`, and its path, in the order of time.
         place: The folder that the program ran in.
         folder: The one that this is a copy of: what the program changed in the copy is there as it was.
     """

@@ -1,4 +1,4 @@
-"""What every tool's program shares: its job, its events, its signals, and errors as the workflow shows them."""
+"""The common part of every tool's program: its job, its events, its signals, and errors as the workflow shows them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     """Return the machine's error, the user's (their code is on the stack) or ours, with the traceback saved.
 
     Args:
-        error: What was raised.
+        error: The exception.
         root: The project's folder.
         folder: The job's folder, where the traceback goes.
     """

@@ -49,7 +49,7 @@ class Beside:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         begun = time.monotonic()
         try:
-            for process in self._processes:
+            for process in self._processes:  # all at once, before any is waited for: they end side by side
                 let_end(process, DONE if kind is None else b"")
             for process in self._processes:
                 process.wait(begun)

@@ -11,8 +11,8 @@ class Kind(NamedTuple):
     """A kind of cause.
 
     Attributes:
-        words: What it is.
-        mend: What to change.
+        words: The cause in words.
+        mend: The fix.
     """
 
     words: str

@@ -18,11 +18,11 @@ class Entry(NamedTuple):
 
     Attributes:
         step: Its number in its process, from 1.
-        optimizer: Which of the process's optimizers, in the order of their first steps.
+        optimizer: The number of the process's optimizer, in the order of their first steps.
         gradients: The sum of the gradients' bits.
         weights: The sum of the weights' bits after it.
         whole: The digest of all weights, at some steps; else "-".
-        thread: Which of the process's threads made it, in the order of their first steps.
+        thread: The number of the process's thread that made it, in the order of their first steps.
     """
 
     step: int

@@ -117,7 +117,7 @@ def start(
         program: The program to run.
         scratch: An empty folder for this start alone.
         surroundings: The differences from the undisturbed run.
-        settings: What the observer does: `steps`, `trace`, `kill`.
+        settings: The observer's: `steps`, `trace`, `kill`.
         on_poll: Called now and then with the folder of the observer's lines.
         place: A copy of the program's folder to go on in; by default a new one is made.
         limit_s: After so many seconds it is ended as if its steps were made; 0 for never.

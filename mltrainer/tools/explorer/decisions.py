@@ -68,8 +68,8 @@ def suggest_rate(
         rates: Rising, one per step.
         losses: Of each step; only the last may be not finite.
         smoothed: The same, smoothed.
-        margin: How many times smaller than the rate of the lowest loss.
-        clear_fall: How many times the noise of a single loss the fall must be.
+        margin: Divisor of the rate of the lowest loss.
+        clear_fall: The least fall, in multiples of the noise of a single loss.
     """
     count = sum(map(math.isfinite, smoothed))
     if not count:

@@ -83,7 +83,7 @@ def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -
         job: The job.
         found: The tool's answer.
         root: The project's folder.
-        seconds: What the training took.
+        seconds: The training's duration.
 
     Raises:
         InputError: The tool told more than a run's result can hold.

@@ -18,7 +18,7 @@ class Data(_Part):
 
     Attributes:
         sha256: Digest of all samples and of how they were split.
-        files: What was read, relative to the project.
+        files: The files that were read, relative to the project.
         train: Number of training samples.
         validation: Number of samples that the metrics were measured on.
         test: Number of sealed samples.
@@ -46,7 +46,7 @@ class Trained(_Part):
 
     Attributes:
         weights_sha256: Digest of the weights at the end.
-        data: What was read.
+        data: The data that was read.
         losses: The training loss of each step, in order.
         history: The evaluations; the last one after the last step.
         planned_steps: Steps of the whole run; fewer were made where the job's `max_steps` said so.

@@ -63,7 +63,7 @@ class Answer:
     Attributes:
         scores: Those that are shown, in order.
         total: Number of samples found, of which these are the first.
-        facts: What else is known.
+        facts: Further keys of the result.
         reasons: Why each is shown, by id.
     """
 

@@ -32,7 +32,7 @@ class Score:
         split: The split it is of.
         loss: Of the sample by itself.
         label: Its class number or value; None where the target is neither.
-        answer: What the model answers.
+        answer: The model's prediction, in the same form; None where it has none.
         probabilities: Of the classes; empty where there are none.
     """
 
@@ -66,7 +66,7 @@ def scores(
         model: On its device.
         config: Seed, device and precision.
         split: "train" or "validation".
-        positions: Which of its samples; None for all.
+        positions: Places of the samples in it; None for all.
 
     Raises:
         InputError: The task's loss cannot be computed of one sample; with the line.

@@ -39,7 +39,7 @@ def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
     Args:
         path: One mapping of JSON, a list of them, or one on each line.
         name: The file's name in messages.
-        metric: What the last one must hold.
+        metric: The name that the last one must hold.
 
     Raises:
         InputError: The file is missing, is no such JSON, or does not hold the metric.
@@ -84,7 +84,7 @@ def told_alone(told: list[Told], metric: str) -> list[Told]:
 
     Args:
         told: The callback's.
-        metric: What the last one must hold.
+        metric: The name that the last one must hold.
 
     Raises:
         InputError: It reported none, or not the metric.

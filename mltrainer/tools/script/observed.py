@@ -82,9 +82,9 @@ def observed(
     """Run a program and return the observations.
 
     Args:
-        program: What is run.
+        program: The program to run.
         scratch: An empty folder, in which it is left.
-        settings: What the observer does: after how many `steps` it is ended, 0 for never; `signals`, whether its steps are
+        settings: The observer's: `steps`, after which the program is ended, 0 for never; `signals`, whether its steps are
             looked at more closely than their bits; `by_position`, whether weights stand in their optimizer's order.
         is_disturbed: Whether all is changed that must not matter.
         on_step: Called now and then with the number of its steps so far.
@@ -135,8 +135,8 @@ def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str
     """Return the rows of a program's data, by path: the files it was seen to open, and those its task declares.
 
     Args:
-        found: What it was seen to open; sources outside of its folder count as data, files of the machine and of Python do not
-            count.
+        found: The files it was seen to open; sources outside of its folder count as data, files of the machine and of Python do
+            not count.
         declared: Files and folders, relative to the project.
         root: The project's folder.
 

@@ -95,7 +95,7 @@ def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig,
 
     Args:
         runs: Where those of this machine are trained.
-        sharing: Which are this one's.
+        sharing: The division of them among machines.
         asked: Their configs, each with the values that name it.
         metric: The one to measure.
     """

@@ -1,4 +1,4 @@
-"""Which trials end early: at rungs, at which a trial must be among the best of those that were measured there before.
+"""The early end of trials: at rungs, at which a trial must be among the best of those that were measured there before.
 
 A rung is a number of epochs, or a fraction of one; it is measured at the first evaluation at which so much has been trained.
 
@@ -69,7 +69,7 @@ def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Seque
         pruning: `eta`, and how the rungs lie.
         own: The trial's rungs.
         older: The trials that decide, with the `history` of each and their `rungs`.
-        metric: Which of two values is better.
+        metric: The objective, with the direction of better values.
     """
     if pruning is None:
         return []

@@ -23,7 +23,7 @@ class Journal:
     """Writes trials as they end, in their order; it is made anew by each process that goes on with the study.
 
     Attributes:
-        added: How many there are in it.
+        added: Number of trials in it.
 
     Args:
         folder: The study's.

@@ -117,7 +117,7 @@ def points(space: Mapping[str, Dimension], config: Mapping[str, Any], strategy: 
         space: Dotted key to dimension.
         config: A full training config.
         strategy: Of a `grid` the points of a range are counted.
-        most: How far to count.
+        most: The count stops behind it.
     """
     if strategy != "grid" and not all(map(_is_filled, space.values())):
         return None

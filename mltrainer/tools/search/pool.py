@@ -32,7 +32,7 @@ class Ended:
     Attributes:
         nr: The run's number, as it was given.
         reason: Why it could not be trained; None where its result lies in its folder.
-        death: How the worker ended, where it took the run with it.
+        death: The end of the worker, where it took the run with it.
     """
 
     nr: int
@@ -126,6 +126,7 @@ class Pool:
 
     def stop(self, number: int) -> None:
         """End all workers, and wait until those that train have saved their state."""
+        # All are signalled before any is waited for, so that they save side by side.
         for worker in self._workers:
             if worker.nr is not None:
                 worker.process.send_signal(number)
@@ -196,7 +197,7 @@ def places(workers: int | None, device: str, threads: int) -> list[dict[str, str
     """Return the variables of each worker: on GPUs one each, on the CPU none.
 
     Args:
-        workers: How many; None: one for each GPU that may be used, or for each `threads` of the cores.
+        workers: Their number; None: one for each GPU that may be used, or for each `threads` of the cores.
         device: `cpu` or `cuda`.
         threads: Of one worker.
 

@@ -61,7 +61,7 @@ class Runs:
 
     @property
     def seconds(self) -> float:
-        """How long this process and those before it have worked on the study."""
+        """Seconds that this process and those before it have worked on the study."""
         return self._earlier + time.monotonic() - self._started
 
     def keep(self, every_s: float = 0.0) -> None:
@@ -146,7 +146,7 @@ class Runs:
         """Return the results of some runs, trained as many at a time as there are workers.
 
         Args:
-            configs: What each trains.
+            configs: One for each run.
             on_end: Called with the number and the result of each, as soon as it is known.
 
         Raises:

@@ -32,7 +32,7 @@ def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[in
         runs: Where they are trained.
         sides: The configs by name.
         fresh: The seeds.
-        metric: What is compared.
+        metric: The one to compare.
 
     Returns:
         By name, for each seed in order, the run's `result` and its outcome by the metric: `state`, `value` (NaN for a run

@@ -296,7 +296,7 @@ def over_folds(results: Sequence[Row], folds: Sequence[int], metric: Metric) -> 
 
     Args:
         results: Of each fold; without folds, and of a trial whose first fold failed, one.
-        folds: Which each of them is.
+        folds: The fold of each of them.
         metric: The objective.
 
     Returns:
