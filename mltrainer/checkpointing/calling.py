@@ -32,7 +32,7 @@ class Call:
 
     @property
     def inputs(self) -> list[str]:
-        """Return what the arguments are called in an exported model."""
+        """Return the input names of an exported model: samples first, then the tensors given by name."""
         unnamed = len(self.tensors) - len(self.names)
         return [
             *(["input"] if len(self.tensors) == 1 else [f"input_{nr}" for nr in range(len(self.tensors))])[:unnamed],

@@ -95,7 +95,7 @@ if not callable(getattr(module, "preprocess", None)):
 
 
 def _try_alone(path: Path, given: str) -> None:
-    """Import a module away from its project, in a process of its own.
+    """Import a module away from its project, in a separate process.
 
     Raises:
         InputError: It fails.
@@ -117,7 +117,7 @@ def _refuse(given: Any, what: str, mend: str) -> None:
 def requirements(
     exports: Sequence[dict[str, Any]], inference: Mapping[str, Any] | None = None, preprocess: Path | None = None
 ) -> str:
-    """Return what `inference.py` needs, pinned to what the exports were compared with here; and what `preprocess` imports."""
+    """Return the text of `requirements.txt`: packages of `inference.py` and `preprocess`, at the versions installed here."""
     written = {row["format"] for row in exports if row["state"] == "written"}
     onnx, torch = _pin("onnxruntime"), _pin("torch")
     lines = ["# what inference.py needs", _pin("numpy"), *([_pin("tokenizers")] if (inference or {}).get("tokenizer") else [])]

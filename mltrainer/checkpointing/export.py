@@ -68,7 +68,7 @@ def _free(x: Tensor, others: Sequence[Tensor]) -> list[int]:
 
 
 def _takes_any(model: nn.Module) -> bool:
-    """Return whether a model's forward takes `*args`, for which `torch.export` wants one entry that holds them all."""
+    """Return True if a model's forward takes `*args`, for which `torch.export` wants one entry that holds them all."""
     return bool(model.forward.__code__.co_flags & 0x04) if hasattr(model.forward, "__code__") else False
 
 

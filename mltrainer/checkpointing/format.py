@@ -97,7 +97,7 @@ class _RefusedError(Exception):
 
 
 def _place(value: Any, tree: Any, path: str) -> str | None:
-    """Return where in a tree a value is."""
+    """Return the path of a value in a tree, such as `state.model.0`; None if it is not in it."""
     if value is tree:
         return path
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
@@ -151,7 +151,7 @@ class _Copier:
         return pinned.copy_(tensor, non_blocking=True)
 
     def waiter(self) -> Callable[[], None]:
-        """Return what waits for the copies that were queued so far."""
+        """Return a function that waits for the copies queued so far."""
         events = [_event(device) for device in self._devices]
 
         def wait() -> None:
@@ -213,7 +213,7 @@ class _Encoder:
 
 
 def _is_plain_json(value: Any) -> bool:
-    """Return whether JSON holds a value as it is; most are, and need no name for their place."""
+    """Return True if JSON holds a value unchanged; most are, and need no name for their place."""
     kind = type(value)
     return math.isfinite(value) if kind is float else kind in _SCALARS
 
@@ -301,9 +301,9 @@ def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[s
         with new_folder(parent) as temporary:
             chunks: list[bytes | memoryview] = [_header(tensors), *map(raw_bytes, tensors.values())]
             rows = [_write_file(temporary / TENSORS_FILE, chunks), _write_file(temporary / TREE_FILE, (text,))]
-            data = manifest_bytes(values, rows)
+            data = manifest_bytes(values, rows)  # after the files it lists: their digests are known only now
             _write_file(temporary / MANIFEST_FILE, (data,))
-            sync(temporary)
+            sync(temporary)  # before the rename: after a power cut the name must not stand over missing files
             _put_in_place(temporary, folder)
     except OSError as error:
         raise _explained(error, parent, sum(t.nbytes for t in tensors.values()) + len(text)) from error
@@ -391,7 +391,7 @@ def _check_expected(folder: Path, expected: Mapping[str, str]) -> None:
 
 
 def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:
-    """Return a verified file's tensors, each in memory of its own.
+    """Return a verified file's tensors, each in separate memory.
 
     Raises:
         GateError: Somebody wrote something else under the right digest.

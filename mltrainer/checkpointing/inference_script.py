@@ -103,7 +103,7 @@ def flattened(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def suffix_of(path: Path) -> str:
-    """Return what a file's name says of its content, in lower case; of x.csv.gz, .csv."""
+    """Return a file name's extension in lower case; of x.csv.gz, .csv."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
@@ -162,7 +162,7 @@ def read_csv(text: str, header: bool = True) -> list[dict[str, str]]:
 
 
 def delimiter_of(text: str, header: bool = True) -> str:
-    """Return what stands between a CSV text's cells: a tab, `;`, `|` or comma, as often in each of the first lines.
+    """Return the delimiter of a CSV text: a tab, `;`, `|` or comma, as often in each of the first lines.
 
     Of several it is the most frequent; without a header that could tell, not the comma, which may be that of decimals.
     """
@@ -189,7 +189,7 @@ def names_of(header: Sequence[str]) -> list[str]:
 
 
 def to_matrix(rows: list[dict[str, str]], spec: dict[str, Any]) -> np.ndarray:
-    """Return what the model reads: float32 [rows, columns], numbers NaN where missing, categories as codes, -1 where unknown."""
+    """Return the model's input: float32 [rows, columns], numbers NaN where missing, categories as codes, -1 where unknown."""
     missing = spec.get("missing", MISSING)
     blocks = [column_block(rows, column, missing) for column in spec["columns"]]
     return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(rows), 0), dtype=np.float32)
@@ -236,7 +236,7 @@ def parsed(rows: list[dict[str, str]], column: dict[str, Any], missing: Sequence
 
 
 def number_in(cell: str, kind: str) -> float:
-    """Return what a cell is as a number that float32 can hold, NaN where it is none."""
+    """Return a cell's number within float32's range; NaN for any other cell."""
     value = PARSERS[kind](cell) if cell else None
     return math.nan if value is None or not abs(value) <= LARGEST else value
 
@@ -270,7 +270,7 @@ def open_tokenizer(spec: dict[str, Any]) -> Any:
 
 
 def to_tokens(texts: list[str], spec: dict[str, Any]) -> np.ndarray:
-    """Return what the model reads: int64 [texts, tokens]; the tokenizer's file says how texts are cut and filled up."""
+    """Return the model's input: int64 [texts, tokens]; the tokenizer's file sets truncation and padding."""
     ids = [encoded.ids for encoded in open_tokenizer(spec).encode_batch(texts)]
     return np.array(ids, dtype=np.int64).reshape(len(texts), *spec["input"]["shape"])
 
@@ -373,7 +373,7 @@ def bucket_of(cell: str) -> int:
 
 
 def word_counts(cell: str) -> list[int]:
-    """Return how many of a text's words, in lower case, fall into each of 64 buckets by their CRC-32."""
+    """Return the counts of a text's words, in lower case, in 64 buckets by CRC-32."""
     counts = [0] * WORDS
     for word in re.findall(r"\w+", cell.lower()):
         counts[zlib.crc32(word.encode("utf-8", "surrogatepass")) % WORDS] += 1
@@ -516,7 +516,7 @@ READS = {
 
 
 def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
-    """Return a file's content as the model reads it; an array is what a model of one's own reads, as it is."""
+    """Return a file's content as the model reads it; an array is the input of a custom model, unchanged."""
     if "preprocess" in spec:
         return preprocessed(path, spec)
     if "model_inputs" in spec:
@@ -598,7 +598,7 @@ def batch_of(inputs: Inputs, start: int) -> Inputs:
 
 
 def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
-    """Return what runs the model: ONNX where it is there and can be run, else torch."""
+    """Return a function that runs the model: by ONNX where the file and onnxruntime are there, else by torch."""
     failures = []
     for name, opener in (("model.onnx", open_onnx), ("model.pt2", open_torch)):
         if not (folder / name).is_file():
@@ -612,7 +612,7 @@ def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
 
 
 def open_onnx(path: Path) -> Callable[[Inputs], np.ndarray]:
-    """Return what runs an ONNX model."""
+    """Return a function that runs an ONNX model and gives its first output."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -621,7 +621,7 @@ def open_onnx(path: Path) -> Callable[[Inputs], np.ndarray]:
 
 
 def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
-    """Return what runs a torch.export program."""
+    """Return a function that runs a torch.export program and gives its first output."""
     import torch
 
     module = torch.export.load(path).module()
@@ -641,7 +641,7 @@ def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
 def continued(
     run: Callable[[Inputs], np.ndarray], prompt: str, spec: dict[str, Any], count: int, seed: int, temperature: float
 ) -> str:
-    """Return what the model says after a prompt: tokens drawn one after the other from the probabilities that it gives them."""
+    """Return the model's continuation of a prompt: `count` tokens, each sampled from the softmax of logits / temperature."""
     tokenizer, length = open_tokenizer(spec), spec["input"]["shape"][0]
     ids = list(tokenizer.encode(prompt, add_special_tokens=False).ids)
     if not ids:
@@ -711,7 +711,7 @@ def answered(path: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def told(error: Exception) -> str:
-    """Return what is wrong with an input, in words where the library has none for it."""
+    """Return the fault of an input, from the error that reading it raised; reworded where the library's message is unclear."""
     if isinstance(error, UnicodeDecodeError):
         return f"it is no text: {error}"
     if "allow_pickle" in str(error) or isinstance(error, EOFError):

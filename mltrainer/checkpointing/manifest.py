@@ -107,7 +107,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _parsed(data: bytes, path: Path) -> dict[str, Any]:
-    """Return what a manifest's text says.
+    """Return the parsed manifest.
 
     Raises:
         GateError: It is not the text that was written.
@@ -158,7 +158,7 @@ def read_verified(path: Path, row: Mapping[str, Any]) -> bytes:
 
 
 def file_fault(path: Path, row: Mapping[str, Any]) -> str | None:
-    """Return how a file differs from its row, or None where it does not; large files are never held in memory."""
+    """Return a file's difference from its row, or None; large files are never held in memory."""
     try:
         with _open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size

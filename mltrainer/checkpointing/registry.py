@@ -95,7 +95,7 @@ def _weights_fault(path: Path, expected: str) -> list[str]:
 
 
 def _reasons(project: Project, run: str, folder: Path | None, listed: Row | None) -> list[str]:
-    """Return what is wrong with one checkpoint; `listed` is its row in the run's result."""
+    """Return one checkpoint's faults; `listed` is its row in the run's result."""
     if folder is None:
         return [f"the result of run {run} names it, but it is not here"]
     found = faults(folder)
@@ -139,7 +139,7 @@ def _run_folders(project: Project, run: str | None) -> list[Path]:
 
 
 def _recorded(folder: Path) -> Row:
-    """Return what a run's result says, or its job where it has not ended; nothing where neither can be read."""
+    """Return a run's result, or its job where it has not ended; empty where neither can be read."""
     for name in ("result.json", "job.json"):
         values = _json(folder / name)
         if isinstance(values, dict):

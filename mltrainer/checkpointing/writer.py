@@ -1,4 +1,4 @@
-"""Saves checkpoints in a thread of its own, so that no training step waits for the disk."""
+"""Saves checkpoints in a background thread, so that no training step waits for the disk."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Writer:
             if self._closed:
                 raise RuntimeError(f"the writer is closed; {folder.name} was not saved")
             self._changed.wait_for(lambda: self._waiting is None)
-            self._raise_error()
+            self._raise_error()  # before the job is queued: a refused one must not be saved all the same
             self._waiting = _Job(folder, snapshot, manifest, then)
             self._changed.notify_all()
 
@@ -69,7 +69,7 @@ class Writer:
         return self._waiting is None
 
     def drain(self) -> None:
-        """Return when everything that was submitted is on the disk.
+        """Wait until every submitted checkpoint is on the disk.
 
         Raises:
             MltrainerError: A save failed.

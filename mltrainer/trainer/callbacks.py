@@ -65,7 +65,7 @@ class Callbacks:
     # --- events ---
 
     def start(self, run: dict[str, Any]) -> None:
-        """Tell that a process begins to train."""
+        """Call `on_start`: a process begins to train."""
         self._tell("on_start", run["step"], [(run,)])
 
     def steps(self, fetched: Sequence[tuple[int, float, float]]) -> None:
@@ -78,11 +78,11 @@ class Callbacks:
         self._tell("on_evaluation", row["step"], [(row,)])
 
     def checkpoint(self, step: int) -> None:
-        """Tell that a checkpoint has been handed to its writer."""
+        """Call `on_checkpoint`: a checkpoint has been handed to its writer."""
         self._tell("on_checkpoint", step, [(step,)])
 
     def end(self, outcome: dict[str, Any]) -> None:
-        """Tell how training ended."""
+        """Call `on_end` with the outcome of the training."""
         self._tell("on_end", outcome["step"], [(outcome,)])
 
     def _tell(self, event: str, step: int, calls: Sequence[tuple[Any, ...]], mark: Mark | None = None) -> None:
@@ -156,14 +156,14 @@ def _digest(model: nn.Module) -> str:
 
 @torch.no_grad()
 def _versions(model: nn.Module) -> tuple[list[int], bytes]:
-    """Return how often each tensor was written to, and their norms, because a write to `.data` is not counted."""
+    """Return each tensor's version counter, and the tensors' norms, because a write to `.data` is not counted."""
     tensors = [*model.parameters(), *model.buffers()]
     norms = [torch.linalg.vector_norm(t.detach().to(torch.promote_types(t.dtype, torch.float32))).double() for t in tensors]
     return [tensor._version for tensor in tensors], raw_bytes(torch.stack(norms)).tobytes()
 
 
 def _settings(model: nn.Module) -> object:
-    """Return what decides, beside the weights, how the next step is computed."""
+    """Return the state, beside the weights, that decides the next step: torch's switches, `requires_grad` and train modes."""
     switches = (determinism.read_back(""), torch.is_grad_enabled(), torch.get_default_dtype())
     return switches, [p.requires_grad for p in model.parameters()], [module.training for module in model.modules()]
 
@@ -185,7 +185,7 @@ def _made(number: int, given: Callback, root: Path) -> _Own:
 
 
 def misfit(kind: type) -> str | None:
-    """Return why a class is no callback; None if it is one."""
+    """Return the reason that a class is no callback; None if it is one."""
     methods = {name for name in dir(kind) if name.startswith("on_") or name in STATE}
     if unknown := sorted(methods - WATCHES - TAKES_PART):
         close = difflib.get_close_matches(unknown[0], WATCHES | TAKES_PART, n=1)

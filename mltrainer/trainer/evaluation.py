@@ -106,22 +106,22 @@ def evaluate(
 
 
 def accumulates(task: Task) -> bool:
-    """Return whether a task's metrics are accumulated from batch to batch."""
+    """Return True if a task's metrics are accumulated from batch to batch."""
     return writes(task, "accumulate")
 
 
 def needs_outputs(task: Task) -> bool:
-    """Return whether a task's metrics are computed from the outputs of a whole split."""
+    """Return True if a task's metrics are computed from the outputs of a whole split."""
     return writes(task, "metrics") and not accumulates(task)
 
 
 def writes(task: Task, *names: str) -> bool:
-    """Return whether a task has methods of its own in place of those that read no outputs, such as `metrics`."""
+    """Return True if a task overrides one of the named methods of `Task`, such as `metrics`; those there read no outputs."""
     return any(getattr(getattr(task, name), "__func__", None) is not getattr(Task, name) for name in names)
 
 
 def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> dict[str, float]:
-    """Return what a task's metrics gave as plain numbers.
+    """Return a task's metrics as floats by name.
 
     Raises:
         InputError: It is not a dict of numbers by name.

@@ -1,6 +1,6 @@
 """`mltrainer.fit`: a training in this process, to explore; the same loop and the same bits as a run's, but never evidence.
 
-It needs no project and no gate, and leaves nothing behind: its files lie in a folder of their own and are removed, and torch's
+It needs no project and no gate, and leaves nothing behind: its files lie in a temporary folder and are removed, and torch's
 switches and all random generators stand afterwards as before.
 """
 
@@ -111,7 +111,7 @@ def fit(
     `metric` is given.
 
     Args:
-        task: A task of one's own, also of a class that was written in a notebook; or what stands under `task` in
+        task: A custom task, also of a class that was written in a notebook; or what stands under `task` in
             `mltrainer.yaml`, such as `{"kind": "image_classification"}`.
         set: Changes by dotted name, as after `--set`: `{"optimizer.lr": 3e-4}`.
         tell: Takes the events in place of the progress that is shown: "progress", "row" (an evaluation), "note".

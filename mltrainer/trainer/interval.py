@@ -27,7 +27,7 @@ class Interval:
         smallest: The smallest norm.
         largest: The largest norm.
         recent: The last losses and the last norms.
-        stride: Every so manieth step's norms are kept.
+        stride: The norms of every `stride`-th step are kept.
         kept: Those norms: of all gradients together, then of each parameter; float32 of shape (steps, 1 + parameters).
     """
 
@@ -43,7 +43,7 @@ class Interval:
     kept: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
 
     def tree(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it."""
+        """Return the state for a checkpoint."""
         return {**vars(self), "recent": {name: list(values) for name, values in self.recent.items()}}
 
     def extend(self, losses: list[float], sizes: list[int], norms: Tensor, clip_norm: float | None) -> None:

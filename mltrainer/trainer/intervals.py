@@ -46,7 +46,7 @@ class Interval:
 
 
 def no_intervals(asked: Interval, reason: str) -> dict[str, Any]:
-    """Return what `intervals` returns where there are none."""
+    """Return the result of `intervals` without any, with the reason."""
     return _found(asked, {}, reason)
 
 

@@ -84,7 +84,7 @@ def _opened(session: Session, code: list[dict[str, Any]], *, is_over: bool) -> l
 
 
 def _facts(session: Session) -> dict[str, Any]:
-    """Return what planning records of the data; a probe that looks for a cause judges none, and is handed no limits."""
+    """Return planning's record of the data; a probe that looks for a cause judges none, and is handed no limits."""
     return session.task.facts(DataLimits.model_validate(session.job.get("data_limits", {})))
 
 

@@ -96,14 +96,14 @@ class Checkpoints:
         return True
 
     def _has_room(self) -> bool:
-        """Return whether a checkpoint would be written at once, after the best one that waits here, if one does."""
+        """Return True if a checkpoint would be written at once, after the best one that waits here, if one does."""
         if self._held is not None and self._writer.has_room:
             self._hand_over(self._held)
             self._held = None
         return self._held is None and self._writer.has_room
 
     def _is_periodic(self, step: int) -> bool:
-        """Return whether a step's checkpoint is one to look back at: by the calendar of epochs or steps, not by the clock."""
+        """Return True if a step's checkpoint is one to look back at: by the calendar of epochs or steps, not by the clock."""
         policy, (epoch, rest) = self.config.checkpoint, divmod(step, self.plan.steps_per_epoch)
         by_steps = policy.every_n_steps is not None and step % policy.every_n_steps == 0
         return by_steps or (rest == 0 and epoch % policy.every_n_epochs == 0)

@@ -88,6 +88,7 @@ class Session:
         determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
         self._tracer = self._begin_trace()
         self.opened = self._observe_files()
+        # Seeded anew before the task and before the model: the draws of one must not shift those of the other.
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = self.open()
         self.callbacks = Callbacks(config, self.root)
@@ -97,7 +98,7 @@ class Session:
         check_model(self.task, self.model)
         self._tell_start()
         held = Held(self.model, config.start)
-        self.model.to(config.device)
+        self.model.to(config.device)  # before the optimizer is made, which holds these parameters
         self.init_sha256 = self._note_initial_weights()
         prepare_model(self.model, config)
         compiler = compiled_with(config)
@@ -125,11 +126,11 @@ class Session:
         self.gpu = GpuWatch(config.device)
 
     def open(self) -> OpenTask:
-        """Return what the config describes, opened."""
+        """Return the opened task of the config."""
         return open_task(self.config, self.root, self._given_task)
 
     def _tell_start(self) -> None:
-        """Tell what of the weights that the config names was loaded."""
+        """Send a note with the counts of tensors loaded, new and unused, where the config names weights to begin with."""
         if (start := self.task.start) is not None:
             counts = ", ".join(f"{len(start[key])} {told}" for key, told in START_TOLD.items())
             self.events.send("note", text=f"begins with {start['weights']}: {counts}")
@@ -178,7 +179,7 @@ class Session:
             )
 
     def _stops_at_difference(self) -> bool:
-        """Return whether bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
+        """Return True if bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
         same = self.job.get("expected_numerics") in (None, self.contract["numerics_class"])
         return same and not self.job.get("to_the_end")
 
@@ -200,7 +201,7 @@ class Session:
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
 
     def _observe_start(self) -> dict[str, Any] | None:
-        """Return what model and data show before the first step; of one of many runs on the same data, the model alone."""
+        """Return the signals of model and data before the first step; in one of many runs on the same data, the model's alone."""
         if not self.config.signals or self.job["purpose"] not in ("train", "explore"):
             return None
         return self._observed_start()
@@ -210,7 +211,7 @@ class Session:
         return {"model": at_start(self.task, self.model, self.config, self.trainer.watch), "data": data}
 
     def _expected_chain(self) -> list[str]:
-        """Return the lines of the run that is reproduced; none for a run of its own."""
+        """Return the lines of the run that is reproduced; empty where there is none."""
         if not self.job.get("compare"):
             return []
         path = self.root / self.job["compare"] / fingerprint.CHAIN_FILE
@@ -261,7 +262,7 @@ class Session:
         self._take_over_start()
 
     def _take_over_start(self) -> None:
-        """Begin where a fork begins: with a checkpoint of its parent, under a contract of its own.
+        """Begin a fork from a checkpoint of its parent, under the fork's contract.
 
         Raises:
             InputError: The checkpoint does not fit the config.
@@ -320,7 +321,7 @@ class Session:
         )
 
     def signals(self, stop: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """Return what was observed beside the history; None where nothing was.
+        """Return the signals observed beside the history; None where the start was not observed.
 
         Args:
             stop: What the model showed where a number that was not finite ended the run.
@@ -408,7 +409,7 @@ class Session:
         outcome.evaluate_s += time.perf_counter() - begun
 
     def _located(self, step: int) -> dict[str, Any] | None:
-        """Return where a number arose that was not finite; what fails about it costs no result, because the run has ended."""
+        """Return the origin of the number that was not finite; a failure here costs no result, because the run has ended."""
         try:
             found = locate(self.trainer, step, lambda: self._go_back(step), self.root)
         except Exception as error:
@@ -431,7 +432,7 @@ class Session:
         self.trainer.begin_again(state, Callbacks(self.config, self.root), load(begun[0], None)[0] if begun else None)
 
     def _facts(self) -> dict[str, Any]:
-        """Return what a callback is told of the run when it begins or goes on."""
+        """Return the run's facts for a callback's `on_start`."""
         of_job = {key: self.job[key] for key in ("run", "phase", "purpose", "config")}
         return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
 
@@ -441,7 +442,7 @@ class Session:
         return readers(self.task.split("train"), self.config)
 
     def measure_loader(self, limits: Limits) -> dict[str, Any]:
-        """Return how many loader processes keep this training's steps fed, measured after it; as `workers_needed`."""
+        """Return the measured number of loader processes that keep this training's steps fed, in the form of `workers_needed`."""
         busy = self.trainer.recorder.timings.busy_s()
         step_s = statistics.median(busy) if busy else 0.0
         return workers_needed(self.task.split("train"), self.config, step_s, limits)

@@ -349,7 +349,7 @@ class Trainer:
         return min(self.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
 
     def _evaluation_due(self, step: int) -> bool:
-        """Return whether the validation set is measured after a step; the planned last step always is."""
+        """Return True if the validation set is measured after a step; the planned last step always is."""
         if step == self.plan.steps:
             return True
         if self.config.evaluate.every_n_steps:
@@ -434,7 +434,7 @@ class Trainer:
         }
 
     def _observed(self) -> dict[str, Any]:
-        """Return what the model shows at some of the evaluations, which ones the plan alone decides."""
+        """Return the model's signals at some of the evaluations, chosen by the plan alone; empty at the others."""
         planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
         watched = self.config.signals and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
         return {"signals": self._at_evaluation()} if watched else {}
@@ -463,7 +463,7 @@ class Trainer:
         return Stage.TRAIN
 
     def _due(self) -> Due | None:
-        """Return why a checkpoint is due here; None where none is."""
+        """Return the reason that a checkpoint is due here; None where none is."""
         if self._must_be_kept():
             return Due.KEPT
         if self._is_best():
@@ -472,12 +472,12 @@ class Trainer:
         return Due.GO_ON if self._minutes_passed() or (every and self.step % every == 0) else None
 
     def _minutes_passed(self) -> bool:
-        """Return whether the last checkpoint is so long ago that another one is due; which step that is decides no bit."""
+        """Return True if the last checkpoint is older than `every_minutes`; the step at which that happens decides no bit."""
         minutes = self.config.checkpoint.every_minutes
         return minutes is not None and time.perf_counter() - self._saved_at >= 60 * minutes
 
     def _must_be_kept(self) -> bool:
-        """Return whether a checkpoint is due by the calendar, or because the run ends or stops here."""
+        """Return True if a checkpoint is due by the calendar, or because the run ends or stops here."""
         epoch, rest = divmod(self.step, self.plan.steps_per_epoch)
         periodic = rest == 0 and epoch % self.config.checkpoint.every_n_epochs == 0
         return (

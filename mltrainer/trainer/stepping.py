@@ -133,7 +133,7 @@ class Stepper:
         return measured
 
     def _is_finite(self, measured: Measured) -> bool:
-        """Return whether a step may be taken; a gradient that is scaled may overflow, and is then not applied anyway."""
+        """Return True if a step may be taken; a gradient that is scaled may overflow, and is then not applied anyway."""
         return math.isfinite(measured.loss) and (self.scaler.is_enabled() or math.isfinite(measured.total))
 
     def used_rate(self) -> float:
@@ -144,11 +144,11 @@ class Stepper:
         return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
 
     def may_overflow(self) -> bool:
-        """Return whether gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
+        """Return True if gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
         return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
 
     def scaled(self) -> dict[str, float]:
-        """Return what the loss scale is now, and the share of 0 among the last step's gradients; nothing without such a scale.
+        """Return the loss scale and the share of zeros among the last step's gradients; empty without such a scale.
 
         A gradient of fp16 that is too small for it becomes 0 (Micikevicius et al., 2018, arXiv 1710.03740); so does that of a
         unit that is dead.

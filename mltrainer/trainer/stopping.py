@@ -10,7 +10,7 @@ from mltrainer.configs.project import Metric, TrainingConfig
 
 
 def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
-    """Return whether a rank is better by more than `min_delta`, or has the same metric and wins the tie."""
+    """Return True if a rank is better by more than `min_delta`, or has the same metric and wins the tie."""
     return rank[0] > best[0] + min_delta or (rank[0] == best[0] and rank[1] > best[1])
 
 
@@ -52,7 +52,7 @@ def best_at(history: list[dict[str, Any]], epoch: float, metric: Metric) -> floa
 
 
 def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_delta: float) -> int:
-    """Return how often the metric has not improved for `patience` evaluations; waiting begins anew each time."""
+    """Return the number of plateaus: `patience` evaluations without improvement; waiting begins anew after each."""
     best, waited, found = WORST, 0, 0
     for row in history:
         rank = rank_of(row, metric)
@@ -64,7 +64,7 @@ def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_d
 
 
 def patience_is_over(history: list[dict[str, Any]], config: TrainingConfig) -> bool:
-    """Return whether the metric has not improved for `patience` evaluations."""
+    """Return True if the metric has not improved for `patience` evaluations; False without early stopping."""
     if config.early_stopping is None:
         return False
     best, waited = WORST, 0

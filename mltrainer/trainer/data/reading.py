@@ -62,7 +62,7 @@ def make_loader(
 
 
 def readers(samples: Samples, config: TrainingConfig) -> int:
-    """Return how many processes read samples: none those in memory, one a stream, whose order is its own."""
+    """Return the number of processes that read samples: 0 for those in memory, at most 1 for a stream, whose order is its own."""
     if samples.tensors is not None:
         return 0
     return min(1, config.loader.processes) if samples.is_stream else config.loader.processes
@@ -101,7 +101,7 @@ def _next(batches: Iterator[Any]) -> Any:
 def _moved(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -> Batch:
     """Return a batch on a device.
 
-    A GPU copies it on a stream of its own, while it still computes the steps before: the loop queues them and does not wait.
+    A GPU copies it on a separate stream, while it still computes the steps before: the loop queues them and does not wait.
     """
     if isinstance(batch, Mapping):
         given: Batch = dict(batch)

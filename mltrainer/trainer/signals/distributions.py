@@ -19,7 +19,7 @@ _GOLDEN = 0.6180339887498949
 
 @functools.lru_cache(maxsize=4 * LAYERS)
 def _places(length: int, device: torch.device) -> Tensor:
-    """Return which values of a tensor are read: multiples of the golden ratio, as shares of its length.
+    """Return the indices of the values that are read of a tensor: multiples of the golden ratio, as shares of its length.
 
     They lie as evenly as equally spaced ones, and unlike these in step with no dimension of the tensor.
     """

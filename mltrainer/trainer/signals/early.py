@@ -27,7 +27,7 @@ class Early:
     labels: list[float] = field(default_factory=list)
 
     def tree(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it."""
+        """Return the state for a checkpoint."""
         return {"updates": [list(row) for row in self.updates], "labels": list(self.labels)}
 
 

@@ -1,4 +1,4 @@
-"""Losses that stand out, step by step: a spike is told with what was usual before it."""
+"""Losses that stand out, step by step: a spike is reported with what was usual before it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Losses:
     spikes: list[dict[str, float]] = field(default_factory=list)
 
     def tree(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it."""
+        """Return the state for a checkpoint."""
         return {
             "window": list(self.window),
             "held": list(self.held),
@@ -64,7 +64,7 @@ class Losses:
         self.window = [*self.window[-WINDOW + 1 :], loss]
 
     def _stands_out(self, loss: float) -> bool:
-        """Return whether a value is far above those before it, and not small beside the first."""
+        """Return True if a value is far above those before it, and not small beside the first."""
         if len(self.window) < 8 or self.first is None or loss <= TIMES * max(self.window) or loss <= self.first / 2:
             return False
         return loss > statistics.fmean(self.window) + SIGMAS * statistics.stdev(self.window)

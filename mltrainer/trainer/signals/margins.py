@@ -107,7 +107,7 @@ class Margins:
             write_atomic(folder / MARGINS_FILE, self.means().numpy().astype("<f4").tobytes())
 
     def tree(self) -> dict[str, Tensor]:
-        """Return what a checkpoint holds of it."""
+        """Return the state for a checkpoint."""
         return {"sums": self._sums, "counts": self._counts}
 
     def restore(self, tree: dict[str, Tensor] | None) -> None:

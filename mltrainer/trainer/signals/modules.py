@@ -78,7 +78,7 @@ class Modules:
         self._depth += 1
 
     def found(self) -> dict[str, dict[str, float]]:
-        """Return what was seen of each module, by name."""
+        """Return each module's statistics, by its name."""
         rows = {name: {key: float(value) for key, value in found.items()} for name, found in self._found.items()}
         for row in rows.values():
             if row.pop("lowest", 0.0) < 0:
@@ -87,7 +87,7 @@ class Modules:
 
 
 def _has_matrix(module: nn.Module) -> bool:
-    """Return whether a module has a weight that is more than a number for each unit."""
+    """Return True if a module has a weight matrix: a parameter of more than one dimension."""
     return any(p.dim() > 1 for p in module.parameters())
 
 

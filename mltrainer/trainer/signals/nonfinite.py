@@ -118,7 +118,7 @@ def _range(values: Tensor) -> tuple[float | None, float | None]:
 
 
 def place_of(tensor: Tensor, ids: np.ndarray) -> Found:
-    """Return where the first number that is not finite lies, in how many, and in which sample if the first dimension tells."""
+    """Return the index and count of the numbers that are not finite, and the first one's sample if the first dimension tells."""
     values = tensor.detach()
     values = values.to_dense() if values.is_sparse else values
     bad = ~values.isfinite()
@@ -151,7 +151,7 @@ class Call:
     inputs: list[Found] = field(default_factory=list)
 
     def found(self, kind: str) -> Found:
-        """Return what records hold of it."""
+        """Return the call's record, of a kind such as `forward`."""
         told = {"operation": self.operation, "module": self.module, "module_kind": self.kind, "part": self.part}
         return {"kind": kind, **told, "line": self.line, "inputs": self.inputs[:MOST_INPUTS]}
 
@@ -261,7 +261,7 @@ class Watcher(TorchFunctionMode):
         self._taint(bad, origin)
 
     def _sources(self, call: Call, given: list[Tensor]) -> list[Origin]:
-        """Return where what was not finite before a call arose.
+        """Return the origins of a call's inputs that are not finite.
 
         What no call gave is a NaN that was written into a part of a tensor, by the call that made the newest one, or an
         infinity that was made before the step.
@@ -288,7 +288,7 @@ class Watcher(TorchFunctionMode):
             self._origin_of[id(tensor)] = (weakref.ref(tensor), origin)
 
     def origin_of(self, tensor: Tensor) -> Found | None:
-        """Return where what is not finite in a tensor arose; where no call shows it, the last that arose anywhere."""
+        """Return the origin of a tensor's numbers that are not finite; the newest of all origins where no call shows it."""
         origin = self._known(tensor) or (self._origins[-1] if self._origins else None)
         return origin.found if origin is not None else None
 
@@ -331,7 +331,7 @@ class Watcher(TorchFunctionMode):
         return note
 
     def origin_of_gradient(self) -> Found | None:
-        """Return where a gradient that is not finite arose; None where those of all parameters are finite, and their norm too."""
+        """Return the origin of a gradient that is not finite; None if the gradients of all parameters and their norm are."""
         gradients = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
         bad = {name: gradient for name, gradient in gradients.items() if holds(gradient) is not None}
         if not bad:
@@ -345,7 +345,7 @@ class Watcher(TorchFunctionMode):
         return {**self._call_of[node].found("backward"), "node": node.name(), **(gave or {}), "incoming": incoming[:MOST_INPUTS]}
 
     def _reaches_parameter(self, start: Node) -> bool:
-        """Return whether what is not finite flows from a node to a parameter."""
+        """Return True if numbers that are not finite flow from a node to a parameter."""
         waiting, seen = [start], {start}
         while waiting:
             for node, _ in waiting.pop().next_functions:
@@ -379,7 +379,7 @@ def _has_nan(tensors: Iterable[Tensor]) -> bool:
 
 
 def _plain(value: Any) -> Iterator[Any]:
-    """Yield what is no structure of a call's arguments."""
+    """Yield the leaves of a call's arguments, out of tuples and lists."""
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from _plain(part)

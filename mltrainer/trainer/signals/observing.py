@@ -47,21 +47,21 @@ class Watch:
 
 
 def watch_for(plan: Plan) -> Watch:
-    """Return what observing a run may take: its samples go forward three times, about as much as training on them once."""
+    """Return the budget of observing a run: its samples go forward three times, about as much as training on them once."""
     affordable = SHARE * plan.steps * plan.step_samples
     evaluations = max(FEWEST, min(MOST, int(affordable / SAMPLES)))
     return Watch(evaluations, max(LEAST_SAMPLES, min(SAMPLES, int(affordable / evaluations))))
 
 
 def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
-    """Return what the untrained model shows: on training samples in evaluation mode, and in its weights."""
+    """Return the untrained model's signals: of training samples in evaluation mode, and of its weights."""
     with _as_added(task.root):
         found, outputs, target = _observed(task.task, model, config, task.split("train"), "train", watch)
     return {**found, **_tried(task.task, outputs, target), "symmetric": symmetric(model), "weights": spread(model)}
 
 
 def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
-    """Return what a model shows between two steps: on validation samples, and on training samples in both modes."""
+    """Return a model's signals between two steps: of validation samples, and of training samples in both modes."""
     with _as_added(task.root):
         found = {name: _in_mode(task, model, config, watch, mode) for name, mode in (("evaluating", False), ("training", True))}
         validation, _, _ = _observed(task.task, model, config, task.split("validation"), "validation", watch)
@@ -96,7 +96,7 @@ def _as_added(root: Path) -> Iterator[None]:
 
 
 def is_watched(number: int, planned: int, wanted: int) -> bool:
-    """Return whether the model is observed at an evaluation.
+    """Return True if the model is observed at an evaluation.
 
     Args:
         number: From 1.
@@ -111,7 +111,7 @@ def is_watched(number: int, planned: int, wanted: int) -> bool:
 def _observed(
     task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch
 ) -> tuple[dict[str, Any], Any, Any]:
-    """Return what one batch of a split shows of a model in evaluation mode, with its outputs and targets.
+    """Return a model's signals on one batch of a split, in evaluation mode, with its outputs and targets.
 
     Args:
         task: Whose forward pass and loss.
@@ -223,7 +223,7 @@ def of_target(target: Any) -> dict[str, Any] | None:
 
 
 def is_classes(target: Tensor) -> bool:
-    """Return whether targets are the numbers of classes."""
+    """Return True if targets are class numbers: int64 of one dimension, none negative."""
     return target.dim() == 1 and target.dtype == torch.int64 and bool((target >= 0).all())
 
 
@@ -268,7 +268,7 @@ FEW_VALUES = 20  # a feature with more is no category
 
 
 def of_data(task: OpenTask) -> dict[str, Any] | None:
-    """Return what the training samples in memory show; None where they are none, or hold no numbers."""
+    """Return the signals of the training samples in memory; None where they are none, or hold no numbers."""
     samples = task.split("train")
     if samples.tensors is None or not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
         return None
@@ -292,7 +292,7 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
 
 
 def telling(rows: Tensor, labels: Tensor) -> float:
-    """Return how often the best single feature of few values names the class."""
+    """Return the best accuracy, from 0 to 1, of naming the class by a single feature of few values."""
     best = 0.0
     for column in rows.T[:4096]:
         values, place = column.unique(return_inverse=True)
@@ -303,7 +303,7 @@ def telling(rows: Tensor, labels: Tensor) -> float:
 
 
 def neighbours(rows: Tensor, labels: Tensor) -> float:
-    """Return how often the nearest samples, by their standardized features, vote for a sample's own class."""
+    """Return the accuracy, from 0 to 1, of a vote of the nearest samples by their standardized features."""
     scaled = (rows - rows.mean(0)) / rows.std(0).clamp_min(1e-12)
     distances = torch.cdist(scaled, scaled).fill_diagonal_(math.inf)
     near = labels[distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices]

@@ -68,7 +68,7 @@ class Average:
 
 
 def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return where each floating-point tensor of a model's state is held; a module may put another tensor there in any step."""
+    """Return each floating-point state tensor's dict and key in it; a module may put another tensor there in any step."""
     state = model.state_dict()
     return {
         name: (tensors, key)
@@ -114,7 +114,7 @@ def holding(model: nn.Module, state: State | None) -> Iterator[None]:
 
 
 def _needs_statistics(model: nn.Module, config: TrainingConfig) -> bool:
-    """Return whether batch-norm statistics must be measured for averaged weights: those of an EMA are averaged with them."""
+    """Return True if batch-norm statistics must be measured for averaged weights: those of an EMA are averaged with them."""
     averages_weights_alone = config.optimizer.name == "schedule_free" or (config.averaging and config.averaging.name == "swa")
     return bool(averages_weights_alone) and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
 

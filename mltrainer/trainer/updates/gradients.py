@@ -47,7 +47,7 @@ def clipped_above(config: TrainingConfig) -> float | None:
 
 
 def counts_clipped(config: TrainingConfig) -> bool:
-    """Return whether the recorded norms tell which steps were clipped; SAM clips other gradients than those recorded."""
+    """Return True if the recorded norms tell the clipped steps; SAM clips other gradients than those recorded."""
     return config.clip is None or (config.clip.norm is not None and config.optimizer.sam is None)
 
 

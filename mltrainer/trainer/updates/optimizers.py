@@ -66,13 +66,13 @@ def begin_momentum(optimizer: Any) -> None:
 
 
 def kind_of(config: Optimizer) -> str:
-    """Return what decides which entries an optimizer's state has: its name, whether it has momentum, and what is around it."""
+    """Return the kind of an optimizer's state entries: its name, its wrapper, and a word where it has no momentum."""
     wrapper = "sam over " if config.sam is not None else "lookahead over " if config.lookahead is not None else ""
     return wrapper + config.name + (" without momentum" if getattr(config, "momentum", 1) == 0 else "")
 
 
 def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
-    """Return what makes the optimizer of a config from groups."""
+    """Return a function that makes the config's optimizer from parameter groups."""
     module, name, kernels = KINDS[config.name]
     options = config.model_dump(exclude=set(NOT_OPTIONS))
     if "betas" in options:

@@ -96,7 +96,7 @@ def _step(scheduler: Scheduler, row: Mapping[str, Any] | None) -> None:
 
 
 def _metric(name: str, row: Mapping[str, Any]) -> float:
-    """Return what an evaluation measured.
+    """Return the metric of a name from a row of the history.
 
     Raises:
         InputError: It did not measure that; with the names that there are.
@@ -130,7 +130,7 @@ def own_updates(task: Task, model: nn.Module, config: TrainingConfig, length: Le
 
 
 def _checked(given: Any) -> Updates:
-    """Return what a task made.
+    """Return the user's optimizer and schedulers, checked.
 
     Raises:
         InputError: It is no optimizer with schedulers.
