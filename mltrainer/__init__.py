@@ -2,7 +2,7 @@
 
 Six names are all that most programs need; each is loaded when it is first used, so that `import mltrainer` is light:
 
-- `Task`: the class from which a task of one's own derives.
+- `Task`: the base class of custom tasks.
 - `Project`: a project's phases, gates, runs and records, as the command line has them.
 - `fit`: trains something at once, to explore it; never evidence.
 - `load_run`, `load_model`: a recorded run, and the model that came of it.

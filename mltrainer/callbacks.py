@@ -1,4 +1,4 @@
-"""What callbacks of one's own are: classes that watch a run, or take part in it; named by `callbacks` in the training config.
+"""The protocols of custom callbacks: classes that watch a run, or take part in it; named by `callbacks` in the training config.
 
 Nothing needs to be inherited; a class has those methods of one of the two protocols that it needs. What both are to do is
 two classes. Each call may draw random numbers, which are then put back, so that a call moves no draw of the training.
@@ -17,7 +17,7 @@ class Watcher(Protocol):
     """Sees plain numbers, copied for it, and cannot alter the training.
 
     One that changes weights by another way, or settings of torch, ends the run with an error. Where a killed run goes on
-    from its last checkpoint, the steps and evaluations since then are told again.
+    from its last checkpoint, the steps and evaluations since then are reported again.
     """
 
     def on_start(self, run: dict[str, Any]) -> None:

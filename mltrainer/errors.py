@@ -31,7 +31,7 @@ class MltrainerError(Exception):
         return f"{head}\n  next: {self.mend}" if self.mend else head
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows in place of a traceback: the text that the command line shows."""
+        """Return the lines that a notebook shows in place of a traceback: the command line's text."""
         return [f"error: {self}"]
 
 
@@ -88,12 +88,12 @@ class Terminated(KeyboardInterrupt):
 
 
 def raise_terminated(_number: int, _frame: object) -> None:
-    """Raise `Terminated`; the handler of SIGTERM in programs of our own."""
+    """Raise `Terminated`; the handler of SIGTERM in mltrainer's own programs."""
     raise Terminated
 
 
 def interrupted(error: BaseException | None, mend: str = "type the same command again to go on") -> StoppedError:
-    """Return what to tell after a Ctrl-C, or after SIGTERM where the error or its cause is `Terminated`."""
+    """Return the error to raise after a Ctrl-C, or after SIGTERM where the error or its cause is `Terminated`."""
     by_term = isinstance(error, Terminated) or isinstance(getattr(error, "__cause__", None), Terminated)
     code, what = (143, "terminated") if by_term else (130, "interrupted")
     return StoppedError(what, exit_code=code, mend=mend)
@@ -117,7 +117,7 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out: Python's, a GPU's, the CPU's, for which torch has no type of its own, or the system's."""
+    """Return True for an out-of-memory error of Python, a GPU, the system, or torch on a CPU, known by its message alone."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return True
     if isinstance(error, OSError):
@@ -129,7 +129,7 @@ LESS_MEMORY = "lower batch_size (accumulate makes up for it) or the model's size
 
 
 def out_of_memory(error: BaseException) -> MachineError:
-    """Return what to tell where memory ran out."""
+    """Return the error to raise when memory ran out."""
     return MachineError(f"out of memory: {str(error) or type(error).__name__}"[:500], mend=LESS_MEMORY)
 
 
@@ -155,6 +155,6 @@ def signal_of(code: int) -> int | None:
 
 
 def killed(code: int) -> str | None:
-    """Return why the machine ended a process, for a sentence; None where its exit code does not stand for that."""
+    """Return the machine's reason for ending a process, for a sentence; None for any other exit code."""
     number = signal_of(code)
     return _OF_THE_MACHINE.get(signal.Signals(number)) if number else None

@@ -92,18 +92,18 @@ def copy_page(path: str, project: Path) -> Path:
 
 
 def is_empty(file: Path) -> bool:
-    """Return whether a file holds nothing to read; a shell empties a file before it redirects a command's output there."""
+    """Return True if a file is blank; a shell empties a file before it redirects a command's output there."""
     return not read_whole(file, MOST_PAGE_BYTES).strip()
 
 
 def _is_manifest(path: str) -> bool:
-    """Return whether a path is that of a tool's manifest, of which a project may have its own."""
+    """Return True for the path of a tool's manifest, of which a project may have its own."""
     folder, _, rest = path.partition("/")
     return folder == "tools" and rest.count("/") == 1 and rest.endswith("/README.md")
 
 
 def exists(path: str, project: Path | None) -> bool:
-    """Return whether there is such a page, in the handbook or of the project's own."""
+    """Return True if the handbook has such a page, or the project such a manifest."""
     return path in page_paths() or (_is_manifest(path) and project is not None and (project / path).is_file())
 
 

@@ -42,7 +42,7 @@ def new_file(folder: Path, ending: str = "") -> tuple[int, Path]:
 
 @contextlib.contextmanager
 def new_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder that is held, as readable as the umask allows; what was not renamed is removed at the end."""
+    """Yield a new folder that is held, as readable as the umask allows; unless it was renamed, it is removed at the end."""
     path = parent / f"{TEMPORARY}{os.urandom(6).hex()}"
     path.mkdir()
     try:
@@ -124,7 +124,7 @@ def sweep_scratch() -> list[Path]:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    """Return whether a folder was made by `scratch`, for this user."""
+    """Return True if a folder was made by `scratch`, for this user."""
     with contextlib.suppress(OSError):
         is_folder = entry.is_dir(follow_symlinks=False)
         return is_folder and entry.stat(follow_symlinks=False).st_uid == os.getuid() and _is_plain(Path(entry, OWNER_FILE))
@@ -143,7 +143,7 @@ def _removed(path: Path, lock: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()  # only now: the lock shows that no live process owns it
     except OSError:  # held, or not ours to remove
         return False
     finally:

@@ -139,12 +139,12 @@ def _check(path: str, is_followed: bool) -> None:
 
 
 def _interpreter() -> tuple[str, ...]:
-    """Return where Python and its packages lie, which may be a folder of the project with links of its own."""
+    """Return the folders of Python and its packages, which may lie in the project and hold links that lead out."""
     return tuple(place for place in (sys.prefix, sys.base_prefix) if place != _LIMITS.root)
 
 
 def _is_own(link: str) -> bool:
-    """Return whether the user made a link: the project's git does not track it, or the user says so."""
+    """Return True if the user made a link: the project's git does not track it, or the user says so."""
     if os.environ.get(FOLLOW_VARIABLE) == "1":
         return True
     if link not in _LIMITS.known:

@@ -158,7 +158,7 @@ class _Span:
 
 
 def scan_text(text: str, name: str) -> list[dict[str, Any]]:
-    """Return where a text holds something that looks like a secret.
+    """Return the places in a text that look like a secret.
 
     Args:
         text: What is, or will be, written.
@@ -173,7 +173,7 @@ def scan_text(text: str, name: str) -> list[dict[str, Any]]:
 
 
 def scan_files(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """Return where files hold something that looks like a secret; a file that is not there holds none.
+    """Return the places in files that look like a secret; a file that is not there has none.
 
     Raises:
         OSError: A file cannot be read.
@@ -330,7 +330,7 @@ def _assigned(text: str) -> Iterator[_Span]:
 
 
 def _names(text: str) -> set[int]:
-    """Return where something stands that a secret's name begins with."""
+    """Return the positions in a text at which the beginning of a secret's name stands."""
     lower = text.lower()
     if len(lower) != len(text):  # a letter whose small form has two
         lower = "".join(small if len(small := letter.lower()) == 1 else letter for letter in text)
@@ -348,7 +348,7 @@ _compiled = functools.cache(re.compile)
 
 
 def looks_random(value: str, bare: bool = False) -> bool:
-    """Return whether a value looks like a key or a strong password, not like a word, a name or a placeholder.
+    """Return True if a value looks like a key or a strong password, not like a word, a name or a placeholder.
 
     Args:
         value: What is assigned.
@@ -366,7 +366,7 @@ def _entropy_bits(value: str) -> float:
 
 
 def _known(text: str) -> Iterator[_Span]:
-    """Yield what this process's own secrets are, also as JSON, Python, URLs, hexadecimal and base64 write them."""
+    """Yield the spans of this process's own secrets, also as JSON, Python, URLs, hexadecimal and base64 write them."""
     for value in _secret_values():
         for form in _forms(value):
             if form in text:
@@ -387,13 +387,13 @@ def _values_of(environment: tuple[tuple[bytes, bytes], ...]) -> frozenset[str]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Return whether an environment variable holds a secret, by its name; of a name that may be of something else, by both."""
+    """Return True if an environment variable holds a secret, by its name; for an ambiguous name, by name and value."""
     return bool(_SECRET_VARIABLE.search(name) or (_WEAK_VARIABLE.search(name) and not _NO_SECRET.match(value)))
 
 
 @functools.lru_cache(maxsize=256)
 def _forms(value: str) -> frozenset[str]:
-    """Return how a secret is written: as it is, escaped, for a URL, in hexadecimal, and in base64 wherever in a text it stood."""
+    """Return the written forms of a secret: as it is, escaped, for a URL, in hexadecimal, and in base64 at any offset."""
     raw = value.encode(errors="replace")
     in_json = {json.dumps(value, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
     plain = {value, *in_json, repr(value)[1:-1], quote(value, safe=""), quote_plus(value)}

@@ -28,7 +28,7 @@ from mltrainer.redaction import redact, redacted
 
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
-TRAINING: tuple[str, ...] = ("baseline", "finalization")  # the phases whose evidence is a run of their own
+TRAINING: tuple[str, ...] = ("baseline", "finalization")  # the phases whose evidence is a run that they trained
 PROJECT_FILE = "mltrainer.yaml"
 STATE_DIR = ".mltrainer"  # of what is found again by digest and stays out of git
 MODEL_FOLDER = "final_model"  # in finalization's folder: what is delivered
@@ -93,7 +93,7 @@ def seal(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_sealed(content: Any) -> bool:
-    """Return whether a mapping that was read from JSON is what was sealed."""
+    """Return True if a mapping that was read from JSON still has the digest that it was sealed with."""
     if not isinstance(content, dict) or "seal" not in content:
         return False
     try:
@@ -227,7 +227,7 @@ def write_atomic(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(temporary, path)
+                os.replace(temporary, path)  # before it is closed, which gives up the lock: a sweep would take it for left over
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -313,7 +313,7 @@ def from_json(text: bytes | str, pairs: Callable[[list[tuple[str, Any]]], Any] |
 
 
 def _values(text: bytes | str) -> int:
-    """Return how many values a JSON text can have at most."""
+    """Return an upper bound for the number of values in a JSON text."""
     raw = text.encode(errors="replace") if isinstance(text, str) else text
     return sum(raw.count(sign) for sign in (b",", b"[", b"{"))
 
@@ -339,7 +339,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_if_whole(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty where the file is missing, damaged or being replaced, which others tell."""
+    """Read a JSON object; empty where the file is missing, damaged or being replaced, which others report."""
     try:
         found = read_json(path)
     except InputError:
@@ -351,7 +351,7 @@ def read_if_whole(path: Path) -> dict[str, Any]:
 
 
 def phase_folder(phase: str) -> str:
-    """Return where a phase's artifacts lie in a project, and its pages in the handbook: such as `phases/01_planning`."""
+    """Return the folder of a phase's artifacts in a project, and of its pages in the handbook, such as `phases/01_planning`."""
     return f"phases/{PHASES.index(phase) + 1:02d}_{phase}"
 
 
@@ -470,7 +470,7 @@ def _take(descriptor: int, may_wait: Callable[[], bool]) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a live process holds a lock file."""
+    """Return True while a live process holds a lock file."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except OSError:

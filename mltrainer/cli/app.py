@@ -69,7 +69,7 @@ def command(name: str) -> Any:
 
 
 def invoke(arguments: list[str]) -> int:
-    """Run one command line and return its exit code; wrong usage is told on standard error.
+    """Run one command line and return its exit code; wrong usage is reported on standard error.
 
     The program's own `main` is not called: it takes every interruption for the keyboard's.
     """

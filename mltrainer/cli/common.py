@@ -33,7 +33,7 @@ def path_name(text: str) -> Path:
 
 
 def file_name(text: str) -> Path:
-    """Return the path of a file to write; where none can lie is wrong usage, which is told before any work is done."""
+    """Return the path of a file to write; one where no file can lie is wrong usage, reported before any work is done."""
     path = path_name(text)
     if path.is_dir() or any(part.is_file() for part in path.parents):
         raise typer.BadParameter(f"{visible(text)!r} {'is' if path.is_dir() else 'is not in'} a folder: name a file.")
@@ -41,7 +41,7 @@ def file_name(text: str) -> Path:
 
 
 def one_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    """Return what reads one of some names; another one is wrong usage, answered with the nearest."""
+    """Return a parser of one of some names; another one is wrong usage, answered with the nearest."""
 
     def read(text: str) -> str:
         if text in names:

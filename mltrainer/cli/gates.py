@@ -47,7 +47,7 @@ def status(folder: Folder = None, as_json: AsJson = False) -> int:
 
 
 def _following(found: Advice | None, fault: InputError | None) -> dict[str, str | None]:
-    """Return what comes next: a command, its phase, and why; no command where a person has something else to do first."""
+    """Return the next command, its phase and the reason; no command where a person has something else to do first."""
     if fault is not None:
         return {"next": None, "next_phase": None, "next_why": str(fault)}
     if found is None:
@@ -60,7 +60,7 @@ def _words(found: Advice | None) -> str:
 
 
 def _fault_of(project: Project) -> InputError | None:
-    """Return what is wrong with the project's file, which no phase could run with; None where nothing is."""
+    """Return the error in the project's file, with which no phase could run; None for a valid one."""
     from mltrainer.configs.project import load_project
 
     try:
@@ -136,7 +136,7 @@ def check(
 
 
 def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:
-    """Return what comes next; where only a check that ran again disagrees, what its item says."""
+    """Return the next step in words; where only a check that ran again disagrees, its item's hint."""
     if any(not state.done for state in states if state.gate.is_there):
         return _words(advice(states))
     hints = [item.mend for gate in gates for item in gate.failing if item.mend]
@@ -144,7 +144,7 @@ def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:
 
 
 def not_recomputed(gates: Sequence[Gate]) -> str:
-    """Return how many verdicts are the word of the project's own checks; an empty text for none."""
+    """Return a sentence with the number of verdicts by custom checks; an empty text for none."""
     count = sum(not item.recomputed for gate in gates for item in gate.items)
     if not count:
         return ""
@@ -165,7 +165,7 @@ def _rerun(project: Project, gates: Sequence[Gate]) -> list[Gate]:
 
 
 def _isolated(names: Sequence[str]) -> bool:
-    """Return whether checks run closed off; False where a person at the terminal lets them run without."""
+    """Return True if checks run closed off; False where a person at the terminal lets them run without."""
     from mltrainer.executors.sandbox import unavailable
 
     reason = unavailable()
@@ -192,7 +192,7 @@ def gate_json(found: Gate) -> dict[str, Any]:
 
 
 def describe(found: Gate) -> str:
-    """Return a gate as a table for the terminal, with what is stale and how to mend it."""
+    """Return a gate as a table for the terminal, with its stale parts and their fixes."""
     word = "holds" if found.holds else "stale" if found.stale else "does not hold" if found.record else "not run"
     lines = [f"{found.phase}: {word}"]
     if found.items:
@@ -209,7 +209,7 @@ def describe(found: Gate) -> str:
 
 
 def _evidence(item: GateItem) -> str:
-    """Return what a verdict came from, cut to a line; that of a check of the project's own says whose it is."""
+    """Return a verdict's evidence, cut to a line; that of a custom check says whose it is."""
     told = ", ".join(f"{key}={_value(value)}" for key, value in item.evidence.items())
     whose = "" if item.recomputed else "by the project's own check, not recomputed here: "
     return f"{whose}{told}"[:110]

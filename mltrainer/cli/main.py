@@ -77,7 +77,7 @@ def _answered(arguments: list[str]) -> int:
 
 
 def _limits(arguments: list[str]) -> AbstractContextManager[None]:
-    """Return what holds a command that only looks at a project to the project's own plain files."""
+    """Return the context in which a command that only looks at a project may open the project's own plain files alone."""
     if arguments[0] not in LOOKING or TRAINING & set(arguments[1:]):
         return nullcontext()
     from mltrainer.looking import looking

@@ -40,7 +40,7 @@ def run(
 
 
 def _asked(project: Project, until: str | None) -> int:
-    """Say what a person must decide before the walk can go on, and return 4; 0 where nothing asks, or it is not reached."""
+    """Print the decision that the walk waits for and return 4; return 0 where there is none, or it lies beyond `until`."""
     found = project.status().advice
     if found is None or not found.asks or (until is not None and PHASES.index(found.phase) > PHASES.index(until)):
         return 0

@@ -150,7 +150,7 @@ def _of_record(found: dict[str, Any]) -> list[str]:
 
 
 def _numbers(found: dict[str, Any], loss_bound: float) -> list[str]:
-    """Say how far the numbers differ, where a run was trained to its end although its bits differ."""
+    """Return lines on the size of the numeric differences, where a run was trained to its end although its bits differ."""
     if found["loss_difference"] is None:
         return []
     loss, metric = number(found["loss_difference"]), number(found["metric_difference"])

@@ -67,9 +67,9 @@ def wrap(
 def _checked(
     program: Program, steps: int, again: tuple[str, ...] | None, kill_at: int | None, *, tells_first: bool
 ) -> tuple[Verdict, Resumed | None]:
-    """Return whether a program repeats, and whether resuming it with a command holds, where there is one.
+    """Return the verdict on a program's repetition and, where a resuming command is given, the verdict on resuming.
 
-    Where that cannot be judged, whether it repeats is told all the same.
+    Where resuming cannot be judged, `tells_first` prints the verdict on repetition all the same.
     """
     with scratch("wrap-") as folder, shown(None) as tell:
         check = Check(program, folder, tell)

@@ -1,6 +1,6 @@
 """`python -P -m mltrainer.executors.entering JSON`: takes on limits, closes itself off where asked, then becomes a command.
 
-Standard library alone, and Linux's own calls by ctypes: Python 3.11 has no `os.unshare`. Closed off means namespaces of its own:
+Standard library alone, and Linux's own calls by ctypes: Python 3.11 has no `os.unshare`. Closed off means separate namespaces:
 users (so that no right outside is left), mounts (a tree in memory with nothing but what is to be seen, read-only, and no /proc),
 processes (what it starts ends with it, and no other can be seen or signalled), network (none), System V memory.
 """

@@ -1,4 +1,4 @@
-"""One command in a process of its own: a question in, an answer out, within limits of time, memory and output.
+"""One command in a separate process: a question in, an answer out, within limits of time, memory and output.
 
 The command is started by `mltrainer.executors.entering`, which sets the limits, closes it off where that is asked for, and then
 becomes it. It ends with all that it started, however the wait for it ends.
@@ -126,7 +126,7 @@ def environment(home: str) -> dict[str, str]:
 
 
 def import_paths() -> list[str]:
-    """Return where Python finds what is installed nowhere: mltrainer from a checkout, and what the shell's PYTHONPATH names."""
+    """Return the import paths of code that is not installed: mltrainer's checkout, and the folders of the shell's PYTHONPATH."""
     home = Path(mltrainer.__file__).parents[1]
     own = [] if home.name in ("site-packages", "dist-packages") else [str(home)]  # those come after Python's own library
     named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]

@@ -43,7 +43,7 @@ def closed_off(command: Sequence[str], question: bytes, limits: Limits, project:
 
 @functools.cache
 def unavailable() -> str | None:
-    """Return why no command can be closed off here, found by trying with one that does nothing; None where it can be."""
+    """Return the reason that no command can be closed off here, found by a trial command; None if it can be."""
     if sys.platform != "linux":
         return f"{sys.platform} has no namespaces, as Linux has"
     ended = run([sys.executable, "-P", "-c", "pass"], b"", PROBE, Path("/"), Isolation(tuple(interpreter_paths())))

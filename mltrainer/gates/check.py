@@ -21,7 +21,7 @@ class Outcome:
     Attributes:
         verdict: "pass", "fail" or "not_applicable".
         evidence: The measured values beside the verdict.
-        mend: The command or change that mends a failure.
+        mend: The command or change that fixes a failure.
     """
 
     verdict: str
@@ -57,7 +57,7 @@ def check(*evidence: type[Part], item: str | None = None) -> Callable[[Function]
 
 
 def when(holds: bool, evidence: dict[str, Any], mend: str) -> Outcome:
-    """Return "pass", or "fail" with what mends it."""
+    """Return "pass", or "fail" with its fix."""
     return Outcome("pass", evidence) if holds else Outcome("fail", evidence, mend)
 
 

@@ -43,7 +43,7 @@ _Row = dict[str, Any]
 
 
 def judge(page: PhasePage, evidence: Mapping[str, Any], root: Path, isolated: bool) -> list[_Row]:
-    """Return what a page's custom checks say of a phase's evidence, as its record holds it.
+    """Return the verdicts of a page's custom checks on a phase's evidence, as rows of the phase's record.
 
     Args:
         page: The phase's page.
@@ -110,7 +110,7 @@ def verdict_shown(report: Path, item: str) -> str | None:
 def changes(
     page: PhasePage, record: Envelope[Any], evidence: Mapping[str, Any], root: Path, sha256_of: Callable[[Path], str | None]
 ) -> Iterator[str]:
-    """Yield what is not as it was when custom checks judged a phase, each with what to do.
+    """Yield, as messages with a next step, the changes of checks, settings, evidence and code since custom checks judged a phase.
 
     Args:
         page: The phase's page as it stands now.
@@ -148,7 +148,7 @@ def _changes(
 
 
 def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolated: bool) -> tuple[Outcome, list[str]]:
-    """Return what a custom check says, and the project's files that it came from; whatever is wrong with it fails its item."""
+    """Return a custom check's outcome and the project's files that it read; an error or an invalid answer fails its item."""
     assert item.check is not None
     file = module_file(item.check, root)
     if file is None:
@@ -179,7 +179,7 @@ def _files_of(answer: _Row, root: Path) -> Iterable[str]:
 
 
 def _answer(ended: Ended, limits: Limits) -> _Row | str:
-    """Return what a check's process answered, or why there is no answer, as a text."""
+    """Return the answer of a check's process, or a text with the reason for its absence."""
     if not ended.in_time:
         return f"it took longer than {limits.seconds:g} s"
     if ended.code != 0:
@@ -203,7 +203,7 @@ def _hint(item: Item, phase: str) -> str:
 
 
 def fault_of(found: Any) -> str | None:
-    """Return what is wrong with a function's answer, or None."""
+    """Return the first fault in the form of a function's answer, or None."""
     if not isinstance(found, dict) or not found.keys() <= {"verdict", "evidence", "mend"}:
         return "it must return a mapping with verdict, evidence and, for a failure, mend"
     if found.get("verdict") not in VERDICTS:

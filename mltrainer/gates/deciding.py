@@ -13,7 +13,7 @@ LOOKS_ON = frozenset({"tracking"})
 
 
 def says_the_same(path: Path, role: str, evidence: Mapping[str, Any]) -> bool:
-    """Return whether a file that people write has the values that planning recorded, but for who looks on.
+    """Return True if an edited config file still has the values that planning recorded, apart from the keys of LOOKS_ON.
 
     Args:
         path: `mltrainer.yaml`, or the training config.

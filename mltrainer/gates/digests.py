@@ -105,7 +105,7 @@ class FileDigests:
         return self._remembered(path, digest(marks), lambda _: tree_sha256(folder, ending), size=size) if marks else None
 
     def computed(self, path: Path, what: str, compute: Callable[[Path], str]) -> str | None:
-        """Return what else follows from a file's content, remembered as digests are; None where the file is not here.
+        """Return a value computed from a file's content, cached as digests are; None if the file is not here.
 
         Args:
             path: The file; of a folder's files the one that changes with what is computed.
@@ -147,7 +147,7 @@ class FileDigests:
             self._changed = True
 
     def agreed(self, what: str, record: Path, state: list[Any]) -> bool:
-        """Return whether a question that git answers was answered with yes for the very same record and repository."""
+        """Return True if git has confirmed a question before, for the very same record and repository state."""
         return self._trust_times and None not in state and self._cache.get(f"agreed {what}") == [_mark(record.stat()), state]
 
     def agree(self, what: str, record: Path, state: list[Any]) -> None:

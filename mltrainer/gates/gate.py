@@ -1,7 +1,7 @@
 """Gates, recomputed: verdicts follow from the records and the files on disk, and are never remembered.
 
-Nothing of the project is run: a clone may be a stranger's. So the one verdict that is read from the record is that of a check of
-the project's own, and it is shown as such.
+Nothing of the project is run: a clone may be a stranger's. So the one verdict that is read from the record is that of a
+custom check, and it is shown as such.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def gates_before(project: Project, phase: str, asks: str | None = None) -> list[
 
 
 def why_closed(gate: Gate) -> str:
-    """Return why a gate does not hold, in words."""
+    """Return the reason for a closed gate, as a sentence: no record, a stale one, or the first failing item."""
     if gate.record is None:
         return f"{gate.phase} has not run"
     if gate.stale:
@@ -356,7 +356,7 @@ def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 def _says_the_same(look: _Look, row: dict[str, Any]) -> bool:
-    """Return whether a config of planning's was edited without another value: comments, layout, or who looks on."""
+    """Return True if one of planning's configs was edited without a change of a deciding value: in comments or layout, say."""
     if look.page.phase != "planning" or row["role"] not in ("project", "config"):
         return False
     from mltrainer.gates.deciding import says_the_same  # only who edited waits for the configs' models
@@ -365,13 +365,13 @@ def _says_the_same(look: _Look, row: dict[str, Any]) -> bool:
 
 
 def _shown(look: _Look, path: str, found: str) -> str:
-    """Return what is said of a file's digest: nothing of one outside of the project, which a stranger's record may name."""
+    """Return a file's digest for a message: nothing of a file outside of the project, which a stranger's record may name."""
     is_inside = Path(os.path.normpath(look.project.root / path)).is_relative_to(look.project.root)
     return found[:12] if is_inside or found in (OUTSIDE, OTHER_SIZE, NOT_HASHED) else "another one"
 
 
 def config_change(look: _Look, path: str) -> str:
-    """Return which keys of an edited config differ from the recorded one."""
+    """Return, for a message, the keys of an edited config that differ from the recorded one, at most five."""
     from mltrainer.configs.loading import flatten, read_text
     from mltrainer.configs.project import meaningful
     from mltrainer.configs.yaml import parse
@@ -426,7 +426,7 @@ def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """What is told of each fold is what its run wrote, and the mean is theirs."""
+    """Each fold's row is the one that its run wrote, and the mean follows from the rows."""
     folds = look.record.evidence.get("folds")
     if not folds:
         return
@@ -523,7 +523,7 @@ def digests_of(rendered: dict[str, bytes]) -> dict[str, str]:
 
 
 def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
-    """Return whether the files are those that the same record, templates and program gave before; if not, they are rendered."""
+    """Return True if the files have the digests of an earlier rendering; otherwise the reports are rendered again."""
     folder = look.project.phase_dir(look.page.phase)
     found = {name: look.digests.of(folder / name) for name in known}
     return all(found[name] == sha256 or (name == GATE_FILE and found[name] is None) for name, sha256 in known.items())
@@ -544,7 +544,7 @@ def _figures(look: _Look) -> Iterator[str]:
 
 
 def figure_path(project: Project, phase: str, row: dict[str, Any]) -> Path:
-    """Return where a figure of a record lies: in the phase's folder, or in that of the phase whose run it shows."""
+    """Return the path of a record's figure: in the phase's folder, or in that of the phase whose run it shows."""
     return Path(os.path.normpath(project.phase_dir(phase) / row["file"]))
 
 

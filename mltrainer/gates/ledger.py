@@ -15,7 +15,7 @@ FOLDER = "finalization"
 
 
 def ledger_faults(project: Project, test: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where record and ledger are not what they were when they were written.
+    """Yield, as messages, the faults of the ledger: edited or missing openings, and a record and a ledger that disagree.
 
     Args:
         project: The project.

@@ -14,7 +14,7 @@ from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
 
 RUN = "mltrainer phase run "
 RUNNING_FILE = "running.json"
-SENT_BACK = ("recommendation_given", "source_committed", "inputs_planned")  # items that nothing but another planning can mend
+SENT_BACK = ("recommendation_given", "source_committed", "inputs_planned")  # items that nothing but another planning can fix
 DECISIONS = (  # items that fail again until a person changes something, or waives them
     "recommendation_given",
     "improvement_validated",
@@ -114,7 +114,7 @@ class Advice:
 
 
 def advice(states: Sequence[PhaseState]) -> Advice | None:
-    """Return what comes next, or None when all is done."""
+    """Return the next step of the first phase that is not done, or None when all are done."""
     state = next((state for state in states if not state.done), None)
     if state is None:
         return None
@@ -134,13 +134,13 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
 
 
 def _may_deploy(states: Sequence[PhaseState]) -> bool:
-    """Return whether diagnostics found the baseline good enough, so that there is nothing to search for."""
+    """Return True if diagnostics recommends to deploy the baseline, so that there is nothing to search for."""
     record = states[PHASES.index("diagnostics")].gate.record
     return record is not None and record.evidence.get("recommendation") == "deploy"
 
 
 def _after_failure(state: PhaseState) -> Advice:
-    """Return what mends a phase's first failing item; running the phase again would only fail again."""
+    """Return the fix of a phase's first failing item; running the phase again would only fail again."""
     first, items = state.gate.first_failing, {item.id for item in state.gate.failing}
     mend = first.mend or f"mltrainer phase run {state.name}"
     asks = bool(items & set(DECISIONS)) or _has_finding(state.gate)
@@ -150,13 +150,13 @@ def _after_failure(state: PhaseState) -> Advice:
 
 
 def _named(mend: str, phase: str) -> str:
-    """Return the phase that what fixes an item begins with; an earlier one, where the item's own would only fail again."""
+    """Return the phase that an item's fix names, such as an earlier one; the item's own phase if it names none."""
     found = re.search(rf"{RUN}({'|'.join(PHASES)})\b", mend)
     return found[1] if found else phase
 
 
 def _without_rerun(state: PhaseState) -> Advice | None:
-    """Return what to do about a stale phase that is stale again however often it is run, such as damaged waivers."""
+    """Return the next step for a stale phase that no rerun makes current, such as one with damaged waivers."""
     for reason in state.reasons:
         why, _, to_do = reason.rpartition("; next: ")
         if why and RUN not in to_do:
@@ -165,12 +165,12 @@ def _without_rerun(state: PhaseState) -> Advice | None:
 
 
 def _has_finding(gate: Gate) -> bool:
-    """Return whether a failed baseline was diagnosed: only a change of its config, or of data or code, can mend it."""
+    """Return True if a failed baseline was diagnosed: only a change of its config, or of data or code, can fix it."""
     return gate.phase == "baseline" and gate.record is not None and bool(gate.record.evidence.get("changes"))
 
 
 def _no_criterion(states: Sequence[PhaseState]) -> str | None:
-    """Return what to decide where nothing says when a model is good enough, which an unasked search cannot tell either."""
+    """Return the decision to ask for while no acceptance criterion is set; None if one is, or nothing is diagnosed yet."""
     baseline, diagnosis = (states[PHASES.index(name)].gate.record for name in ("baseline", "diagnostics"))
     if baseline is None or diagnosis is None or diagnosis.evidence.get("acceptance"):
         return None

@@ -71,13 +71,13 @@ def _now(path: str, root: Path) -> str | None:
 
 
 def _was_shipped(path: str, sha256: str, made: Release | None, root: Path) -> bool:
-    """Return whether a page is the one that the record's version shipped, and the project has none of its own."""
+    """Return True if a page is the one that the record's version shipped, and the project does not override it."""
     overridden = path in handbook.page_paths() and handbook.locate(path, root)[1]
     return made is not None and made.pages.get(path) == sha256 and not overridden
 
 
 def _is(recorded: Any, page: PhasePage) -> bool:
-    """Return whether a recorded checklist says what a page says; fields that are newer than it have their neutral values."""
+    """Return True if a recorded checklist equals a page; fields that are newer than the record take their neutral values."""
     try:
         return PhasePage.model_validate(recorded) == page
     except ValueError:

@@ -73,7 +73,7 @@ class Claim:
 
 
 def contradictions(claim: Claim) -> Iterator[str]:
-    """Yield what a record says and the files here do not, each with what was expected and found."""
+    """Yield the contradictions between a record and the files here, each with the expected and the found value."""
     model = _OF_THE_MODEL if claim.page.phase == "finalization" else ()
     run = (_chain,) if claim.page.phase in TRAINING else ()
     for source in (_version, _overrides, _changes, _commit, *run, *model):
@@ -132,7 +132,7 @@ def _delivered_weights(claim: Claim) -> Iterator[str]:
 
 
 def _has_weights(claim: Claim) -> bool:
-    """Return whether finalization exported weights; a program leaves files of its own."""
+    """Return True if finalization exported weights; a program leaves its own files instead."""
     written = {row["file"] for row in claim.evidence["exports"] if row["state"] == "written"}
     return WEIGHTS_FILE in written
 
@@ -189,7 +189,7 @@ def _reproduced(claim: Claim) -> Iterator[str]:
     told = claim.evidence["reproduction"]
     path = claim.project.state_dir / "reproductions" / claim.evidence["run"]["id"] / "result.json"
     wrote = read_if_whole(path)
-    if wrote.get("wall_s") != told["wall_s"]:  # another reproduction than the one that is told of
+    if wrote.get("wall_s") != told["wall_s"]:  # another reproduction than the recorded one
         return
     heads = {"weights_sha256": told["weights_sha256"], "chain": told["chain_head"]}
     yield from _unlike(claim, path, {**wrote, "chain": (wrote.get("chain") or {}).get("head")}, heads)

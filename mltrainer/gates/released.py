@@ -34,7 +34,7 @@ class Release:
 
 @functools.cache
 def release(version: str) -> Release | None:
-    """Return what a version shipped, or None where it was never released."""
+    """Return a version's policy as it was shipped, or None if that version was never released."""
     known = {path.stem: path for path in FOLDER.glob("*.json")}
     return Release(**json.loads(known[version].read_bytes())) if version in known else None
 

@@ -51,7 +51,7 @@ def _compared(project: Project, record: Record, shown: GateItem, item: Item, iso
 
 
 def _is_same(recorded: Outcome, found: Outcome) -> bool:
-    """Return whether a check says what is recorded; of a verdict that only a report shows, no evidence is known."""
+    """Return True if verdict and evidence equal the recorded ones; the verdict alone counts where only a report shows it."""
     if recorded.verdict != found.verdict:
         return False
     return "as_reported" in recorded.evidence or recorded.evidence == found.evidence

@@ -1,4 +1,4 @@
-"""`python -P -m mltrainer.gates.sandboxed_check`: one check of a project's own, in a process that can harm nothing but itself.
+"""`python -P -m mltrainer.gates.sandboxed_check`: one custom check of a project, in a process that can harm nothing but itself.
 
 In, on standard input: the function's name, the evidence and the settings, as JSON. Out, on standard output: what the function
 returned and which of the project's files it read, as JSON, and nothing else; what the code prints goes to standard error.
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _answer(asked: dict[str, Any], root: Path) -> Any:
-    """Return what the function returns for the evidence and the settings."""
+    """Return the check function's answer to the evidence and the settings."""
     name, _, function = asked["check"].partition(":")
     module = importlib.import_module(name)
     if not Path(str(module.__file__)).resolve().is_relative_to(root):

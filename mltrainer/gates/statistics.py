@@ -43,7 +43,7 @@ def level_at(number: int | None, level: float) -> float:
 
 
 def is_better(differences: list[float], seeds: int, level: float) -> bool:
-    """Return whether a mean improvement above zero is more than luck.
+    """Return True if the mean improvement is above zero and significant at the level, over enough seeds.
 
     Args:
         differences: One improvement for each seed.
@@ -126,7 +126,7 @@ def effect_size(differences: Sequence[float]) -> float | None:
 
 
 def seeds_needed(effect: float | None, level: float, power: float = POWER) -> int | None:
-    """Return how many pairs show an effect of that size with that probability.
+    """Return the smallest number of pairs by which the test shows an effect of that size with that power.
 
     Normal differences are assumed. Where the test is passed by all differences above zero alone, as with five pairs at the
     level 0.05, the power is exact; with more pairs it is that of the t test, to which the sign-flip test comes close (Hoeffding,

@@ -29,7 +29,7 @@ def with_authors(project: Project, phase: str, waivers: Sequence[Row]) -> list[R
 
 
 def _by_row(raw: bytes, names: Sequence[str]) -> dict[str, str]:
-    """Return who committed each waiver of a file; nobody where its lines are not those that mltrainer writes."""
+    """Return the author of each waiver in a file; empty if its lines are not laid out as mltrainer writes them."""
     try:
         rows = json.loads(raw)["waivers"]
         return {_key(row): name for row, name in zip(rows, names, strict=True)}

@@ -81,7 +81,7 @@ class Context:
         return TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"])
 
     def planned_data(self) -> dict[str, Any]:
-        """Return what a job needs to know of the files that planning saw opened, by a program or by a task."""
+        """Return a job's entry for the files that planning saw opened: `data_files` of a program, `input_files` of a task."""
         evidence = self.earlier["planning"]["evidence"]
         if self.is_of_program:
             return {"data_files": evidence["data"]["files"]}

@@ -80,7 +80,7 @@ def run(ctx: Context) -> Result:
 
 
 def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any], references: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what every rule of the handbook says of the final run beside plain models, as the diagnostics do of the baseline."""
+    """Return the handbook's findings on the final run beside plain models, as diagnostics has them of the baseline."""
     rows = findings(result, references, config.model_dump(), ctx.project.root)
     return {
         "diagnostics": rows,
@@ -94,7 +94,7 @@ def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any], refe
 
 
 def why_sealed(config: TrainingConfig, result: dict[str, Any], again: dict[str, Any]) -> str | None:
-    """Return why the test split is not opened for a model, or None: only one that could be delivered is worth the one look."""
+    """Return the reason to keep the test split sealed, or None: only a model that could be delivered is worth the one look."""
     if again["identical"] is not True:
         return "the final training was not reproduced"
     missed = [row for row in acceptance_rows(config.acceptance, result["metrics"]) if not row["met"]]
@@ -112,7 +112,7 @@ def final_acceptance(config: TrainingConfig, result: dict[str, Any], test: dict[
 
 
 def way_back(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
-    """Return what a final model that misses on validation can be tried with next.
+    """Return the next changes to try with a final model that misses its criterion on validation.
 
     Returns:
         `set`: the values, by dotted key, that make the final training the baseline's, which met the criterion; empty where
@@ -157,7 +157,7 @@ def _role(path: Path) -> str:
 
 
 def _tested(ctx: Context, found: dict[str, Any], sealed: str | None) -> dict[str, Any]:
-    """Return what the test split showed, or why it is still sealed, with every opening that is known of."""
+    """Return the test split's results, or the reason for its seal, with every known opening."""
     still = (sealed or found["sealed"]) if _test_samples(ctx) else None
     return {**found, "sealed": still, **_kept_ledger(ctx).recorded}
 
@@ -212,5 +212,5 @@ def _delivered(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs_tried(ctx: Context) -> int:
-    """Return how many runs were started in this project, not only the one reported."""
+    """Return the number of runs started in this project, not only the reported one."""
     return sum(1 for folder in ctx.project.runs_dir.iterdir() if (folder / "job.json").is_file())

@@ -14,7 +14,7 @@ from mltrainer.phases.training import train
 
 
 def cross_validated(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a config reaches on each fold, as the baseline's record holds it; None where there are no folds.
+    """Return a config's metrics on each fold, as the baseline's record holds them; None without folds or a finished first run.
 
     Args:
         ctx: The phase's surroundings.
@@ -40,7 +40,7 @@ def metrics_of(baseline: dict[str, Any]) -> dict[str, Any]:
 
 
 def mean_of(folds: dict[str, Any] | None) -> str:
-    """Return where a baseline's metrics were measured, as reports name it."""
+    """Return the reports' name for the samples of a baseline's metrics: validation, or the mean over the folds."""
     return f"validation, mean of {folds['count']} folds" if folds else "validation"
 
 

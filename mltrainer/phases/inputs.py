@@ -43,7 +43,7 @@ def _plain(row: Row) -> Row:
 
 
 def _of_runs(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> list[str]:
-    """Return what the last baseline opened, where it trained the same task by the same code: a probe does not come to all."""
+    """Return the files that the last baseline of the same task and code opened: a probe does not come to all."""
     record = read_record(ctx.project, "baseline")
     run = record.evidence.get("run") if record is not None and not record.faults else None
     planned = (ctx.current or {}).get("evidence", {}).get("config", {}).get("task")
@@ -53,6 +53,6 @@ def _of_runs(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> lis
 
 
 def steady(ctx: Context, result: dict[str, Any]) -> list[Row]:
-    """Return what a run opened, less what training itself changes."""
+    """Return the files that a run opened, less those that training itself changes."""
     unsteady = ctx.earlier["planning"]["evidence"].get("unsteady") or []
     return [row for row in result.get("opened") or [] if row["path"] not in unsteady]

@@ -42,7 +42,7 @@ class Ledger:
 
 
 def known_openings(ctx: Context) -> Ledger:
-    """Return every opening that is known of; those that only git's history still holds are told."""
+    """Return every opening that is known of; those that only git's history still holds are reported."""
     recorded = (ctx.current or {}).get("evidence", {}).get("test", {})
     ledger, record, tested = read_if_whole(ctx.folder / LEDGER_FILE), recorded, _tested(ctx)
     committed = _committed(ctx)
@@ -56,7 +56,7 @@ def known_openings(ctx: Context) -> Ledger:
 
 
 def salt_of(ctx: Context, ledger: Ledger) -> str:
-    """Return what the project's digests of rows are salted with: as before, whatever the project's id is now."""
+    """Return the salt of the project's digests of rows: the ledger's where it has one, whatever the project's id is now."""
     earlier = next((str(rows["salt"]) for rows in ledger.splits.values()), None)
     project = load_project(ctx.project.file)
     return earlier or digest(["test rows", project.id or project.name])[:32]
@@ -77,7 +77,7 @@ def _splits(part: Any) -> Iterator[tuple[str, Row]]:
 
 
 def _committed(ctx: Context) -> list[Any]:
-    """Return the ledgers that git's history holds; none where it cannot be asked, which is told."""
+    """Return the ledgers that git's history holds; none where it cannot be asked, which is reported."""
     try:
         return ledgers(ctx.project.root, f"{ctx.project.relative(ctx.folder)}/{LEDGER_FILE}")
     except GitError as error:

@@ -46,7 +46,7 @@ def run(ctx: Context) -> Result:
 
 
 def is_skipped(diagnosis: dict[str, Any]) -> bool:
-    """Return whether a search has nothing to reach, as the record of diagnostics says: the baseline may be deployed."""
+    """Return True if diagnostics recommends to deploy the baseline, so that a search has nothing to reach."""
     return bool(diagnosis["evidence"]["recommendation"] == "deploy")
 
 
@@ -122,7 +122,7 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
 
 
 def _expected(ctx: Context, trial_config: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
-    """Return how long the baseline took, and how long a trial's run and one of the comparison will.
+    """Return the baseline's time, and the expected times of a trial's run and of a run of the comparison, in seconds.
 
     A trial takes its share of the epochs, and steps as many as the batch sizes and epochs of the space mean on average: small
     batches, of which a step takes about as long, are what makes trials dear.
@@ -141,7 +141,7 @@ def _expected(ctx: Context, trial_config: dict[str, Any], space: dict[str, Any])
 
 
 def _fitting(ctx: Context, template: dict[str, Any], space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """Return what a space of few points changes of the template: each is tried once, and none twice.
+    """Return the changes of the template for a space of few points, so that none is tried twice.
 
     Returns:
         `points`, how many it has, where a search goes through them one by one; then `strategy` and `trials`, too.
@@ -160,7 +160,7 @@ def _fitting(ctx: Context, template: dict[str, Any], space: dict[str, Any], conf
 
 
 def _compared(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
-    """Return what the comparison trains, on how many seeds at least, and what was compared before."""
+    """Return the job's entries for the comparison: the planned config, the least number of seeds, the level, earlier ones."""
     settings = _settings(ctx)
     return {
         "planned": ctx.with_workers(config).model_dump(),
@@ -171,7 +171,7 @@ def _compared(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
 
 
 def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
-    """Return what decides trials by older ones, where anything does; so that a study without it keeps its name."""
+    """Return the settings by which older trials decide later ones; empty where none do, so that such a study keeps its name."""
     found: dict[str, Any] = {}
     if template.get("pruning") is not None:
         found["pruning"] = Pruning.model_validate(template["pruning"]).model_dump()
@@ -239,7 +239,7 @@ def _without(dimension: dict[str, Any], values: list[Any]) -> dict[str, Any]:
 
 
 def _settings(ctx: Context) -> dict[str, Any]:
-    """Return how many seeds the comparison takes, and at which level it decides."""
+    """Return the settings of the comparison's gate item: `seeds`, `level` and others."""
     return next(dict(item.settings) for item in ctx.page.items if item.id == "improvement_validated")
 
 

@@ -60,7 +60,7 @@ class Plan:
 
 def run(ctx: Context) -> Result:
     """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the one that is there."""
-    production_template(ctx.project.root)  # a fault in it is told before anything is probed
+    production_template(ctx.project.root)  # a fault in it is reported before anything is probed
     plan = plan_config(ctx)
     config, path = plan.config, ctx.folder / CONFIG_FILE
     evidence: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]
 
 
 def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], inputs: list[dict[str, Any]]) -> Result:
-    """Return the phase's result; where a secret would be recorded, it is taken out, and place and kind are told instead."""
+    """Return the phase's result; where a secret would be recorded, it is taken out, and place and kind are reported instead."""
     path = ctx.folder / CONFIG_FILE
     template = evidence["template"]
     from_handbook = template in handbook.page_paths()

@@ -188,7 +188,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) 
 
 
 def _not_resumed(resumed: dict[str, Any]) -> dict[str, Any] | None:
-    """Return where a program that was killed and gone on with differs from the undisturbed run, as records hold it."""
+    """Return the first difference of a killed and resumed program from the undisturbed run, as records hold it, or None."""
     if resumed["same"]:
         return None
     told = {"expected": "the undisturbed run's", "found": f"killed after step {resumed['killed_after']} and gone on with"}
@@ -196,7 +196,7 @@ def _not_resumed(resumed: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None, resumed: bool) -> dict[str, Any]:
-    """Return why the probes differ; what no pair of processes shows is what only the second probe did: go on half-way."""
+    """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption."""
     steps = _settings(ctx).probe_steps
     if ctx.is_of_program:
         job = {**_job(ctx, config, "cause", steps), "trace_from": 1}
@@ -217,7 +217,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
 
 
 def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: float, disk_free: int) -> dict[str, Any]:
-    """Return what the whole run will take, scaled from the probes' measured steps and evaluation."""
+    """Return the whole run's estimated time, memory and disk space, scaled from the probes' measured steps and evaluation."""
     probe = probes[0]
     step_us = min(p["step_pace_us"] for p in probes)
     if probe.get("program") is not None:
@@ -248,7 +248,7 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
 def _of_program(
     config: TrainingConfig, probes: list[dict[str, Any]], step_us: float, free_mb: float, disk_free: int
 ) -> dict[str, Any]:
-    """Return what is known of a program's run: how many steps it makes, and what it keeps, only it knows."""
+    """Return the estimate of a program's run; steps and time are None unless a probe ran it to its end."""
     resumed = probes[1]["program"]["resumed"]
     steps = resumed["steps"] if resumed else None
     return {

@@ -20,7 +20,7 @@ DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an
 
 
 def rehearse(ctx: Context, config: TrainingConfig, probe: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
-    """Return how the export of an untrained model went, tried now or, with all that decides it the same, by the last planning.
+    """Return the outcome of exporting an untrained model, tried now, or reused from the last planning if nothing changed.
 
     Args:
         ctx: Planning's.

@@ -53,5 +53,5 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
 
 
 def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:
-    """Return a result as a phase's record holds it, which has a seal of its own."""
+    """Return a result as a phase's record holds it, which has its own seal."""
     return {key: value for key, value in result.items() if key != "seal"} | {"phase": phase}

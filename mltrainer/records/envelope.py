@@ -146,7 +146,7 @@ class Envelope(Part, Generic[E]):
 
 
 def is_of_program(evidence: Any) -> bool:
-    """Return whether a phase's evidence is about a program that trains by itself: its run or its config tells."""
+    """Return True if a phase's evidence is about a program that trains by itself, by its run or its config."""
     run, config = getattr(evidence, "run", None), getattr(evidence, "config", None) or {}
     told = getattr(evidence, "program", None) or getattr(run, "program", None)
     return told is not None or (config.get("task") or {}).get("script") is not None
@@ -154,7 +154,7 @@ def is_of_program(evidence: Any) -> bool:
 
 @functools.cache
 def adapter(phase: str) -> TypeAdapter[Any]:
-    """Return what validates a phase's evidence, built when a record of the phase is first read."""
+    """Return the validator of a phase's evidence, built when a record of the phase is first read."""
     return TypeAdapter(EVIDENCE[phase])
 
 

@@ -128,13 +128,13 @@ class Error(Part):
 
 @functools.cache
 def adapter() -> TypeAdapter[Any]:
-    """Return what validates an event."""
+    """Return the validator of events."""
     kinds = Note | Start | Progress | Row | Trial | Study | Size | Done | Error
     return TypeAdapter(Annotated[kinds, Field(discriminator="event")])
 
 
 def read(line: bytes) -> dict[str, Any] | None:
-    """Return what a line says, or None for one that a tool's death cut short, or that says nothing known."""
+    """Return the event of a line, or None for one that a tool's death cut short, or of no known kind."""
     try:
         found: dict[str, Any] = adapter().validate_json(line).model_dump(exclude_unset=True)
     except ValidationError:

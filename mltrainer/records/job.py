@@ -230,7 +230,7 @@ def _kind(job: Any) -> str:
 
 @functools.cache
 def adapter() -> TypeAdapter[Any]:
-    """Return what validates a job of any tool."""
+    """Return the validator of any tool's job."""
     kinds = (
         Annotated[Training, Tag("training")]
         | Annotated[Exploring, Tag("exploring")]
@@ -244,7 +244,7 @@ def adapter() -> TypeAdapter[Any]:
 
 
 def faults_of(job: Any) -> list[str]:
-    """Return what a job lacks or holds in another form, each by its path."""
+    """Return the missing and malformed entries of a job, each by its path."""
     try:
         adapter().validate_python(job)
     except ValidationError as error:
@@ -253,7 +253,7 @@ def faults_of(job: Any) -> list[str]:
 
 
 def of_job(job: Mapping[str, Any], config: Mapping[str, Any], code: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a run's result repeats of its job, with the code that its process ran.
+    """Return a result's entries from its job, with the code files of its process.
 
     Args:
         job: A contracted one.

@@ -50,7 +50,7 @@ class Looks:
 
 
 def looks(openings: Sequence[Opening], splits: Mapping[str, RowDigests] | None, data: str, run: str) -> Looks:
-    """Return how often the present test split was opened.
+    """Return the number of openings of the present test split, of models they were for, and of openings of other splits.
 
     Args:
         openings: All that are known of.
@@ -67,7 +67,7 @@ def looks(openings: Sequence[Opening], splits: Mapping[str, RowDigests] | None, 
 
 
 def recorded_looks(evidence: Mapping[str, Any]) -> Looks:
-    """Return how often the test split was opened that finalization's evidence, as plain data, is about."""
+    """Return the looks at the test split of finalization's evidence, given as plain data."""
     from mltrainer.records.finalization import Opening, RowDigests  # only who reads records waits for their models
 
     test, run = evidence["test"], evidence["run"]
@@ -76,7 +76,7 @@ def recorded_looks(evidence: Mapping[str, Any]) -> Looks:
 
 
 def _is_one_split(one: Opening, other: Opening, splits: Mapping[str, RowDigests]) -> bool:
-    """Return whether two openings are of splits that share a row; without digests of rows, whether the data is the same."""
+    """Return True if two openings are of splits that share a row; without digests of rows, if the data is the same."""
     if one.data_sha256 == other.data_sha256 or (one.rows_sha256 and one.rows_sha256 == other.rows_sha256):
         return True
     rows, others = splits.get(one.rows_sha256 or ""), splits.get(other.rows_sha256 or "")
@@ -110,7 +110,7 @@ def breaks(rows: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what makes an opening the one that it is: the weights, or a run of which none are known, on what data."""
+    """Return an opening's identity: the digest of its data, and that of its weights, or its run where none is known."""
     return (row.get("data_sha256"), row.get("weights_sha256") or row.get("run"))
 
 

@@ -456,7 +456,7 @@ class Resumed(Part):
 
 
 def output_name(path: str) -> str:
-    """Return what a program calls a file that it left, from where it was kept."""
+    """Return a program's own name for an output file, from the path of the kept copy."""
     return path.partition(f"/{OUTPUTS}/")[2]
 
 

@@ -35,7 +35,7 @@ class Claim:
 
 
 def claim_of(record: Mapping[str, Any]) -> Claim:
-    """Return what a phase's record shows to have been tested; a record with holes shows nothing."""
+    """Return the level of reproducibility that a phase's record shows as tested; a record with holes shows none."""
     evidence = record.get("evidence") or {}
     profiles = {evidence.get("numerics"), *((evidence.get(part) or {}).get("numerics") for part in ("config", "run"))}
     intended = "R3" if "portable" in profiles else "R2"

@@ -93,7 +93,7 @@ def _file_of(name: str) -> str | None:
 
 
 def _places(file: str, resolved: Callable[[str], str]) -> tuple[str, str]:
-    """Return where a file lies, by its name and with links followed."""
+    """Return a file's path by its name, and its path with links followed."""
     folder, name = os.path.split(file)
     return file, os.path.realpath(file) if os.path.islink(file) else os.path.join(resolved(folder), name)
 
@@ -191,7 +191,7 @@ def _unbound(repository: Repository, bound: Collection[str]) -> list[Change]:
 
 
 def _changes(repository: Repository) -> list[Change]:
-    """Return what differs from the commit, less what mltrainer and the interpreter write."""
+    """Return the changes against the commit, without files that mltrainer or the interpreter writes."""
     exclude = [f":(top,exclude,glob)**/{name}/**" for name in ("__pycache__", ".venv")]
     exclude.append(f":(top,exclude,literal){repository.prefix}.mltrainer")
     pages = set(handbook.page_paths())
@@ -199,7 +199,7 @@ def _changes(repository: Repository) -> list[Change]:
 
 
 def _is_written(path: str, prefix: str, pages: set[str]) -> bool:
-    """Return whether a path is an artifact that a phase writes, and not a page of the handbook that a project overrides."""
+    """Return True if a path is an artifact that a phase writes, and not a page of the handbook that a project overrides."""
     if not path.startswith(prefix):
         return False
     relative = path.removeprefix(prefix)
@@ -224,7 +224,7 @@ def _difference(repository: Repository, changed: Sequence[Change]) -> Iterator[d
 
 
 def _content(path: Path, submodule: str | None, hashed: bool) -> dict[str, Any]:
-    """Return what identifies a path's content; of large files the size, because data has its own fingerprint."""
+    """Return the identity of a path's content; of large files the size, because data has its own fingerprint."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -295,7 +295,7 @@ def _skipped(repository: Repository, changed: Sequence[Change]) -> list[dict[str
 
 
 def _obstacle(repository: Repository, change: Change) -> str | None:
-    """Return why a path may not be captured."""
+    """Return the reason to leave a path out of a snapshot, or None."""
     path = repository.top / change.path
     if change.submodule is not None or not os.path.lexists(path):
         return None
@@ -313,7 +313,7 @@ def _obstacle(repository: Repository, change: Change) -> str | None:
 
 
 def _commit(repository: Repository, paths: list[str], skipped: list[dict[str, str]]) -> str:
-    """Write the commit from an index of its own, which begins with the last commit: what is only staged stays out."""
+    """Write the commit from a separate index, which begins with the last commit: what is only staged stays out."""
     with scratch() as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
         git.run(repository.top, "read-tree", "HEAD" if repository.commit else "--empty", variables=index)

@@ -37,7 +37,7 @@ def switch_on(threads: int, *, fill_memory: bool = False) -> None:
 
 
 def fp32_precisions() -> dict[str, str]:
-    """Return what fp32 operations are computed in, by their names in `torch.backends`; "none" is what was not set."""
+    """Return the precision of fp32 operations, by their names in `torch.backends`; "none" where it was not set."""
     of_each = {name: str(attrgetter(name)(BACKENDS).fp32_precision) for name in (*DEFAULTS, *OPERATIONS)}
     return {"all": str(BACKENDS.fp32_precision), **of_each}
 
@@ -58,7 +58,7 @@ def _older_switches() -> tuple[str | None, bool | None, bool | None]:
 
 
 def _set_older_switches(precision: str | None, matmul: bool | None, cudnn: bool | None) -> None:
-    """Set those that are told; the newer ones are set after them, or reading these would raise."""
+    """Set the older switches that are not None; the newer ones are set after them, or reading these would raise."""
     if precision is not None:
         torch.set_float32_matmul_precision(precision)
     if matmul is not None:

@@ -106,7 +106,7 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def distributions() -> list[dict[str, Any]]:
-    """Return what is installed, sorted by name.
+    """Return the installed distributions, sorted by name.
 
     Returns:
         Rows of `name`, `version`, `record_sha256` and `editable`. The digest covers the lines of RECORD that came with
@@ -123,7 +123,7 @@ def distributions() -> list[dict[str, Any]]:
 
 
 def _is_leftover(distribution: importlib.metadata.Distribution) -> bool:
-    """Return whether this is what an interrupted `pip install` left behind, under a name that begins with a tilde."""
+    """Return True for the remains of an interrupted `pip install`, under a name that begins with a tilde."""
     return _folder(distribution).startswith("~")
 
 
@@ -177,13 +177,13 @@ def _cpuinfo(text: str) -> dict[str, str]:
 
 
 def cores() -> int:
-    """Return how many CPU cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _cpu_quota() -> float | None:
-    """Return how many cores' time a container may use, or None where nothing limits it."""
+    """Return a container's CPU quota in cores, or None where nothing limits it."""
     quota, period = (*_text("/sys/fs/cgroup/cpu.max").split(), "", "")[:2]
     if not quota:
         quota, period = (_text(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
@@ -285,7 +285,7 @@ def environment_digest(environment: Mapping[str, Any]) -> str:
 
 
 def deciding(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return what decides results as one flat table, each entry named as a person would."""
+    """Return the entries of an environment that decide results as one flat table, each named as a person would."""
     python, host, cpu, threads = (environment[key] for key in ("python", "platform", "cpu", "threads"))
     table = {
         "Python": f"{python['version']} ({python['implementation']})",
@@ -311,7 +311,7 @@ def _packages(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what differs between two environments, to be read like a changelog: `numpy 2.4.6 -> 2.5.0`.
+    """Return the differences between two environments, to be read like a changelog: `numpy 2.4.6 -> 2.5.0`.
 
     Args:
         expected: The recorded environment.

@@ -52,12 +52,12 @@ def float_of(text: str) -> float:
 
 
 def step_entry(step: int, ids: str, loss: float, norm: float) -> str:
-    """Return what a line says of one step."""
+    """Return the chain's entry of one step: its number, the digest of its sample ids, the bits of loss and gradient norm."""
     return f"{step} {ids} {bits(loss)} {bits(norm)}"
 
 
 def weights_entry(step: int, sha256: str) -> str:
-    """Return what a line says of the weights after a step."""
+    """Return the chain's entry of the weights after a step."""
     return f"w {step} {sha256}"
 
 

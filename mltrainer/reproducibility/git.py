@@ -101,7 +101,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> bytes:
-    """Return what a git command prints.
+    """Return a git command's standard output.
 
     Args:
         folder: Where it runs.
@@ -166,7 +166,7 @@ def _executed(command: list[str], settings: Mapping[str, str], stdin: bytes, tim
 
 @functools.cache
 def _gitpython() -> Git:
-    """Return what runs commands; GitPython is imported when git is first asked, for that takes as long as pydantic.
+    """Return GitPython's command runner; it is imported when git is first asked, as that takes as long as importing pydantic.
 
     It copies this process's environment and cannot leave variables out: `env` does that.
     """
@@ -205,7 +205,7 @@ def locate(root: Path) -> Repository:
 
 
 def _says_yes(folder: Path, *arguments: str) -> bool:
-    """Return whether a question that git answers by its exit code is answered with yes."""
+    """Return True if a git command succeeds: a yes to a question that git answers by its exit code."""
     try:
         run(folder, *arguments)
     except GitError:
@@ -242,7 +242,7 @@ def changes(repository: Repository, exclude: Sequence[str] = ()) -> list[Change]
 
 
 def _parsed(entry: str) -> Change | None:
-    """Return what one entry of `status --porcelain=v2` says; 1: changed, u: unmerged, ?: unknown to git."""
+    """Return the change of one entry of `status --porcelain=v2` (1: changed, u: unmerged, ?: unknown to git), else None."""
     kind, _, rest = entry.partition(" ")
     if kind == "?":
         return Change(rest, tracked=False)
@@ -281,7 +281,7 @@ def _held(root: Path, revision: str, paths: Sequence[str]) -> dict[str, str]:
 
 
 def tracks(root: str, path: str) -> bool:
-    """Return whether a path came with a project: git tracks it, or there is no git here that could tell.
+    """Return True if a path came with a project: git tracks it, or there is no git here that could tell.
 
     Args:
         root: The project's folder.
@@ -356,7 +356,7 @@ def committed_file(root: Path, path: str) -> Committed | None:
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """Return what git knows of a project's folder, or why it knows nothing.
+    """Return git's description of a project's folder: commit, branch and state, or a note with the reason for their absence.
 
     Returns:
         `commit`, `branch`, `dirty` (None where unknown) and `note` (None where there is nothing to say).

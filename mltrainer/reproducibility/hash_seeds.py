@@ -23,7 +23,7 @@ CANDIDATES, AT_ONCE = range(2, 26), 6  # how many are asked before the best of t
 SMALL = 4  # strings: up to here a set's table has eight places, and subsets of a group are sets of the same make
 MOST_SETS = 3000
 ANSWER_S = 30.0
-BETWEEN, BEHIND = "\0", "\1"  # strings of a set, and sets, as a child is told of them
+BETWEEN, BEHIND = "\0", "\1"  # strings of a set, and sets, as a child reads them
 PRINT = r"""import sys
 for line in sys.stdin.buffer.read().decode().split("\1"):
     print(line.split("\0").index(next(iter(set(line.split("\0"))))))
@@ -102,7 +102,7 @@ class _Pool:
         self._known.update({seed: self._parted(seed) for seed in asked})
 
     def _count(self, sets: set[int]) -> tuple[int, int]:
-        """Return how many of some sets are likely, and how many they are."""
+        """Return the number of likely sets among some, and the number of all of them."""
         return sum(number < self._likely for number in sets), len(sets)
 
 
@@ -128,7 +128,7 @@ def _groups_of(sets: Iterable[Group], groups: Iterable[Group]) -> tuple[Group, .
 
 
 def firsts(python: str, seed: str, sets: Sequence[Group]) -> Firsts:
-    """Return which string comes first of each set, in a child of an interpreter under a hash seed.
+    """Return the index of each set's first string, as a child of an interpreter orders it under a hash seed.
 
     Where that interpreter cannot be asked, this one's is: all of CPython from 3.11 on hash alike.
     """

@@ -92,7 +92,7 @@ def _mark(path: Path) -> list[int] | None:
 
 
 def holds_commit(root: Path, commit: str) -> bool:
-    """Return whether a repository holds a commit.
+    """Return True if a repository holds a commit.
 
     Raises:
         GitError: There is no repository, or git cannot say.
@@ -104,7 +104,7 @@ def holds_commit(root: Path, commit: str) -> bool:
 
 
 def is_shallow(root: Path) -> bool:
-    """Return whether older history is not in this clone.
+    """Return True if older history is not in this clone.
 
     Raises:
         GitError: There is no repository.
@@ -127,7 +127,7 @@ def contents(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes |
 
 
 def authors(root: Path, path: str, key: str) -> list[str]:
-    """Return who committed each line of a JSON file that begins with a key, as `Name <mail>`, in the order of the lines.
+    """Return the author, as `Name <mail>`, of each line of a JSON file that begins with a key, in the order of the lines.
 
     Raises:
         GitError: The present commit does not hold the file, or git cannot say in time.

@@ -36,7 +36,7 @@ def reached(
 
 
 def _is_reached(name: str, packages: set[str], needed: frozenset[str]) -> bool:
-    """Return whether a row of a difference counts: any that is of no package, and those of packages that are needed."""
+    """Return True if a row of a difference counts: it is of no package, or of one that is needed or loads itself."""
     if name not in packages or name in needed:
         return True
     try:
@@ -84,7 +84,7 @@ def _names(path: Path) -> Iterator[str]:
 
 
 def _requirements(name: str) -> list[tuple[str, str]]:
-    """Return what a distribution needs, each with the extra that needs it or nothing; none where it is not installed."""
+    """Return a distribution's requirements, each with its extra or an empty text; none where it is not installed."""
     try:
         lines = importlib.metadata.requires(name) or []
     except importlib.metadata.PackageNotFoundError:
@@ -94,6 +94,6 @@ def _requirements(name: str) -> list[tuple[str, str]]:
 
 
 def _loads_itself(installed: importlib.metadata.Distribution, needed: frozenset[str]) -> bool:
-    """Return whether a distribution runs although nothing imports it: at each start of Python, or as a needed one's plug-in."""
+    """Return True if a distribution runs although nothing imports it: at each start of Python, or as a needed one's plug-in."""
     at_start = any(str(file).endswith(".pth") or file.name == "sitecustomize.py" for file in installed.files or ())
     return at_start or any(normal(point.group.partition(".")[0]) in needed for point in installed.entry_points)

@@ -96,7 +96,7 @@ def _tree(text: str) -> ast.Module | None:
 
 
 def _makes_sets(tree: ast.Module) -> bool:
-    """Return whether a source makes a set, or takes a hash, anywhere."""
+    """Return True if a source makes a set, or takes a hash, anywhere."""
     return any(
         isinstance(node, (ast.Set, ast.SetComp))
         or (isinstance(node, ast.Name) and node.id in SET_MAKERS)
@@ -142,7 +142,7 @@ def _texts(node: ast.AST) -> list[str]:
 
 
 def _compared(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield what a function compares and assigns as strings alone: labels of which each stands by itself."""
+    """Yield the operands of comparisons and the assigned values in a node: single strings among them are labels."""
     for part in ast.walk(node):
         if isinstance(part, ast.Compare):
             yield from part.comparators
@@ -189,7 +189,7 @@ def _of_data(path: Path) -> Iterator[Group]:
 
 
 def _separators(lines: Sequence[str]) -> list[str]:
-    """Return what the columns of a table may be separated by: what stands in its first line."""
+    """Return the possible column separators of a table: those in its first line, else the comma."""
     return [separator for separator in ",;\t| " if lines and separator in lines[0]] or [","]
 
 

@@ -50,7 +50,7 @@ class Witness:
         sys.setprofile(None)
 
     def calls(self) -> list[dict[str, Any]]:
-        """Return what was noted, in the order of first use: `kind`, `call`, `where` (file:line) and `function`."""
+        """Return the noted calls, in the order of first use: `kind`, `call`, `where` (file:line) and `function`."""
         return list(self._seen.values())
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -88,7 +88,7 @@ def _name(frame: FrameType) -> str:
 
 
 def _kind(name: str, callee: FrameType | None) -> str | None:
-    """Return what a call may bring into a run that no seed decides, or None."""
+    """Return the kind of a call that no seed decides (clock, threads or random draw), or None."""
     if name in CLOCKS:
         return "clock"
     if name in THREADS:

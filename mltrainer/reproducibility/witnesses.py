@@ -30,7 +30,7 @@ def sound_result(folder: Path, contract: Mapping[str, str]) -> dict[str, Any] | 
 
 
 def has_ended(folder: Path) -> bool:
-    """Return whether a run's result, edited or not, says that it finished or that no phase started it: it is not gone on with."""
+    """Return True if a run is not resumed: its result, edited or not, says that it finished or that no phase started it."""
     try:
         result = read_json(folder / RESULT_FILE)
     except InputError:
@@ -52,7 +52,7 @@ def _has_chain(folder: Path, result: dict[str, Any]) -> bool:
 
 
 def _has_history(result: dict[str, Any]) -> bool:
-    """Return whether the metrics are those of the best row, and the best row is one of the history."""
+    """Return True if the metrics are those of the best row, and the best row is one of the history."""
     best = result["best"]
     if best is None:
         return not result["metrics"]
@@ -61,7 +61,7 @@ def _has_history(result: dict[str, Any]) -> bool:
 
 
 def _has_manifests(folder: Path, result: dict[str, Any]) -> bool:
-    """Return whether the checkpoints that are here hold the metrics of the history's rows."""
+    """Return True if the checkpoints that are here hold the metrics of the history's rows."""
     measured = {row["step"]: row["validation"] for row in result["history"]}
     paths = (folder / "checkpoints" / Path(row["path"]).name / "manifest.json" for row in result["checkpoints"])
     manifests = [read_json(path) for path in paths if path.exists()]

@@ -22,7 +22,7 @@ ERROR_FILE = "error.json"  # why a run ended without a result
 
 
 def contract_of(planning: dict[str, Any], config: TrainingConfig, root: Path) -> dict[str, str]:
-    """Return what a run's bits are a function of, as planning's record holds it.
+    """Return a run's contract by planning's record: the digests of config, data, code, environment and opened inputs.
 
     Args:
         planning: The record.
@@ -75,7 +75,7 @@ def check_environment(recorded: dict[str, Any], root: Path, files: list[dict[str
 def environment_changes(
     recorded: dict[str, Any], found: dict[str, Any], root: Path, files: list[dict[str, Any]]
 ) -> list[dict[str, str]]:
-    """Return how an environment differs from a recorded one, as far as a project's code can reach it."""
+    """Return the differences of an environment from a recorded one, as far as a project's code can reach them."""
     packages = {row["name"] for environment in (recorded, found) for row in environment["distributions"]}
     return reached(difference(recorded, found), packages, root, files)
 
@@ -86,7 +86,7 @@ def run_id(contract: dict[str, str]) -> str:
 
 
 def left_behind(project: Project, phase: str, contract: dict[str, str], config: TrainingConfig) -> list[str]:
-    """Return a line for each interrupted run of a phase that cannot be gone on with, because its contract is another."""
+    """Return a line for each interrupted run of a phase that cannot be resumed, because its contract is another."""
     lines = []
     for path in sorted(project.runs_dir.glob(f"*/{JOB_FILE}")):
         with contextlib.suppress(InputError, KeyError, TypeError, AttributeError, ValueError, OSError):
@@ -98,7 +98,7 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
 
 
 def contract_changes(job: dict[str, Any], contract: dict[str, str], config: TrainingConfig) -> list[str]:
-    """Return what differs between a job's contract and another, the config key by key."""
+    """Return the differences between a job's contract and another as `key: before -> after`, the config key by key."""
     found = differences(bits_config(TrainingConfig.model_validate(job["config"])), bits_config(config))
     changes = [f"{row['key']}: {row['before']} -> {row['after']}" for row in found]
     digests = [key for key in contract if key != "config_sha256" and job["contract"].get(key) != contract[key]]
@@ -116,7 +116,7 @@ def existing_result(project: Project, run: str, contract: dict[str, str]) -> dic
 
 
 def keeps(result: dict[str, Any], config: TrainingConfig) -> bool:
-    """Return whether a run kept what a config asks for; what is kept does not decide the run's name."""
+    """Return True if a run kept the checkpoints that a config asks for; these settings do not decide the run's name."""
     wanted = {role for role, on in (("best", config.checkpoint.save_best), ("last", config.checkpoint.save_last)) if on}
     return wanted <= {role for row in result["checkpoints"] for role in row["roles"]}
 

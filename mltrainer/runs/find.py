@@ -133,7 +133,7 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> d
 
 
 def _so_far(folder: Path) -> dict[str, Any]:
-    """Return what the job of a run and its own log say; its metrics are those of the best evaluation so far."""
+    """Return the state of a run without a result, by its job and its log; the metrics are those of the best evaluation so far."""
     job, log = read_if_whole(folder / JOB_FILE), read_log(folder)
     known = job["contract"] if isinstance(job.get("contract"), dict) else {}
     history = [row for row in log.history if isinstance(row.get("validation"), dict)]
@@ -173,7 +173,7 @@ def steps_of(project: Project, run: str) -> list[dict[str, Any]]:
 
 
 def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
-    """Return how two runs differ: config keys, digests, metrics, and the first step at which they part.
+    """Return the differences of two runs: config keys, digests, metrics, and the first step at which they part.
 
     Returns:
         first, second, differences, `first_divergence` (None: they do not part), `steps_compared`: how many entries of
@@ -196,10 +196,10 @@ def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
 
 
 def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what two results' chosen metric shows of a difference: one seed each, so that only the rows tell of chance.
+    """Return the difference in two results' chosen metric, judged by its samples: with one seed each, nothing else shows chance.
 
     Returns:
-        `name`, `mode`, and the rest as `judged` tells it. None where the two have no such metric in common.
+        `name`, `mode`, and the entries of `judged`. None where the two have no such metric in common.
     """
     chosen, values = first.get("metric"), [(one.get("metrics") or {}) for one in (first, second)]
     if chosen is None or chosen != second.get("metric"):

@@ -25,7 +25,7 @@ from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
 
 
 def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ...]) -> dict[str, Any]:
-    """Train a new run from a checkpoint of another one; the same fork that was interrupted is gone on with.
+    """Train a new run from a checkpoint of another one; the same fork that was interrupted is resumed.
 
     Args:
         tools: The project's tools.
@@ -42,7 +42,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
     """
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        (planning,) = gates_before(project, "baseline")
+        (planning,) = gates_before(project, "baseline")  # under the lock: no phase can replace its record meanwhile
         assert planning.record is not None
         job = original_job(project, parent)
         if job.get("tool", ORCHESTRATOR) != ORCHESTRATOR:
@@ -63,7 +63,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
 
 
 def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
-    """Return where a fork trains, and under which planning."""
+    """Return a fork's job entries: its folder, its purpose, the planned code files and the digest of planning's record."""
     folder = project.relative(project.runs_dir / run)
     return {"folder": folder, "purpose": "train", "code_files": planning.data["source"]["files"], "gate": planning.sha256}
 

@@ -1,4 +1,4 @@
-"""Starts a tool as a process of its own, with exactly the environment that determinism needs before an interpreter exists.
+"""Starts a tool as a separate process, with exactly the environment that determinism needs before an interpreter exists.
 
 Torch-free: the workflow calls this. A tool reads one job file, writes one folder, and sends events as JSON
 lines through a pipe; it may die at any moment without harming the workflow.
@@ -28,13 +28,13 @@ from mltrainer.workspace import Project, machine_faults, read_json, redact_file,
 Event = dict[str, Any]
 Tell = Callable[[Event], None]
 LOG_FILE = "log.txt"
-POLL_S = 0.2  # a tool that ends closes the pipe, which is told at once; only where another process holds it is this waited
+POLL_S = 0.2  # a tool that ends closes the pipe, which is seen at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 
 
 class Launch(Protocol):
-    """How a tool is started on a job: in a process of its own, as `launch` does it, or in this one, as tests do."""
+    """How a tool is started on a job: in a separate process, as `launch` does it, or in this one, as tests do."""
 
     def __call__(
         self, project: Project, tool: str, job: dict[str, Any], on_event: Tell, variables: Mapping[str, str] | None = None
@@ -79,7 +79,7 @@ class Tools:
 
 
 def tools_of(project: Project, tell: Tell) -> Tools:
-    """Return a project's tools, each started as a process of its own: what the command line and a notebook use."""
+    """Return a project's tools, each started as a separate process: what the command line and a notebook use."""
     return Tools(project, tell, launch)
 
 
@@ -106,10 +106,10 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, var
     read_end, write_end = os.pipe()
     with machine_faults(str(folder / LOG_FILE)):
         log = open(folder / LOG_FILE, "ab")  # noqa: SIM115 - closed below, once the child has it
-    with _Signals() as signals:
+    with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
         process = _start(project, page, job, write_end, log, {**(variables or {}), **mark})
         signals.pass_on_to(process)
-        os.close(write_end)
+        os.close(write_end)  # the tool's copy is then the only one, so that the pipe ends with the tool
         log.close()
         try:
             end = _follow(process, read_end, on_event, signals)
@@ -213,7 +213,7 @@ def _lines(process: subprocess.Popen[bytes], read_end: int) -> Iterator[bytes]:
 
 
 def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None:
-    """Raise what a tool's end stands for; whoever asked it to stop is told so, however far it came."""
+    """Raise what a tool's end stands for; a stop by the user is reported as one, however far the tool came."""
     if end is not None and end["event"] == "error":
         raised = error_for_exit(end["exit_code"], end["message"])
         raised.where, raised.mend = end.get("where"), end.get("mend")

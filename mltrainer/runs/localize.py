@@ -45,7 +45,7 @@ MEMORY = Change("unwritten memory", job={"fill_memory": True})
 
 
 def find_cause(tools: Tools, job: Job, changes: list[Change], from_step: int) -> dict[str, Any] | None:
-    """Return why a job's steps differ from process to process, or None where no pair differed.
+    """Return the cause of a difference between processes in a job's steps, or None where no pair differed.
 
     Args:
         tools: The project's tools.
@@ -91,7 +91,7 @@ def _calls(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_trace(folder: Path) -> Trace:
-    """Return what a traced process wrote: its samples' and initial weights' digests, then what each step gave."""
+    """Return a process's trace: the digests of its samples and initial weights, then the rows of each step."""
     initial: Trace = [(0, "initial", name, sha) for name, sha in read_json(folder / INITIAL_FILE)["tensors"].items()]
     try:
         lines = (folder / TRACE_FILE).read_text("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""A recorded environment made again: a virtual environment of its own, with the recorded interpreter and the recorded pins."""
+"""A recorded environment made again: a separate virtual environment, with the recorded interpreter and the recorded pins."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _job(phase: str, result: Row, config: TrainingConfig, planning: Record) -> R
 
 
 def _divergence(result: Row, again: Row) -> Row | None:
-    """Return that the chains' heads differ, which names no step: the record holds no chain but its head."""
+    """Return the difference of the chains' heads, at the last step, or None: the record holds no chain but its head."""
     one, other = result["chain"], again["chain"]
     if one == other:
         return None
@@ -124,7 +124,7 @@ def _divergence(result: Row, again: Row) -> Row | None:
 
 
 def _numbers(result: Row, again: Row) -> grades.Numbers:
-    """Return how far losses and the metric differ, by the mean training losses of each evaluation."""
+    """Return the largest relative difference of the mean training losses by evaluation, and the metric's absolute one."""
     pairs = zip(_losses(result), _losses(again), strict=False)
     loss = max((abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs), default=math.nan)
     name = result["metric"]["name"]
@@ -137,7 +137,7 @@ def _losses(result: Row) -> list[float]:
 
 
 def _delivered(project: Project, phase: str, chain: Iterable[str]) -> bool | None:
-    """Return whether the training passed through the weights that were delivered; None where the chain cannot tell."""
+    """Return True if the training passed through the weights that were delivered; None where the chain cannot tell."""
     evidence = _sound(project, phase).evidence
     if phase != "finalization" or evidence["run"].get("program") or evidence["config"].get("averaging"):
         return None

@@ -1,6 +1,6 @@
 """What plain models reach on a run's own splits: found where it was measured before, else measured now.
 
-Nothing rests on it: where the tool fails, that is told in place of a comparison.
+Nothing depends on it: where the tool fails, the reason takes the place of a comparison.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamp
 
 
 def measure_references(tools: Tools, result: dict[str, Any], config: TrainingConfig) -> dict[str, Any] | None:
-    """Return what plain models reach beside a run, as the baseline's record holds it.
+    """Return the comparison of a run with plain models, as the baseline's record holds it.
 
     Args:
         tools: The project's tools.
@@ -37,7 +37,7 @@ def measure_references(tools: Tools, result: dict[str, Any], config: TrainingCon
         config: The run's config.
 
     Returns:
-        None where there is nothing to compare: a task of one's own, generated text, a run that failed or keeps no checkpoint.
+        None where there is nothing to compare: a custom task, generated text, a run that failed or keeps no checkpoint.
 
     Raises:
         StoppedError: It was asked to stop.
@@ -56,7 +56,7 @@ def measure_references(tools: Tools, result: dict[str, Any], config: TrainingCon
 
 
 def _known(tools: Tools, job: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what was measured by the same job before."""
+    """Return the result of an earlier measurement by the same job, or None."""
     try:
         return dict(read_json(tools.project.root / job["folder"] / RESULT_FILE))
     except InputError:

@@ -55,7 +55,7 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
 
 
 def _from_record(tools: Tools, phase: str, result: Row, steps: int | None) -> Row:
-    """Return what training again from the committed record shows, in a clone that has none of the run's files.
+    """Return the outcome of training again from the committed record, in a clone that has none of the run's files.
 
     Raises:
         InputError: Only a part is asked for: a record holds the chain's head, with which the end alone can be compared.
@@ -81,7 +81,7 @@ def _from_record(tools: Tools, phase: str, result: Row, steps: int | None) -> Ro
 
 
 def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
-    """Return why the bits differ although nothing that is recorded does: the step is trained twice more, and traced.
+    """Return the cause, in words, of a difference that no record explains: the step is trained twice more, and traced.
 
     Args:
         tools: The project's tools.
@@ -120,7 +120,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
 
 
 def holds(found: Row) -> bool:
-    """Return whether a reproduction is one: the same bits, those delivered among them, in the same environment."""
+    """Return True if a reproduction holds: the same bits, those delivered among them, in the same environment."""
     same = bool(found["identical"]) and found.get("delivered") is not False
     return same and not any(row["kind"] == "environment" for row in found["differences"])
 
@@ -183,7 +183,7 @@ def _refuse_edited(project: Project, run: str) -> None:
 
 
 def environment_differences(project: Project, result: Row) -> list[Row]:
-    """Return how this machine's environment differs from the run's; one by one where planning's record is the run's."""
+    """Return the differences of this machine's environment from the run's; one by one where planning's record is the run's."""
     found = capture(result["threads"])
     expected, actual = result["environment_sha256"], environment_digest(found)
     if expected == actual:
@@ -224,7 +224,7 @@ def _sha256(path: Path) -> str:
 
 
 def _measured(result: Row, again: Row, known: list[Row]) -> list[Row]:
-    """Return what only the training itself could show: other samples, more code, other arithmetic."""
+    """Return the differences that only the training could reveal: other samples, more code, other libraries or arithmetic."""
     found = []
     if again["data_sha256"] != result["data_sha256"] and not any(row["kind"] == "data" for row in known):
         found.append(_row("data", "samples and splits", result["data_sha256"][:12], again["data_sha256"][:12]))

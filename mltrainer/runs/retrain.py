@@ -83,7 +83,7 @@ def original_job(project: Project, run: str) -> dict[str, Any]:
 
 
 def _is_job_of(run: str, job: dict[str, Any]) -> bool:
-    """Return whether a job's config and contract are those that gave the run its name."""
+    """Return True if a job's config and contract are those that gave the run its name."""
     contract = job["contract"]
     try:
         config = TrainingConfig.model_validate(job["config"])
@@ -181,12 +181,12 @@ def reproduce(
 
 
 def is_class_of_environment(result: dict[str, Any]) -> bool:
-    """Return whether nobody measured a run's arithmetic, as of a program: its class is the digest of the whole environment."""
+    """Return True if a run's arithmetic was not measured, as of a program: its class is the digest of the whole environment."""
     return bool(result["numerics_class"] == result["environment_sha256"])
 
 
 def computes_otherwise(result: dict[str, Any], again: dict[str, Any]) -> bool:
-    """Return whether a reproduction was seen to compute by another arithmetic than the original.
+    """Return True if a reproduction was measured to be of another numerics class than the original.
 
     The digest of the whole environment shows none: a package that the code cannot reach changes it, too. The environments
     themselves are compared, before the training, by what the code can reach.
@@ -213,7 +213,7 @@ def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: 
 def reproduction_row(
     result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers, limits: GradeSettings, begun: int = 0
 ) -> dict[str, Any]:
-    """Return what a reproduction showed: the same bits in every step that was compared and the same metrics, or not.
+    """Return a reproduction's row of the record: whether its bits are identical, its grade, and its first divergence.
 
     Args:
         result: The original's result.

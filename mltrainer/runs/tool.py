@@ -32,7 +32,7 @@ class Tool(Protocol):
 
 @dataclass(frozen=True)
 class Program:
-    """A tool that is a program of its own, started by the launcher as its manifest says.
+    """A tool that runs as a separate program, started by the launcher as its manifest says.
 
     Attributes:
         tools: The project's tools.

@@ -135,7 +135,7 @@ def acceptance_met(record: Envelope[Finalization], settings: AcceptanceSettings)
 
 
 def _way_on(evidence: Finalization) -> str:
-    """Return what to try with a final model that misses on validation; never what was just done."""
+    """Return the next command for a final model that misses its criterion on validation; never the one just run."""
     back = evidence.way_back
     if back and back.set:
         return f"{RUN_FINALIZATION} {as_typed(back.set)}"

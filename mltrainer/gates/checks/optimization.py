@@ -100,19 +100,19 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
 
 
 def _counted(comparison: Comparison, level: float) -> dict[str, Any]:
-    """Return which comparison with the plan's baseline it is, and at which level it is tested; nothing where none counted."""
+    """Return the comparison's number among those with the plan's baseline, and its test level; empty where it has no number."""
     return {"comparison": comparison.number, "level": level} if comparison.number is not None else {}
 
 
 def _is_counted(comparison: Comparison) -> bool:
-    """Return whether a comparison's number is above that of each one before it."""
+    """Return True if the comparison's number exceeds those and the count of earlier ones; vacuously true without a number."""
     return comparison.number is None or comparison.number > max(
         [len(comparison.earlier), *(e.number for e in comparison.earlier)]
     )
 
 
 def _budget(comparison: Comparison) -> dict[str, Any]:
-    """Return what each side was trained on: the epochs that it may train, and the steps and samples of all its runs."""
+    """Return the training budget of each side: its epoch limit, and the steps and samples of all its runs."""
     sides = comparison.budget.items()
     return {"budget": {name: _trained(side) for name, side in sides}} if sides else {}
 
@@ -124,7 +124,7 @@ def _trained(side: Trained) -> dict[str, Any]:
 
 
 def _is_fair(comparison: Comparison) -> bool:
-    """Return whether the candidate was trained for no more epochs than the baseline may; who did not count them is believed."""
+    """Return True if the candidate's epoch limit is at most the baseline's, or none was counted for either side."""
     if not comparison.budget:
         return True
     base, new = comparison.budget.get("baseline"), comparison.budget.get("candidate")
@@ -136,13 +136,13 @@ def _is_fair(comparison: Comparison) -> bool:
 
 
 def _takes_no_seed(evidence: Searched) -> bool:
-    """Return whether the baseline stays because runs of its program do not differ by a seed."""
+    """Return True if the baseline stays because its program takes no seed, so that runs under other seeds would be equal."""
     task = Task.model_validate(evidence.config["task"])
     return task.script is not None and not task.takes_a_seed and evidence.promoted == "baseline"
 
 
 def _shown(differences: list[float], level: float) -> dict[str, Any]:
-    """Return how large the improvement is, what the test says, and how many seeds would have shown it; only p decides."""
+    """Return mean improvement, confidence interval, effect size, seeds needed and p-value; only the p-value decides."""
     ends, effect = interval(differences, level), effect_size(differences)
     return {
         "mean_improvement": _rounded(math.fsum(differences) / len(differences)) if differences else None,

@@ -33,7 +33,7 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
 
 
 def are_whole(folds: Folds | None) -> bool:
-    """Return whether each fold was trained to its end, once; so it is where there are none."""
+    """Return True if each fold was trained to its end, once; vacuously true without folds."""
     if folds is None:
         return True
     return len({row.fold for row in folds.rows}) == folds.count == sum(row.state == "finished" for row in folds.rows)
@@ -52,7 +52,7 @@ def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, A
 
 
 def _to_mend(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
-    """Return what mends a run that did not end well: the line of code at fault, and the change that is suggested first."""
+    """Return the fix for a run that did not end well: the line of code at fault, and the first suggested config change."""
     located = record.evidence.run.nonfinite and record.evidence.run.nonfinite.located
     line = to_mend_of_code(recorded(located) or {})
     change = change_to_try(record.phase, record.evidence.changes)
@@ -67,7 +67,7 @@ def change_to_try(phase: str, changes: Sequence[Change] | None) -> str | None:
 
 @check(Baseline)
 def losses_finite(record: Envelope[Baseline]) -> Outcome:
-    """No loss, metric or gradient norm was NaN or infinite in any step; those that fp16 skipped, and never took, are told."""
+    """No loss, metric or gradient norm was NaN or infinite in any step; steps that fp16 skipped are reported, not counted."""
     run = record.evidence.run
     measured = (
         value
@@ -86,7 +86,7 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
 
 
 def _first(found: NonFinite | None) -> dict[str, Any] | None:
-    """Return where a run stopped, with a sentence of where the number arose in place of all that is known of it."""
+    """Return the first number that was not finite, with its origin as one sentence in place of all recorded details."""
     told = dict(recorded(found) or {})
     located = told.pop("located", None)
     return {**told, "where": located_text(located)} if located else told or None
