@@ -130,7 +130,7 @@ def _check_metrics(task: Task) -> None:
 
 
 def _two(given: Any) -> tuple[Any, Any]:
-    """Return what a task's forward gave as outputs and targets, each a tensor or a structure of tensors.
+    """Return the outputs and targets of a task's forward, each a tensor or a structure of tensors.
 
     Raises:
         InputError: It is not two of them.

@@ -88,7 +88,7 @@ class Samples:
 
 
 def samples_of(given: Any, what: str, task: Task, samples: int | None = None) -> Samples:
-    """Return what a user's method gave as samples with ids from 0.
+    """Return the samples that a user's method gave, with ids from 0.
 
     Args:
         given: Tensors, a map-style data set, or an iterable.
@@ -119,7 +119,7 @@ def samples_of(given: Any, what: str, task: Task, samples: int | None = None) ->
 
 
 def is_iterable(given: Any) -> bool:
-    """Return whether a user's method gave samples that can only be read in their order."""
+    """Return True if a user's method gave samples that can only be read in their order."""
     arrays = (Tensor, np.ndarray, str, bytes, tuple, list, dict)
     return hasattr(given, "__iter__") and not isinstance(given, arrays) and not _is_map_style(given)
 

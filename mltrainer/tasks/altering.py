@@ -70,7 +70,7 @@ class Alteration:
 
 
 def alteration(task: Task, config: TrainingConfig) -> Alteration | None:
-    """Return what a config asks training to do to a task's batches, or None."""
+    """Return the alteration of a task's training batches by augmentation and label smoothing; None where there is neither."""
     if config.augment is None and not config.label_smoothing:
         return None
     classes = getattr(task, "classes", None) or []

@@ -60,10 +60,10 @@ class BuiltinTask(Task):
 
     @abstractmethod
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
-        """Return what there is to say about the training and validation rows."""
+        """Return the findings on the training and validation rows."""
 
     def shown(self, model: nn.Module) -> dict[str, Any]:
-        """Return what the reports show of a trained model, in evaluation mode, beside `evaluation`."""
+        """Return the reports' views of a trained model, in evaluation mode, beside `evaluation`; empty by default."""
         return {}
 
     def traits(self, ids: np.ndarray) -> list[Trait]:
@@ -71,19 +71,19 @@ class BuiltinTask(Task):
         return []
 
     def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
-        """Return what the reports show of a model's errors on some rows, beside `evaluation`."""
+        """Return the reports' views of a model's errors on some rows, beside `evaluation`; empty by default."""
         return {}
 
     def plain(self, ids: np.ndarray) -> Plain | None:
-        """Return what plain models read of some rows, and their targets; None where there is nothing that they could."""
+        """Return the inputs of plain models for some rows, and their targets; None where there are no such inputs."""
         return None
 
     @abstractmethod
     def place(self, row: int) -> str:
-        """Return where a row comes from: `file:line`, or the file of a picture."""
+        """Return a row's source: `file:line`, or the file of a picture."""
 
     def cells(self, row: int) -> dict[str, str]:
-        """Return what a row holds as its source has it, by column; nothing where its inputs show it."""
+        """Return a row's cells in its source, by column; empty where its inputs show them."""
         return {}
 
     def metric(self, name: str, outputs: Tensor, targets: Tensor) -> float:
@@ -107,7 +107,7 @@ class BuiltinTask(Task):
         """Return the target of all rows: class numbers or values."""
 
     def bound(self, split: Split) -> Bound:
-        """Return what binds rows to each other or to a split.
+        """Return the bonds of rows to each other or to a split.
 
         Raises:
             InputError: The split names a column, and there are none.
@@ -125,11 +125,11 @@ class BuiltinTask(Task):
         return False
 
     def binds_repeats(self) -> bool:
-        """Return whether `split.repeats: together` binds equal rows; not where they must repeat by chance."""
+        """Return True if `split.repeats: together` binds equal rows; not where they must repeat by chance."""
         return True
 
     def excuse(self, ids: Ids, limits: DataLimits) -> str | None:
-        """Return why equal rows may be no leakage, or None."""
+        """Return the reason that equal rows may be no leakage, or None."""
         return None
 
 
@@ -179,7 +179,7 @@ class Classification(BuiltinTask):
         return metrics.classification_evaluation(outputs, targets, self.classes, self.positive)
 
     def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
-        """Return how well the probabilities are calibrated, and the segments in which answers are wrong more often."""
+        """Return the calibration of the probabilities, and the segments of rows with more errors."""
         wrong = (outputs.argmax(1) != targets).double().numpy()
         traits = [Trait("class", targets.numpy(), self.classes), *self.traits(ids)]
         sure = calibration(outputs, targets, self.positive, self.classes)

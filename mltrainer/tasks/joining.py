@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def own_splits(data: Path, named: Mapping[str, Path | None]) -> dict[str, Path]:
-    """Return where each split's samples are, that to train on first.
+    """Return each split's path, that to train on first.
 
     Args:
         data: What was given: the samples, or a folder with a part for each split, such as `train/` and `test/`.

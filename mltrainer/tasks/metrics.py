@@ -25,7 +25,7 @@ def predictions(outputs: Tensor) -> Tensor:
 
 
 def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """Return how often each true class (row) was taken for each class (column), int64."""
+    """Return the confusion matrix: counts by true class (row) and predicted class (column), int64."""
     cells = targets * classes + predictions(outputs)
     return torch.bincount(cells, minlength=classes * classes).reshape(classes, classes)
 

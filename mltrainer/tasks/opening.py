@@ -94,11 +94,11 @@ class OpenTask:
         return {"samples": len(self._holdings.ids["test"]), "salt": salt, "digests": sketch(self._holdings.test_hashes(), salt)}
 
     def place(self, row: int) -> str:
-        """Return where a sample comes from, by its id: `file:line`, a picture's file, or its place in the task's own data."""
+        """Return a sample's source, by its id: `file:line`, a picture's file, or its place in the task's own data."""
         return self._holdings.place(row)
 
     def cells(self, row: int) -> dict[str, str]:
-        """Return what a sample holds as its source has it, by column; nothing where its inputs show it."""
+        """Return a sample's cells in its source, by column; empty where its inputs show them."""
         return self._holdings.cells(row)
 
     def keep_training(self, places: np.ndarray) -> None:
@@ -117,7 +117,7 @@ class OpenTask:
             samples.loaders.clear()
 
     def facts(self, limits: DataLimits) -> dict[str, Any]:
-        """Return what records hold of the data; of the test split only its size and digests of its rows were looked at.
+        """Return the record of the data; of the test split only its size and digests of its rows were looked at.
 
         Args:
             limits: By what the findings are judged.
@@ -152,7 +152,7 @@ class OpenTask:
         return found
 
     def repeated_shares(self) -> dict[str, float]:
-        """Return how much repeats: validation samples among the training samples, and these among themselves.
+        """Return the shares of repeats: validation samples among the training samples, and these among themselves.
 
         Returns:
             `shared` and `repeated`, shares from 0 to 1; 0 where the samples are not in memory.
@@ -173,7 +173,7 @@ class OpenTask:
     def _repeat_findings(
         self, repeats: Mapping[str, int] | None, hashes: Mapping[str, np.ndarray], limits: DataLimits
     ) -> list[Finding]:
-        """Return what repeated samples mean, and which were not looked at."""
+        """Return the findings on repeated samples, and on those that were not looked at."""
         if repeats is None:
             why = self._holdings.not_compared or "each reading of a sample draws anew"
             return [validation.finding("info", f"duplicates across splits were not looked for: {why}")]
@@ -286,7 +286,7 @@ class _Holdings(ABC):
 
     @abstractmethod
     def findings(self, limits: DataLimits) -> list[Finding]:
-        """Return what there is to say about the training and validation samples."""
+        """Return the findings on the training and validation samples."""
 
     @abstractmethod
     def hashes(self, split: str) -> np.ndarray:
@@ -294,10 +294,10 @@ class _Holdings(ABC):
 
     @abstractmethod
     def place(self, row: int) -> str:
-        """Return where a sample comes from."""
+        """Return a sample's source."""
 
     def cells(self, row: int) -> dict[str, str]:
-        """Return what a sample holds as its source has it, by column."""
+        """Return a sample's cells in its source, by column; empty by default."""
         return {}
 
     def test_hashes(self) -> np.ndarray:
@@ -305,7 +305,7 @@ class _Holdings(ABC):
         return self.hashes("test")
 
     def excuse(self, limits: DataLimits) -> str | None:
-        """Return why equal samples may be no leakage, or None."""
+        """Return the reason that equal samples may be no leakage, or None."""
         return None
 
     @property
@@ -355,12 +355,12 @@ class _Builtin(_Holdings):
         return [*own, *validation.label_findings(self.classes, self.labels, {"train": self.ids["train"], **held_out})]
 
     def _held_out(self) -> list[Finding]:
-        """Return which splits come from sources of their own."""
+        """Return a finding with the splits that have separate sources; none where all are drawn from one."""
         named = ", ".join(f"{name} from {source!r}" for name, source in self._sources.items())
         return [validation.finding("info", f"splits come as they were given: {named}")] if named else []
 
     def _kept_together(self) -> list[Finding]:
-        """Return what there is to say of equal rows, where the split keeps them together."""
+        """Return the findings on equal rows, where the split keeps them together."""
         bound_otherwise = self._split.group or self._split.time or self._split.column or self._sources
         if self._split.repeats == "anywhere" or bound_otherwise or not self.task.binds_repeats():
             return []
@@ -368,7 +368,7 @@ class _Builtin(_Holdings):
         return [*told, *self._giant_repeat()]
 
     def _giant_repeat(self) -> list[Finding]:
-        """Return where the row with the most copies lies, where they fill a split."""
+        """Return a finding on the row with the most copies, where they fill a split."""
         _, places, counts = np.unique(self.task.keys(), return_inverse=True, return_counts=True)
         row = int((places == counts.argmax()).argmax())
         split = next(name for name, part in self.ids.items() if row in part)

@@ -48,7 +48,7 @@ def share_difference(before: float, after: float, count: int, comparisons: int =
 
 
 def judged(name: str, mode: str, before: float, after: float, count: int | None) -> dict[str, Any]:
-    """Return what a metric of two runs shows of a difference: one seed each, so that only the rows tell of chance.
+    """Return the verdict on a metric's difference of two runs: one seed each, so that only the rows tell of chance.
 
     Args:
         name: The metric.

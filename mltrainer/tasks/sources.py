@@ -158,7 +158,7 @@ def _table(data: bytes, place: str, suffix: str, config: Data) -> Table:
 
 
 def _is_large(paths: list[Path], root: Path) -> bool:
-    """Return whether files are large enough for what is read of them to be kept, and there is a project to keep it."""
+    """Return True if files are large enough for their parsed content to be kept, and there is a project to keep it."""
     return (root / PROJECT_FILE).is_file() and sum(path.stat().st_size for path in paths) >= FAST_FROM
 
 
@@ -273,7 +273,7 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
 
 
 def _without_header(table: Table) -> str:
-    """Return how columns are named that have no names, where those that were read look like values."""
+    """Return a hint at the names of columns without a header, where the names that were read look like values; else ""."""
     if not any(as_number(name) is not None for name in table.columns):
         return ""
     return f"; if its first line holds no names, they are column_1 to column_{len(table.columns)}"

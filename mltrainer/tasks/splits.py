@@ -77,13 +77,13 @@ class Bound:
     largest: float | None = None
 
     def of(self, ids: np.ndarray) -> Bound:
-        """Return what binds some of the samples, all of one split, to each other."""
+        """Return the bonds among some of the samples, all of one split; bonds to a split are left out."""
         units, times = (None if numbers is None else numbers[ids] for numbers in (self.units, self.times))
         return Bound(units, times, largest=self.largest)
 
 
 def equal_rows(split: Split, keys: Callable[[], np.ndarray]) -> Bound:
-    """Return what binds samples of equal features, by a hash of each sample's features."""
+    """Return the bonds of samples with equal features, by a hash of each sample's features; none unless they go together."""
     return Bound(units=keys(), largest=split.largest_repeat) if split.repeats == "together" else Bound()
 
 
@@ -247,7 +247,7 @@ def _nonempty(found: dict[str, np.ndarray], split: Split, why: str) -> dict[str,
 
 
 def _counts(n: int, split: Split) -> dict[str, int]:
-    """Return how many of n samples each split gets: largest remainder, and one each where there are enough."""
+    """Return each split's number of samples out of n: largest remainder, and one each where there are enough."""
     shares = {"train": 1 - split.validation - split.test, "validation": split.validation, "test": split.test}
     exact = {name: n * share for name, share in shares.items()}
     counts = {name: int(np.floor(value + 1e-9)) for name, value in exact.items()}
@@ -272,7 +272,7 @@ def _left(counts: dict[str, int], n: int) -> dict[str, int]:
 
 
 def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return which units each split gets: in drawn order, the test split first, as many as come nearest to its count."""
+    """Return each split's units: in drawn order, the test split first, as many as come nearest to its count."""
     order = generator.permutation(units)
     filled = np.concatenate([[0], np.cumsum(sizes[order])])
     cuts, names = [0], [*reversed(SPLITS)]

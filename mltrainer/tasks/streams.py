@@ -37,7 +37,7 @@ class Stream:
         return self.samples
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process gets: no open iterator."""
+        """Return the state for another process: without an open iterator."""
         return {**vars(self), "_place": None, "_rows": iter(())}
 
     def read(self, seed: int, purpose: str, epoch: int, position: int) -> Any:

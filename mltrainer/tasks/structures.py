@@ -34,7 +34,7 @@ def mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
 
 
 def main_output(outputs: Any) -> Any:
-    """Return what a model's outputs are judged by: themselves, `logits` where they have such a part, else the first part.
+    """Return a model's main output: the output itself, its `logits` where there are such, else its first part.
 
     Args:
         outputs: A tensor, or a tuple, a list, a mapping or a dataclass that holds some.
@@ -48,7 +48,7 @@ def main_output(outputs: Any) -> Any:
 
 
 def length(value: Any) -> int:
-    """Return how many samples a structure is of: the first dimension of its first tensor, or a list's items."""
+    """Return a structure's number of samples: the first dimension of its first tensor, or a list's items."""
     if isinstance(value, (Tensor, list)):
         return len(value)
     first = next(tensors_in(value), None)
@@ -74,12 +74,12 @@ def joined(parts: Sequence[Any]) -> Any:
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """Return what a structure holds; nothing where it is none."""
+    """Return a structure's parts; none of any other value."""
     return list(value) if isinstance(value, (tuple, list)) else list(_by_name(value).values())
 
 
 def _by_name(value: Any) -> dict[str, Any]:
-    """Return what a mapping or a dataclass holds, by name; a Hugging Face model's output is both, and holds no None."""
+    """Return the parts of a mapping or a dataclass, by name; a Hugging Face model's output is both, and holds no None."""
     if isinstance(value, Mapping):
         return dict(value)
     return _fields(value)

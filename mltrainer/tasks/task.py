@@ -123,7 +123,7 @@ class Task:
         raise NotImplementedError("write loss(self, outputs, targets)")
 
     def loss_items(self, targets: Any) -> int | Tensor:
-        """Return how many items the loss of a batch is the mean of: the samples, unless you count something else.
+        """Return the number of items that a batch's loss is the mean of: the samples, unless you count something else.
 
         A language model whose loss is the mean over tokens returns the number of those that count, such as
         `(targets != -100).sum()`: batches of unequal numbers of tokens then weigh what they should.
@@ -138,7 +138,7 @@ class Task:
         return {}
 
     def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
-        """Return what `compute` needs of a split after one more batch; with this method, no outputs are held.
+        """Return the state for `compute` after one more batch of a split; with this method, no outputs are held.
 
         Args:
             state: What this returned for the batch before, such as a dict of sums; None at first.
@@ -152,7 +152,7 @@ class Task:
         raise NotImplementedError("write compute(self, state) beside accumulate")
 
     def inference(self) -> dict[str, Any]:
-        """Return what a user of the trained model must know, as plain data: columns, classes, categories."""
+        """Return the trained model's interface for its users, as plain data: columns, classes, categories."""
         return {}
 
     def delivered(self) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ NORMAL_95 = 1.959964
 
 
 def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str]) -> dict[str, Any] | None:
-    """Return how often answers of a probability are right; None for fewer samples than one bin takes, and for NaN.
+    """Return the calibration of the probabilities; None for fewer samples than one bin takes, and for NaN.
 
     Of two classes it is the probability of the positive one, of more that of the answer given. The bins hold equally many
     samples, so that none is nearly empty (Nixon et al., 2019, arXiv 1904.01685); the error is that of Guo et al. (2017, arXiv
@@ -74,7 +74,7 @@ def wilson(hits: int, count: int) -> tuple[float, float]:
 
 
 def residuals(outputs: Tensor, targets: Tensor) -> dict[str, Any] | None:
-    """Return how prediction - target is distributed along the predictions; None for too few samples, and for NaN.
+    """Return the distribution of prediction - target along the predictions; None for too few samples, and for NaN.
 
     Returns:
         `half_width`, within which a share of `level` of all residuals lies; and `bins` of equally many samples, by rising

@@ -128,7 +128,7 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
 
 
 def rare_classes(names: Sequence[str], counts: np.ndarray) -> list[str]:
-    """Return which classes have fewer samples than there are splits, in a sentence; none where each has enough.
+    """Return a sentence on the classes with fewer samples than there are splits; none where each has enough.
 
     Args:
         names: The classes.
@@ -140,7 +140,7 @@ def rare_classes(names: Sequence[str], counts: np.ndarray) -> list[str]:
 
 
 def label_findings(names: Sequence[str], labels: np.ndarray, ids: Mapping[str, np.ndarray]) -> list[Finding]:
-    """Return which labels of held-out samples no training sample has, each with the nearest that one has.
+    """Return the findings on labels of held-out samples that no training sample has, each with the nearest that one has.
 
     It is an error where a label differs from a training label by capitals or punctuation at its ends alone, or where half of a
     split has such labels: whatever is trained, it is wrong there.
@@ -224,7 +224,7 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 
 
 def repeated(hashes: np.ndarray, training: np.ndarray) -> int:
-    """Return how many rows, given by hash, the training split has too."""
+    """Return the number of rows, given by hash, that the training split has too."""
     return int(np.isin(hashes, training).sum())
 
 
@@ -262,7 +262,7 @@ def giant_finding(place: str, copies: int, total: int, split_name: str, split: S
 
 
 def duplicate_findings(validation: int, total: int, test: int, excuse: str | None, limits: DataLimits) -> list[Finding]:
-    """Return what repeated rows mean.
+    """Return the finding on repeated rows; none without them.
 
     Args:
         validation: Validation rows that the training split has too.
@@ -296,7 +296,7 @@ def equal_finding(name: str) -> Finding:
 
 
 def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int, limits: DataLimits) -> Finding | None:
-    """Return what a feature that tells the target by itself means, or None.
+    """Return a warning of a feature that tells the target by itself, or None.
 
     Args:
         name: The feature's.

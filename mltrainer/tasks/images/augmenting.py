@@ -234,7 +234,7 @@ def erased(x: Tensor, share: float, draw: Draw) -> Tensor:
 
 
 def _rectangles(x: Tensor, sides: np.ndarray, places: np.ndarray) -> Tensor:
-    """Return which pixels lie in a rectangle [samples, 1, height, width]; sides and places as shares, [samples, 2]."""
+    """Return the mask of a rectangle per sample, [samples, 1, height, width]; sides and places as shares, [samples, 2]."""
     inside = []
     for axis in (2, 3):
         extent = x.shape[axis]

@@ -26,7 +26,7 @@ ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # of EXIF: pictures whose sides chan
 
 
 def holds_pictures(path: Path) -> bool:
-    """Return whether a path is a folder with a folder of pictures in it, or a table with a column of their names."""
+    """Return True if a path is a folder with a folder of pictures in it, or a table with a column of their names."""
     if path.is_dir():
         try:
             return bool(image_paths(path, str(path)))

@@ -149,7 +149,7 @@ def _notes(listed: Listed, decoded: Decoded, config: Image) -> list[str]:
 
 
 def cores() -> int:
-    """Return how many threads decode."""
+    """Return the number of decoding threads: the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -202,7 +202,7 @@ def _is_colourful(data: bytes) -> bool:
 
 
 def is_grey(mode: str) -> bool:
-    """Return whether Pillow's mode of a picture has grey levels only."""
+    """Return True if Pillow's mode of a picture has grey levels only."""
     return mode in ("1", "L", "LA", "La") or mode.startswith("I;16")
 
 
@@ -339,7 +339,7 @@ def _columns(rows: list[dict[str, str]], place: str, column: str | None, target:
 
 
 def names_pictures(rows: list[dict[str, Any]], name: str) -> bool:
-    """Return whether a column of a table holds names of picture files and nothing else."""
+    """Return True if a column of a table holds names of picture files and nothing else."""
     return all(str(row[name]).lower().endswith(PICTURES) for row in rows)
 
 

@@ -112,7 +112,7 @@ class ImageClassification(Classification):
         }
 
     def _read_as(self) -> dict[str, Any]:
-        """Return how a picture becomes pixels, or what raw pixels are multiplied by, where they were scaled on reading."""
+        """Return a picture's size and fit, or the factor of raw pixels where they were scaled on reading; else empty."""
         if self._picture is not None:
             return {"picture": {"size": self._picture.size, "fit": self._picture.fit}}
         return {"scale": 1 / 255} if any("divided by 255" in note for note in self._notes) else {}

@@ -21,7 +21,7 @@ def without_moments(schema: Schema, time: str | None) -> Schema:
 
 
 def bound(schema: Schema, split: Split, keys: Callable[[], np.ndarray], data: Data | None) -> Bound:
-    """Return what the split's columns, or equal rows, bind together.
+    """Return the bonds of rows by the split's columns, or of equal rows.
 
     Args:
         schema: The table.

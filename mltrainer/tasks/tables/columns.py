@@ -72,11 +72,11 @@ class Column:
         return empty
 
     def distinct(self, ids: np.ndarray) -> int:
-        """Return how many values occur in some rows, missing ones aside."""
+        """Return the number of distinct values in some rows, missing ones aside."""
         return len(np.unique(self.values[ids][~self.missing[ids]]))
 
     def is_constant(self, ids: np.ndarray) -> bool:
-        """Return whether some rows have one value, all of them or none missing."""
+        """Return True if some rows have one value, all of them or none missing."""
         values = self.values[ids]
         return bool((values == values[0]).all() or self.missing[ids].all())
 

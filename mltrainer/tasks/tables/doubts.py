@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[\d.,'\s()+-]+")
 
 
 def doubts(column: Column, kind: ColumnKind | None) -> list[str]:
-    """Return how a column's cells could be meant otherwise.
+    """Return the other possible readings of a column's cells, as sentences.
 
     Args:
         column: As its cells alone were understood.

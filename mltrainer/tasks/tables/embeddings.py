@@ -60,7 +60,7 @@ class PiecewiseLinear(nn.Module):
         self.weight = nn.Parameter(torch.zeros(len(edges), bins, size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what is added to the vectors of some rows."""
+        """Return the encoding to add to the vectors of some rows."""
         shares = ((x.unsqueeze(2) - self.low) * self.per_width).clamp(0, 1)
         return by_column(shares, self.weight)
 
@@ -77,7 +77,7 @@ class Periodic(nn.Module):
         self.weight = nn.Parameter(uniform((numbers, 2 * FREQUENCIES, size), 2 * FREQUENCIES))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what is added to the vectors of some rows."""
+        """Return the encoding to add to the vectors of some rows."""
         angle = 2 * math.pi * x.unsqueeze(2) * self.frequency
         return by_column(torch.cat([angle.cos(), angle.sin()], dim=2), self.weight)
 

@@ -55,7 +55,7 @@ def _plain_lines(data: bytes) -> bytes:
 
 
 def is_regular(data: bytes, delimiter: bytes, width: int) -> bool:
-    """Return whether each line is a record of `width` cells, quotes stand at the borders of cells only, and nothing is blank."""
+    """Return True if each line is a record of `width` cells, quotes stand at the borders of cells only, and nothing is blank."""
     if RETURN in data or b"\0" in data or data.startswith(NEWLINE):
         return False
     whole = data if data.endswith(NEWLINE) else data + NEWLINE
@@ -83,7 +83,7 @@ def is_regular(data: bytes, delimiter: bytes, width: int) -> bool:
 
 
 def _quotes_are_at_borders(raw: np.ndarray, delimiter: bytes) -> bool:
-    """Return whether each quote that opens stands at a cell's begin, and each that closes at its end, or doubled."""
+    """Return True if each quote that opens stands at a cell's begin, and each that closes at its end, or doubled."""
     places = np.flatnonzero(np.equal(raw, QUOTE[0]))
     if len(places) % 2:
         return False

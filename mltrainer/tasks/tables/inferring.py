@@ -74,7 +74,7 @@ class Inference:
 
 
 def infer_project(paths: Mapping[str, Path], target: str | None) -> Inference:
-    """Return what data and its target column ask for.
+    """Return the task, metric and column kinds inferred from data and its target column.
 
     Args:
         paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are of their own.
@@ -114,7 +114,7 @@ def _refuse_too_wide(table: Table) -> None:
 
 
 def _read(paths: Mapping[str, Path], target: str | None) -> tuple[Table | Arrays | Corpus, bool]:
-    """Return what data holds, and whether a first line of names is in it."""
+    """Return the data's content, and True unless its first line was read as values in place of names."""
     root = paths["train"].resolve().parent
     train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
     data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
@@ -134,7 +134,7 @@ def _emptied(table: Table) -> tuple[Table, dict[str, Column], list[str]]:
 
 
 def _lacks_header(table: Table, target: str | None) -> bool:
-    """Return whether a target is named by its place, as it is where the first line holds no names."""
+    """Return True if a target is named by its place, as it is where the first line holds no names."""
     place = re.fullmatch(r"column_(\d+)", target or "")
     return place is not None and target not in table.columns and 1 <= int(place[1]) <= len(table.columns)
 
@@ -145,7 +145,7 @@ def plain_columns(table: Table) -> dict[str, Column]:
 
 
 def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Inference:
-    """Return what a table's target column asks for.
+    """Return the task, metric and column kinds inferred from a table and its target column.
 
     Args:
         table: The cells.
@@ -194,7 +194,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
 
 
 def _without_use(features: list[Column], known: list[str]) -> dict[str, str]:
-    """Return why columns are no features, by name: nothing is in them, or they are ids; `known` ones are none."""
+    """Return the reasons that columns are no features, by name: they are empty, or ids; `known` ones are no ids."""
     reasons = {c.name: _nothing_in(c) or (None if c.name in known else id_reason(c)) for c in features}
     return {name: why for name, why in reasons.items() if why}
 
@@ -221,7 +221,7 @@ def _shape(schema: Schema) -> str:
 
 
 def kind_of(column: Column, table: Table) -> ColumnKind | None:
-    """Return what a column's cells look like, or None where they are plain numbers or a few categories.
+    """Return the kind of a column's cells, or None where they are plain numbers or a few categories.
 
     Args:
         column: As its cells alone were understood.
@@ -258,7 +258,7 @@ def _category_of(column: Column) -> ColumnKind:
 
 
 def _is_code(column: Column, table: Table) -> bool:
-    """Return whether whole numbers are names: digits of one length, of which some begin with 0, such as postal codes."""
+    """Return True if whole numbers are names: digits of one length, of which some begin with 0, such as postal codes."""
     cells = table.columns[column.name]
     if column.kind != "number" or len(column.wrong) or column.missing.all() or cells.dtype == np.float64:
         return False
@@ -276,7 +276,7 @@ def _nothing_in(column: Column) -> str | None:
 
 
 def _giant_repeat(schema: Schema) -> list[str]:
-    """Return how often the row with the most copies occurs, where these would fill a split."""
+    """Return a question on the row with the most copies, with their number, where these would fill a split."""
     keys, counts = np.unique(row_hashes([column.values for column in schema.features]), return_counts=True)
     most = int(counts.max())
     if most <= max(FEW_COPIES, LARGEST_REPEAT * len(schema)) or len(keys) < FEW_COPIES:
@@ -326,7 +326,7 @@ def _quantity(schema: Schema) -> tuple[str, list[str]]:
 
 
 def _leaks(schema: Schema, task: str) -> list[str]:
-    """Return which columns tell the target; planning, which judges the training rows alone, stops where it is surely leakage."""
+    """Return warnings of columns that tell the target; planning, on the training rows alone, stops at sure leakage."""
     labels, names = (None, []) if task == "tabular_regression" else labels_of(schema)
     rows = np.arange(len(schema))
     found = leaks(schema.features, Wanted(schema.target, labels, len(names)), vocabularies(schema, rows), rows, DataLimits())
@@ -339,7 +339,7 @@ def _planned(found: Finding) -> str:
 
 
 def id_reason(column: Column) -> str | None:
-    """Return why a column looks like an id or free text, or None."""
+    """Return the reason that a column looks like an id or free text, or None."""
     present = column.values[~column.missing]
     n = len(present)
     if n < ID_ROWS:

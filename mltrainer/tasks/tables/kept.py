@@ -118,7 +118,7 @@ class Kept:
             write_atomic(self.folder / name, pretty_json(seal(about)))
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        """Return what a file says of what is kept, or None where it is not there, damaged or of another form."""
+        """Return a file's sealed record, or None where it is not there, damaged or of another form."""
         try:
             about = json.loads((self.folder / name).read_bytes())
             sound = is_sealed(about)

@@ -42,7 +42,7 @@ class Wanted:
 def leaks(
     columns: list[Column], wanted: Wanted, vocabulary: Mapping[str, list[str]], train: np.ndarray, limits: DataLimits
 ) -> list[Finding]:
-    """Return what tells the target in the training rows.
+    """Return the findings on columns that tell the target in the training rows.
 
     Args:
         columns: The features.
@@ -75,7 +75,7 @@ def _alone(column: Column, wanted: Wanted, vocabulary: list[str] | None, rows: n
 
 
 def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
-    """Return whether a column is the target times a factor plus a constant, in every row where it is known."""
+    """Return True if a column is the target times a factor plus a constant, in nearly every row, and wherever it is known."""
     if column.values.dtype != np.float64:
         return False
     known = train[~np.isnan(column.values[train])]
@@ -86,7 +86,7 @@ def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
 
 
 def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[Finding]:
-    """Return what it means if a line through some number columns gives the target; their plain sum is surely leakage."""
+    """Return a finding where a line through some number columns gives the target; their plain sum is surely leakage."""
     rows = train[np.linspace(0, len(train) - 1, min(len(train), SAMPLE)).astype(np.int64)]
     numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
     numbers = [c for c in numbers if np.isnan(c.values[rows]).mean() <= (1 - KNOWN) / len(numbers)]

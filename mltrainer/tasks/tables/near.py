@@ -40,7 +40,7 @@ def near_copies(columns: Sequence[Column], train: np.ndarray, held_out: np.ndarr
 
 
 def _but_one(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, limits: DataLimits) -> list[tuple[int, str]]:
-    """Return how many rows are equal in all columns but one, for each column where they are more than chance."""
+    """Return counts of rows equal to a training row but for one column, each with its words, where more than by chance."""
     hashes = [_hashes(column.values, place) for place, column in enumerate(columns)]
     whole = np.add.reduce(hashes)
     alike = np.array([_alike(column.values, train) for column in columns])
@@ -54,7 +54,7 @@ def _but_one(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, lim
 
 
 def _but_digits(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, limits: DataLimits) -> list[tuple[int, str]]:
-    """Return how many rows are equal but for the digits of their numbers after the third."""
+    """Return the count of rows equal to a training row in three digits of each number, with its words, if above chance."""
     coarse = [_rounded(column.values) for column in columns]
     if all(part is column.values for part, column in zip(coarse, columns, strict=True)):
         return []
@@ -78,13 +78,13 @@ def _hashes(values: np.ndarray, place: int) -> np.ndarray:
 
 
 def _near(keys: np.ndarray, whole: np.ndarray, train: np.ndarray, rows: np.ndarray) -> int:
-    """Return how many of some rows have the key of a training row, without those that are equal to one as a whole."""
+    """Return the number of rows that have the key of a training row, without those that are equal to one as a whole."""
     near = _within(keys[rows], keys[train])
     return int(near.sum() - _within(whole[rows][near], whole[train]).sum()) if near.any() else 0
 
 
 def _within(few: np.ndarray, many: np.ndarray) -> np.ndarray:
-    """Return which of some hashes occur in many; of those, only such that begin like one of the few are compared."""
+    """Return the mask of the few hashes that occur in many; of those, only such that begin like one of the few are compared."""
     begins = np.zeros(1 << 20, dtype=bool)
     begins[few >> np.uint64(44)] = True
     return np.isin(few, many[begins[many >> np.uint64(44)]])

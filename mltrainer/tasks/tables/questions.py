@@ -26,7 +26,7 @@ SQUARED = ("r2", "rmse", "loss")  # metrics that a few large deviations decide
 
 
 def questions(schema: Schema, by_time: bool = False, by_group: bool = False) -> list[str]:
-    """Return what a table asks its person: gaps, time, and rows that belong together.
+    """Return the questions that a table raises: gaps, time, and rows that belong together.
 
     Args:
         schema: The table.
@@ -37,7 +37,7 @@ def questions(schema: Schema, by_time: bool = False, by_group: bool = False) -> 
 
 
 def names_hint(target: Column) -> list[str]:
-    """Return how to predict whole numbers as classes, where they may be names, such as postal codes."""
+    """Return a hint at classification, where whole numbers may be names, such as postal codes."""
     numbers, counts = np.unique(target.values[~target.missing], return_counts=True)
     whole = bool((numbers == np.floor(numbers)).all())
     if not whole or len(numbers) > MOST_NAMES or counts.mean() < ROWS_PER_NAME:
@@ -49,7 +49,7 @@ def names_hint(target: Column) -> list[str]:
 
 
 def heavy_tail(name: str, values: np.ndarray, metric: str) -> list[str]:
-    """Return how much of a target's variance few rows hold, where a metric of squares is judged by them alone.
+    """Return a sentence on the few rows with most of a target's variance, where a metric of squares is judged by them alone.
 
     Args:
         name: The target's.
@@ -77,7 +77,7 @@ def _gaps(schema: Schema) -> list[str]:
 
 
 def _moments(schema: Schema) -> list[str]:
-    """Return how to split by time, where there are dates, or their parts in columns of their own."""
+    """Return a question on splitting by time, where there are columns of dates, or of their parts."""
     asked = "is what you will predict later than what you have?"
     dates = [column.name for column in schema.features if is_day(column)]
     if dates:
@@ -92,7 +92,7 @@ def _moments(schema: Schema) -> list[str]:
 
 
 def _is_part(column: Column, part: str) -> bool:
-    """Return whether a column holds a part of a date, by its name and its values."""
+    """Return True if a column holds a part of a date, by its name and its values."""
     words = re.split(r"[\W_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name).lower())
     if column.kind != "number" or part not in words or column.missing.all():
         return False
@@ -102,7 +102,7 @@ def _is_part(column: Column, part: str) -> bool:
 
 
 def _groups(schema: Schema) -> list[str]:
-    """Return how to keep the rows of one person or thing together, where a column is called so, or others hang on it."""
+    """Return questions on rows of one person or thing, where a column's name says so, or others depend on it."""
     every = np.arange(len(schema))
     sizes = [
         (column, column.distinct(every)) for column in schema.features if column.kind not in ("text", "date", "date_day_first")
@@ -117,7 +117,7 @@ def _groups(schema: Schema) -> list[str]:
 
 
 def _hangs(column: Column, on: Column) -> bool:
-    """Return whether a column that varies has one value for nearly each value of another, as a patient has one year of birth."""
+    """Return True if a column that varies has one value for nearly each value of another, as a patient has one year of birth."""
     first, second = (np.unique(one.values, return_inverse=True)[1] for one in (on, column))
     values = len(np.unique(second))
     pairs = len(np.unique(first.astype(np.int64) * values + second))

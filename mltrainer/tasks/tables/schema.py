@@ -144,7 +144,7 @@ def _differences(columns: list[Column]) -> list[Difference]:
 
 
 def is_day(column: Column) -> bool:
-    """Return whether a column holds dates, and not times alone."""
+    """Return True if a column holds dates, and not times alone."""
     return column.kind in DATES and bool((column.values >= DAY).any() or (column.values < 0).any())
 
 
@@ -278,7 +278,7 @@ def encode(schema: Schema, vocabulary: dict[str, list[str]], ids: np.ndarray) ->
 
 
 def width_of(schema: Schema) -> int:
-    """Return how many columns the matrix has."""
+    """Return the number of the matrix's columns."""
     return sum(column.width for column in schema.features) + len(schema.differences)
 
 

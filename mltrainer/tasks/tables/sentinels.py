@@ -106,7 +106,7 @@ def _is_suspect(numbers: np.ndarray, counts: np.ndarray, place: int) -> bool:
 
 
 def _spellings(table: Table, name: str, rows: np.ndarray) -> list[str]:
-    """Return how a column's cells are written in some rows."""
+    """Return the spellings of a column's cells in some rows, sorted."""
     cells = table.columns[name]
     if isinstance(cells, np.ndarray) and cells.dtype != object:
         return [f"{float(cells[rows[0]]):.12g}"]

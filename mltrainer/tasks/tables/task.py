@@ -88,7 +88,7 @@ class _Tabular(BuiltinTask):
         return self._keys
 
     def bound(self, split: Split) -> Bound:
-        """Return what the split's columns bind together.
+        """Return the bonds of rows by the split's columns.
 
         Raises:
             InputError: There is no such column, or it does not hold what it must.
@@ -98,13 +98,13 @@ class _Tabular(BuiltinTask):
         return binding.bound(self._schema, split, self.keys, self._config.data)
 
     def _wrong_cells(self) -> list[str]:
-        """Return what was done with cells that are not of their column's kind."""
+        """Return sentences on the cells that are not of their column's kind: taken for missing, or their rows left out."""
         assert self._config.data is not None
         done = "their rows are left out" if self._config.data.wrong_cells == "drop" else "taken for missing"
         return [f"{what}: {done}" for what in self._schema.wrong]
 
     def binds_repeats(self) -> bool:
-        """Return whether equal rows are more than chance.
+        """Return True if equal rows are more than chance.
 
         They are chance where the columns can take few values together, and no fewer rows differ than half of what is expected
         of rows that draw each column by itself, from as many values as its entropy stands for; nor are the rows that differ
@@ -142,7 +142,7 @@ class _Tabular(BuiltinTask):
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
 
     def excuse(self, ids: Ids, limits: DataLimits) -> str | None:
-        """Return why equal rows may be no leakage: columns that were left out tell them apart, or there are few values."""
+        """Return the reason that equal rows may be no leakage: left-out columns tell them apart, or there are few values."""
         if names := self._telling_apart(ids, limits):
             return f"columns that were left out tell them apart: {', '.join(map(repr, names))}"
         return (
@@ -166,7 +166,7 @@ class _Tabular(BuiltinTask):
         return [c.name for c in telling] if still < limits.leak_rows * len(ids["validation"]) else []
 
     def _questions(self) -> list[str]:
-        """Return what `init` asked of the columns, where the plan has not answered it."""
+        """Return the questions of `init` on the columns that the plan has not answered."""
         split, data = self._config.split, self._config.data
         kinds = data.columns if data is not None else {}
         asked = questions(self._schema, split.time is not None, split.group is not None or split.column is not None)
@@ -176,7 +176,7 @@ class _Tabular(BuiltinTask):
         return [*asked, *(told for column in plain for told in doubts(column, kinds.get(column.name)))]
 
     def _few_values(self, rows: np.ndarray, times: float) -> bool:
-        """Return whether the columns can take fewer values together than so many times some rows."""
+        """Return True if the columns can take together fewer than `times` values for each of some rows."""
         values = 1
         for column in self._schema.features:  # no further than needed: a million rows have a million values soon
             values *= max(1, column.distinct(rows) + int(column.missing[rows].any()))
@@ -243,7 +243,7 @@ def _entropy(column: Column) -> float:
 
 
 def _is_wordy(column: Column) -> bool:
-    """Return whether a column's texts are of several words, such as names: no mere ids."""
+    """Return True if a column's texts are of several words, such as names: no mere ids."""
     return bool(column.texts) and sum(len(text.split()) for text in column.texts[:1000]) >= 2 * len(column.texts[:1000])
 
 
@@ -323,7 +323,7 @@ class TabularRegression(_Tabular):
             )
 
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
-        """Return whether few rows or names among the targets decide, and what there is to say about the columns."""
+        """Return the findings on few rows or names among the targets that decide, and on the columns."""
         name, metric = self._schema.target.name, self._config.metric.name
         heavy = heavy_tail(name, self._target[np.concatenate([ids["train"], ids["validation"]])], metric)
         told = [validation.finding("warning" if metric in SQUARED else "info", one) for one in heavy]

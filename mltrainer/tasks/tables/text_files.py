@@ -55,7 +55,7 @@ def decode(data: bytes, place: str) -> str:
 
 
 def _encoding_notes(data: bytes, place: str) -> list[str]:
-    """Return how a text file was decoded that is not UTF-8."""
+    """Return a note on the encoding of a text file that is not UTF-8; none for UTF-8."""
     if data.startswith(UTF16):
         return [f"{place} is UTF-16"]
     try:
@@ -140,7 +140,7 @@ def _records(text: str, place: str, header: bool) -> Any:
 
 
 def _same_names(header: list[str]) -> list[str]:
-    """Return what columns are called whose names the header has already."""
+    """Return a note on the columns renamed because the header has their names already."""
     called = zip(header, names_of(header), strict=True)
     renamed = [
         f"{name!r} for {cell.strip()!r} in column {nr}"

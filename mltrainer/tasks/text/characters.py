@@ -23,7 +23,7 @@ def numbered(texts: Iterable[str], most: int) -> dict[str, int]:
 
 
 def encoder(numbers: dict[str, int]) -> Encoder:
-    """Return what gives the int32 ids of a text: the same as the tokenizer of these characters, some hundred times as fast."""
+    """Return a function from a text to its int32 ids: those of the character tokenizer, some hundred times as fast."""
     table = np.full(CODE_POINTS, -1, dtype=np.int32)
     for name, number in numbers.items():
         if len(name) == 1:

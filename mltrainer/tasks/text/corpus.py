@@ -25,7 +25,7 @@ LONGEST_LINE = 1 << 20  # bytes; a longer line is cut between two characters
 
 
 def is_corpus(path: Path) -> bool:
-    """Return whether a path is a text file, or a folder that holds some and no folders of classes."""
+    """Return True if a path is a text file, or a folder that holds some and no other folders."""
     if not path.is_dir():
         return path.suffix.lower() == SUFFIX
     inner = [each for each in path.iterdir() if not each.name.startswith(".")]

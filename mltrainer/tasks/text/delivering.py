@@ -8,7 +8,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 def inference(kind: str, width: int, notes: list[str], output: str = "logits", **others: Any) -> dict[str, Any]:
-    """Return what a task of texts says of its model's input and output.
+    """Return the description of a text model's input and output.
 
     Args:
         kind: What the model does; one of generation reads a prompt, the others texts.

@@ -148,7 +148,7 @@ class TextGeneration(BuiltinTask):
         return {"perplexity": perplexity, "bits_per_byte": nats / math.log(2) / max(1.0, float(targets.sum()))}
 
     def shown(self, model: nn.Module) -> dict[str, Any]:
-        """Return how a model continues the first words of the validation block, under the run's seed."""
+        """Return the model's continuations of the first tokens of the validation block, under the run's seed."""
         device = next(model.parameters()).device
         start = self._file.counts["train"]
         prompt = self._file.ids[start : start + min(PROMPT_TOKENS, self._tokens.length)].tolist()
@@ -167,7 +167,7 @@ class TextGeneration(BuiltinTask):
         return str(self._tokenizer.decode(ids[len(prompt) :]))
 
     def inference(self) -> dict[str, Any]:
-        """Return how many tokens the model reads, and the file that makes them of a text."""
+        """Return the model's number of input tokens, and the tokenizer's file."""
         return delivering.inference("text_generation", self._tokens.length, self._source.notes, "logits of each next token")
 
     def delivered(self) -> dict[str, bytes]:
@@ -175,11 +175,11 @@ class TextGeneration(BuiltinTask):
         return {TOKENIZER_FILE: self._file.tokenizer}
 
     def describe(self, ids: Ids) -> dict[str, Any]:
-        """Return how many tokens a sample has."""
+        """Return a sample's shape: its number of tokens."""
         return {"columns": None, "target": None, "shape": [self._tokens.length]}
 
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
-        """Return how the text was cut into blocks, and what a token is."""
+        """Return notes on the blocks of the text and on its tokens."""
         parts = [f"{name} {end - start} bytes, {self._file.counts[name]} tokens" for name, (start, end) in self._bounds.items()]
         size, origin = self._tokenizer.get_vocab_size(), "trained on the training block"
         told = [

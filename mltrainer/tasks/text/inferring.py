@@ -47,7 +47,7 @@ def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
 
 
 def is_free_text(column: Column) -> bool:
-    """Return whether cells are sentences of their own: three words or more in the mean, nearly all distinct."""
+    """Return True if cells are sentences: three words or more in the mean, nearly all distinct."""
     present = len(column.values) - int(column.missing.sum())
     distinct = column.kind == "category" and len(column.texts) >= DISTINCT_SHARE * present
     return present >= FEWEST and distinct and mean_words(column.texts) >= MEAN_WORDS

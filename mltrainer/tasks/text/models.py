@@ -62,7 +62,7 @@ def language_model(config: ModelConfig | None, vocabulary: int, length: int) -> 
 
 
 def _reader(config: Bag | Gru | Transformer, vocabulary: int, padding: int, length: int) -> tuple[nn.Module, int]:
-    """Return what makes a state of each token, and the state's width."""
+    """Return the module from token ids to a state of each token, and the state's width."""
     if isinstance(config, Gru):
         return Recurrent(config, vocabulary, padding), config.hidden
     if isinstance(config, Transformer):

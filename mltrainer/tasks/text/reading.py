@@ -20,7 +20,7 @@ TEXT, LABEL = "text", "label"  # the columns that a folder of text files is read
 
 
 def is_text_folder(folder: Path) -> bool:
-    """Return whether a folder holds folders of text files, and no class folder with anything else."""
+    """Return True if a folder holds folders of text files, and no class folder with anything else."""
     files = [path for inner in _folders(folder) for path in inner.iterdir() if not path.name.startswith(".")]
     return bool(files) and all(path.suffix.lower() == SUFFIX for path in files)
 

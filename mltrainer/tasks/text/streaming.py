@@ -83,7 +83,7 @@ class _Made:
     meta: Path
 
     def holds(self) -> bool:
-        """Return whether the files are there and have the digests that were written down last."""
+        """Return True if the files are there and have the recorded digests."""
         try:
             meta = read_json(self.meta)
             return bool(meta["ids"] == sha256_file(self.ids) and meta["tokenizer"] == sha256_file(self.tokenizer))

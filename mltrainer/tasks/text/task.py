@@ -92,7 +92,7 @@ class TextClassification(Classification):
         return classifier(self._config.model, self._tokenizer.get_vocab_size(), self._padding, self._width, len(self.classes))
 
     def inference(self) -> dict[str, Any]:
-        """Return where the text stands, the file that makes token ids of it, and the classes."""
+        """Return the text's column, the target, the tokenizer's file and the classes."""
         columns: dict[str, Any] = {"text": self._column, "target": self._target}
         return delivering.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
@@ -101,7 +101,7 @@ class TextClassification(Classification):
         return {delivering.TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
 
     def traits(self, ids: np.ndarray) -> list[Trait]:
-        """Return how many tokens the texts have, of which the model reads as many as it can."""
+        """Return the texts' lengths in tokens, before the cut to the model's width."""
         return [Trait("tokens", self._encoded.lengths[ids].astype(np.float64))]
 
     def plain(self, ids: np.ndarray) -> Plain:

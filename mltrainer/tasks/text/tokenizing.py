@@ -156,7 +156,7 @@ class Encoded:
     lengths: np.ndarray
 
     def width(self, rows: np.ndarray, limit: int) -> int:
-        """Return how many tokens the longest of some texts has, at most a limit and at least 1."""
+        """Return the length in tokens of the longest of some texts, at most a limit and at least 1."""
         return max(1, min(limit, int(self.lengths[rows].max(initial=1))))
 
     def matrix(self, rows: np.ndarray, width: int, padding: int) -> np.ndarray:
