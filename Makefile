@@ -75,7 +75,7 @@ $(PEERS)/.installed: pyproject.toml constraints.txt
 bench-peers: $(PEERS)/.installed  ## the training loop beside those of other trainers
 	PYTHONPATH=. $(PEERS)/bin/python tests/benchmarks/bench_training_loop.py
 
-scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md and README.md
+scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md
 	$(PEERS)/bin/python -m tests.benchmarks.scorecard --jobs $(JOBS)
 
 scorecard-builtin: $(STAMP)  ## the scorecard's rows for this trainer's own tasks and for models of other frameworks, into docs/SCORECARD.md

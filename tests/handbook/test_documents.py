@@ -14,7 +14,12 @@ from mltrainer.configs.templates import Export, TuningTemplate
 from tests.handbook.reading import commands, links, unknown_part
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+]
 
 
 def documented_keys() -> set[str]:
@@ -32,7 +37,8 @@ def all_keys() -> set[str]:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_of_a_document_resolve(name: str) -> None:
-    assert not [target for target in links((ROOT / name).read_text("utf-8")) if not (ROOT / target).exists()]
+    page = ROOT / name
+    assert not [target for target in links(page.read_text("utf-8")) if not (page.parent / target).exists()]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -41,10 +47,10 @@ def test_commands_of_a_document_exist(name: str) -> None:
     assert not {command: part for command in commands(text) if (part := unknown_part(command))}
 
 
-def test_the_readme_lists_every_command_group() -> None:
+def test_the_page_of_commands_lists_every_command_group() -> None:
     from mltrainer.cli.catalogue import COMMANDS
 
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = (ROOT / "docs/COMMANDS.md").read_text("utf-8")
     assert not [name for name in COMMANDS if f"`mltrainer {name}" not in text]
 
 

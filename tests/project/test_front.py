@@ -29,7 +29,7 @@ from tests.conftest import Cli
 from tests.projects import write_rings
 
 KEPT = Path(__file__).parents[1] / "kept/0.1/digits.tar.gz"
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs/API.md"
 
 
 @pytest.fixture(scope="session")
@@ -415,16 +415,16 @@ def test_the_examples_of_the_docstrings_run(described: Any, digits_once: Path, m
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
-def test_the_readmes_session_says_what_it_says(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_of_the_guide_says_what_it_says(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(digits_once.parent)
-    (session,) = re.findall(r"```pycon\n(.*?)```", README.read_text("utf-8"), flags=re.DOTALL)
-    example = doctest.DocTestParser().get_doctest(session, {}, "README.md", str(README), 0)
+    (session,) = re.findall(r"```pycon\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
+    example = doctest.DocTestParser().get_doctest(session, {}, "API.md", str(GUIDE), 0)
     assert len(example.examples) > 5
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_every_call_of_the_guide_is_there(kept: Path) -> None:
-    table = (README.parent / "docs/API.md").read_text("utf-8").partition("\n## ")[0]
+    table = GUIDE.read_text("utf-8").partition("\n## ")[0]
     run = mltrainer.load_run(kept, "baseline")
     for name, of in (("project", mltrainer.Project), ("Project", mltrainer.Project), ("run", run)):
         calls = re.findall(rf"\b{name}\.(\w+)", table)

@@ -17,7 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.trainer import fitting
 from tests.trainer import digits_runs
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/TASKS.md"
 CELL = """
 import torch
 import mltrainer
@@ -57,8 +57,8 @@ def test_a_class_from_a_notebook_is_trained() -> None:
 
 
 @pytest.mark.slow
-def test_the_readmes_class_is_trained() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), flags=re.DOTALL)
+def test_the_smallest_class_of_the_guide_is_trained() -> None:
+    block, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(block, names)
     found = mltrainer.fit(names["TwoMoons"](noise=0.2), epochs=1, metric={"name": "accuracy", "mode": "max"})

@@ -22,11 +22,11 @@ from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, placed, rend
 from tests.benchmarks.scorecard.trainers import BUILT_IN, TRAINERS
 
 STORE = ROOT / "build" / "scorecard"
-PAGE, README = ROOT / "docs" / "SCORECARD.md", ROOT / "README.md"
+PAGE = ROOT / "docs" / "SCORECARD.md"
 
 
 def main() -> None:
-    """Measure, print, and write the table to its two documents."""
+    """Measure, print, and write the table to its document."""
     chosen = _arguments()
     rows = [row for row in ROWS if chosen.rows in row.title]
     known = BUILT_IN if chosen.built_in else TRAINERS
@@ -44,8 +44,7 @@ def main() -> None:
     measured = _own_version() if chosen.built_in else _measured_versions(columns, versions)
     block = f"{table}\n{versions_line(measured)} {_machine()}"
     print(f"\n{block}")
-    for path in (PAGE,) if chosen.built_in else (PAGE, README):
-        path.write_text(placed(path.read_text("utf-8"), block, BUILT_IN_MARKS if chosen.built_in else MARKS), "utf-8")
+    PAGE.write_text(placed(PAGE.read_text("utf-8"), block, BUILT_IN_MARKS if chosen.built_in else MARKS), "utf-8")
 
 
 def _own_version() -> dict[str, str | None]:
@@ -67,7 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", default="", help="rows whose title contains this; printed only")
     parser.add_argument("--keep", help="an empty folder for the runs, which stay there")
     parser.add_argument("--jobs", type=int, default=1, help="trainers measured at a time")
-    parser.add_argument("--dry", action="store_true", help="print only, write no document")
+    parser.add_argument("--dry", action="store_true", help="print only, write nothing")
     return parser.parse_args()
 
 
