@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -165,3 +166,17 @@ def test_nothing_is_written_past_the_redaction_but_for_a_reason() -> None:
         for path in modules().values()
     }
     assert {name: count for name, count in found.items() if count} == {name: count for name, (count, _) in RAW.items()}
+
+
+CLAUSE = re.compile(r"(Return|Yield|Say|Tell|Give)s? (what|how|whether|which|who|where|when|by what|from what)\b")
+HELP_TEXTS = ("Tell what a pull request brings", "Tell whether more data or more epochs")  # of commands
+
+
+def docstrings(path: Path) -> list[str]:
+    nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    return [doc for node in nodes if (doc := ast.get_docstring(node))]
+
+
+def test_a_docstring_says_the_noun_that_is_returned() -> None:
+    found = [doc for path in modules().values() for doc in docstrings(path)]
+    assert not [doc for doc in found if CLAUSE.match(doc) and not doc.startswith(HELP_TEXTS)]

@@ -227,7 +227,7 @@ def _declaring(phase: str) -> type[BaseModel]:
 
 
 def verification_page(project: Path | None) -> VerificationPage:
-    """Return by what a reproduction is graded: the handbook's page, or the project's own.
+    """Return the grading of a reproduction, from the handbook's page or the project's own.
 
     Raises:
         InputError: The project's page has a setting that is unknown or out of its bounds.

@@ -34,7 +34,7 @@ CACHE_FROM_BYTES = 1 << 16  # smaller files are quicker to hash than to look up
 
 
 def _mark(stat: os.stat_result) -> list[int]:
-    """Return by what a change of a file is noticed; the change time cannot be set back."""
+    """Return a file's size, times and inode, which show a change: the change time cannot be set back."""
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 

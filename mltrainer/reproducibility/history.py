@@ -70,7 +70,7 @@ def _sizes(root: Path, names: Sequence[str]) -> dict[str, int]:
 
 
 def marks(root: Path) -> list[list[int] | None] | None:
-    """Return by what a change of a repository's present commit is noticed without asking git; None where there is none around.
+    """Return size and times of the files that change with a repository's present commit; None outside of a repository.
 
     Times of change cannot be set back, so that they are unlike in every copy of a repository.
     """

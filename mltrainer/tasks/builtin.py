@@ -67,7 +67,7 @@ class BuiltinTask(Task):
         return {}
 
     def traits(self, ids: np.ndarray) -> list[Trait]:
-        """Return by what some rows are told apart, to see where errors are."""
+        """Return the features of some rows by which errors are grouped; empty by default."""
         return []
 
     def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
