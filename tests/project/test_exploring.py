@@ -201,14 +201,14 @@ def test_throughput_is_not_more_than_the_loader_processes_can_read(
 
 @pytest.mark.slow
 def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
-    slow = TASK.replace("time.sleep(self.pause)", "time.sleep(0.01)")
+    slow = TASK.replace("time.sleep(self.pause)", "time.sleep(0.05)")
     (new.root / "my_task.py").write_text(slow)
     found = cli("profile", "--json", "--steps", "6", "--project", new.root).json
     shares = {row["name"]: row["share"] for row in found["sections"]}
     assert list(shares) == ["data", "forward", "backward", "optimizer", "other"]
     assert sum(shares.values()) == pytest.approx(1)
     assert max(shares, key=lambda name: shares[name]) == "forward"
-    assert next(r["us"] for r in found["sections"] if r["name"] == "forward") > 10_000
+    assert next(r["us"] for r in found["sections"] if r["name"] == "forward") > 50_000
     assert found["step_us"] >= max(row["us"] for row in found["sections"])
     assert (found["steps"], len(found["operators"]), found["host_waits"]) == (6, 10, None)
     assert found["state"]["changed"] == []

@@ -1,4 +1,4 @@
-"""The README's own task, taken from the README word for word."""
+"""The smallest task of the guide, taken from its page word for word."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
 from mltrainer.configs.project import ProjectConfig
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs/TASKS.md").read_text("utf-8")
 
 
 def block(language: str) -> str:
-    """Return the README's only block of a language."""
-    (found,) = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-    return str(found)
+    """Return the page's first block of a language."""
+    return str(re.findall(rf"```{language}\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project as a reader of the README would type it."""
+    """A project as a reader of the guide would type it."""
     (tmp_path / "my_project").mkdir()
     (tmp_path / "my_project/tasks.py").write_text(block("python"))
     (tmp_path / "mltrainer.yaml").write_text(block("yaml"))
