@@ -17,6 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Run, Seen
 from mltrainer.monitor.scene import Scene, unasked
+from mltrainer.records import reading
 from mltrainer.workspace import Project, locked, write_json
 from tests.monitor.invented import Training, empty_project
 
@@ -284,3 +285,17 @@ def test_a_damaged_file_of_one_run_hides_no_other(tmp_path: Path, damage: bytes)
         found = {new["run"]: new for new in follower.news(runs, {})}
         assert json.dumps(list(found.values()))
         assert found[names[0]]["rows"][0]["validation"]["accuracy"] == 0.5
+
+
+def test_a_record_is_read_again_only_where_it_changed(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(digits)
+    read: list[bytes] = []
+    scene.look()
+    parsed = reading.from_json
+    monkeypatch.setattr(reading, "from_json", lambda raw, pairs: (read.append(raw), parsed(raw, pairs))[1])
+    scene.look()
+    assert read == []
+    path = digits.phase_dir("baseline") / "record.json"
+    path.write_text(path.read_text().replace("accuracy", "accuracies"))
+    assert {phase["name"]: phase["state"] for phase in scene.look()["phases"]}["baseline"] == "stale"
+    assert read == [path.read_bytes()]
