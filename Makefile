@@ -108,7 +108,7 @@ $(TRACKIO)/.installed: $(STAMP)
 	@touch $@
 
 trackio-test: $(TRACKIO)/.installed  ## the tracker Trackio, beside the older pillow that it asks for
-	$(TRACKIO)/bin/python -m pytest -k trackio tests/tracking/test_trackio.py tests/tracking/test_real.py
+	$(TRACKIO)/bin/python -m pytest -k trackio tests/trackers/test_trackio.py tests/trackers/test_real.py
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party
 # packages of .venv (a path line in a .pth file: the editable install there is not followed). The tests are copied

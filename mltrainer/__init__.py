@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mltrainer.project.front import load_model as load_model
     from mltrainer.project.front import load_run as load_run
     from mltrainer.tasks.task import Task as Task
-    from mltrainer.trainer.fitting import fit as fit
+    from mltrainer.trainers.native.fitting import fit as fit
 
 __version__ = "0.3.0"
 __all__ = ["Project", "Task", "__version__", "fit", "load_model", "load_run", "records"]
@@ -33,7 +33,7 @@ __all__ = ["Project", "Task", "__version__", "fit", "load_model", "load_run", "r
 _HOMES = {
     "Project": "mltrainer.project.front",
     "Task": "mltrainer.tasks.task",
-    "fit": "mltrainer.trainer.fitting",
+    "fit": "mltrainer.trainers.native.fitting",
     "load_model": "mltrainer.project.front",
     "load_run": "mltrainer.project.front",
 }

@@ -169,7 +169,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         write_json(path, job)
         page = tool_page(tool, project.root)
         module, *entry_point = program_of(page)
-        program = importlib.import_module(f"{module}.program")
+        program = importlib.import_module(getattr(importlib.import_module(module), "PROGRAM", f"{module}.program"))
         work = program.work_of(*entry_point) if entry_point else program.work
         with pytest.MonkeyPatch.context() as here:
             here.chdir(project.root)

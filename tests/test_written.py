@@ -14,8 +14,8 @@ from mltrainer.workspace import append_json_line, redact_file, write_json, write
 from tests.conftest import Cli
 from tests.programs import PROGRAM, write_program
 from tests.projects import TASK, write_rings
+from tests.search.test_program import TUNED, run, study
 from tests.test_redaction import BODY, CANARIES, random_text
-from tests.tools.search.test_program import TUNED, run, study
 
 VARIABLES = ("DB_PASSWORD", "DEPLOY_TOKEN", "REGISTRY_PW", "SMTP_PASS", "PROXY_AUTH", "S3_CRED", "WANDB_API_KEY")
 KNOWN = {name: random_text(21 + nr) for nr, name in enumerate((*VARIABLES, "netrc"))}

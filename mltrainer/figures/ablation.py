@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.figures.canvas import BLUE, GREY, VERMILLION
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawer import DRAWER
-from mltrainer.figures.forest import Compared
+from mltrainer.figures.forest_plot import Compared
 from mltrainer.reports.values import as_float, counted, given, number, visible
 
 FILE = "ablation.svg"

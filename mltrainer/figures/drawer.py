@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mltrainer.figures import many, svg
+from mltrainer.figures import svg, trial_figures
 from mltrainer.figures.axes import Point, Scale
 from mltrainer.figures.canvas import Mark, Series
-from mltrainer.figures.forest import Compared, forest
-from mltrainer.figures.many import Curve, Marked, Panel
+from mltrainer.figures.forest_plot import Compared, forest
 from mltrainer.figures.reliability import Bin, reliability
-from mltrainer.figures.ridges import Ridges, ridges
+from mltrainer.figures.ridgeline import Ridges, ridges
+from mltrainer.figures.trial_figures import Curve, Marked, Panel
 
 
 class Drawer(Protocol):
@@ -90,10 +90,10 @@ class _Svg:
     scatter = staticmethod(svg.scatter)
     confusion_matrix = staticmethod(svg.confusion_matrix)
     heat_map = staticmethod(svg.heat_map)
-    small_multiples = staticmethod(many.small_multiples)
-    plane = staticmethod(many.plane)
-    parallel = staticmethod(many.parallel)
-    bundle = staticmethod(many.bundle)
+    small_multiples = staticmethod(trial_figures.small_multiples)
+    plane = staticmethod(trial_figures.plane)
+    parallel = staticmethod(trial_figures.parallel)
+    bundle = staticmethod(trial_figures.bundle)
     forest = staticmethod(forest)
     ridges = staticmethod(ridges)
     reliability = staticmethod(reliability)

@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.figures.canvas import BLUE, GREY, Series
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
-from mltrainer.figures.forest import Compared
+from mltrainer.figures.forest_plot import Compared
 from mltrainer.figures.reliability import Bin
 from mltrainer.reports.values import as_float, at, counted, given, number, share, visible
 

@@ -10,7 +10,7 @@ from typing import Any
 from mltrainer.figures.axes import Scale, linear, logarithmic
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawer import DRAWER
-from mltrainer.figures.many import Curve, Marked, Panel
+from mltrainer.figures.trial_figures import Curve, Marked, Panel
 from mltrainer.reports.importance import Importance, importances, ranked
 from mltrainer.reports.space import Dimension, dimensions
 from mltrainer.reports.values import as_float, counted, cut, number, share, visible

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.follow.alert_sinks import send
 from mltrainer.follow.log import note_alert, read_log, read_signals
-from mltrainer.follow.sending import send
 
 Event = dict[str, Any]
 AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn

@@ -28,8 +28,8 @@ from mltrainer.records.envelope import Envelope, is_of_program
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
+from mltrainer.reproducibility.evidence import RESULT_FILE, TRAIN
 from mltrainer.reproducibility.pins import requirements_file
-from mltrainer.reproducibility.witnesses import RESULT_FILE, TRAIN
 from mltrainer.workspace import (
     MODEL_FOLDER,
     PHASES,

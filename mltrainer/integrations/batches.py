@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mltrainer.integrations import telling
+from mltrainer.integrations import reporting
 
 # The multipliers of splitmix64 (Steele, Lea and Flood, 2014, doi 10.1145/2660193.2660195), as signed integers
 FIRST, SECOND = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
@@ -61,7 +61,7 @@ class Step:
 
     def see(self, batch: Any) -> None:
         """Take note of a batch."""
-        if telling.is_heard():
+        if reporting.is_heard():
             self._digests.append(digest_of(batch))
 
     def add(self, loss: Tensor) -> None:
@@ -79,10 +79,10 @@ class Step:
         self._digests, self._losses = [], []
         known = [digest for digest in digests if digest is not None]
         if known and len(known) == len(digests):
-            telling.tell_samples(step, Digest([part for digest in known for part in digest.parts]))
+            reporting.tell_samples(step, Digest([part for digest in known for part in digest.parts]))
         if losses:
             together = torch.stack(losses)
-            telling.tell_loss(step, together.mean() if mean else together.sum())
+            reporting.tell_loss(step, together.mean() if mean else together.sum())
         return bool(losses)
 
 

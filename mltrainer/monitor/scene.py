@@ -20,7 +20,7 @@ from mltrainer.monitor.run import metric_of, planned_steps
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
-from mltrainer.trainer.stopping import flat_metrics
+from mltrainer.trainers.native.stopping import flat_metrics
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
 
 AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code

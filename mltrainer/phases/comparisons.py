@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mltrainer.reproducibility import git
-from mltrainer.tools.search.counting import is_row, ledger
+from mltrainer.search.counting import is_row, ledger
 from mltrainer.workspace import Project
 
 RECORD = "record.json"

@@ -22,7 +22,7 @@ from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.retrain import reproduce
-from mltrainer.tools.search.points import mean_of, points
+from mltrainer.search.points import mean_of, points
 from mltrainer.workspace import digest, write_atomic
 
 CONFIG_FILE = "final_config.yaml"

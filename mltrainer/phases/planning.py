@@ -26,7 +26,7 @@ from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
-from mltrainer.phases.rehearsing import rehearse
+from mltrainer.phases.sanity_check import rehearse
 from mltrainer.redaction import redacted, scan_files, scan_text
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
 from mltrainer.reproducibility.environment import available_mb, capture

@@ -8,7 +8,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
-from mltrainer.reproducibility.witnesses import has_ended, set_aside
+from mltrainer.reproducibility.evidence import has_ended, set_aside
 from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
 
 

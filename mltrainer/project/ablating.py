@@ -28,7 +28,7 @@ from mltrainer.records.reading import Record
 from mltrainer.reports.ablation import markdown
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.tools.search.pool import places
+from mltrainer.search.pool import places
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, plain, write_json, write_text
 
 TOOL = "ablation_study"

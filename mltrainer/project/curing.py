@@ -20,7 +20,7 @@ from mltrainer.configs.loading import as_typed, assign, read_text, validate, val
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.templates import BASELINE, BaselineTemplate, baseline_template
-from mltrainer.diagnostics.cures import CURES, HELPS, Candidate, Outcome, candidates, ranked, symptoms_of, verdict
+from mltrainer.diagnostics.remedies import CURES, HELPS, Candidate, Outcome, candidates, ranked, symptoms_of, verdict
 from mltrainer.diagnostics.rules import beside, changes_to_try, diagnose
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import gates_before

@@ -38,8 +38,8 @@ from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
-from mltrainer.tracking.beside import Beside
-from mltrainer.tracking.rehearsal import Rehearsal
+from mltrainer.trackers.beside import Beside
+from mltrainer.trackers.sanity_check import Rehearsal
 from mltrainer.workspace import (
     LOCK_FILE,
     PHASES,

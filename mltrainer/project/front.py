@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from mltrainer.trainer.fitting import Fit
+    from mltrainer.trainers.native.fitting import Fit
 
 FINAL_MODEL = "final_model"
 
@@ -516,7 +516,7 @@ class Project:
 
         Nothing in the project changes, and no gate takes it for evidence.
         """
-        from mltrainer.trainer.fitting import train
+        from mltrainer.trainers.native.fitting import train
 
         return train(self.config(set=set), self.folder, tell=tell)
 

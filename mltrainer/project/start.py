@@ -18,7 +18,7 @@ from mltrainer.configs.programs import SEED, places
 from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
-from mltrainer.project import corpora, sizing
+from mltrainer.project import model_size_defaults, text_corpora
 from mltrainer.redaction import option_with_secret, scan_text
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
@@ -40,7 +40,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "wine": {
         "task": {"kind": "tabular_classification"},
         "data": {"source": "sklearn:wine"},
-        "model": sizing.MODEL,
+        "model": model_size_defaults.MODEL,
         "metric": {"name": "accuracy", "mode": "max"},
         "acceptance": {"accuracy": ">= 0.9"},
     },
@@ -62,7 +62,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "task": {"kind": "tabular_classification"},
         "data": {"source": "trades.csv", "target": "next_day", "columns": {"date": "date"}},
         "split": {"validation": 0.2, "test": 0.2, "stratify": False, "time": "date"},
-        "model": sizing.MODEL,
+        "model": model_size_defaults.MODEL,
         "metric": {"name": "roc_auc", "mode": "max"},
         "acceptance": {"roc_auc": ">= 0.6"},
     },
@@ -76,9 +76,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 SHIPPED = {"wine": 178}  # examples whose tables scikit-learn ships, trained by how many rows they have
 WRITTEN: dict[str, tuple[str, Callable[[], str], int]] = {  # the data file of an example, what makes it, and how many samples
-    "sentiment": ("reviews.csv", corpora.reviews, corpora.REVIEWS),
-    "textgen": ("log.txt", corpora.ships_log, 1300),
-    "trades": ("trades.csv", corpora.trades, corpora.TRADES),
+    "sentiment": ("reviews.csv", text_corpora.reviews, text_corpora.REVIEWS),
+    "textgen": ("log.txt", text_corpora.ships_log, 1300),
+    "trades": ("trades.csv", text_corpora.trades, text_corpora.TRADES),
 }
 MODELS = {"text_classification": {"name": "text_cnn"}, "text_generation": {"name": "transformer"}}  # others begin with an mlp
 LOWER_IS_BETTER = ("rmse", "mae", "loss", "perplexity", "bits_per_byte")
@@ -292,11 +292,11 @@ def _from_script(script: Script) -> Beginning:
 def _example_templates(example: str) -> dict[str, str]:
     """Return the config templates of an example that brings its data, by how much that is."""
     if example in SHIPPED:
-        return sizing.templates_for(SHIPPED[example])
+        return model_size_defaults.templates_for(SHIPPED[example])
     if example not in WRITTEN:
         return {}
     is_table = str(EXAMPLES[example]["task"]["kind"]).startswith("tabular")
-    sized = sizing.templates_for if is_table else sizing.templates_for_texts
+    sized = model_size_defaults.templates_for if is_table else model_size_defaults.templates_for_texts
     return sized(WRITTEN[example][2])
 
 
@@ -325,7 +325,7 @@ def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | 
     if not holds_pictures(data):
         return None
     found = infer_pictures(data, _source(folder, data), target)
-    return Beginning(found.values, [*found.told, NO_CRITERION], sizing.templates_for_pictures(found.pictures))
+    return Beginning(found.values, [*found.told, NO_CRITERION], model_size_defaults.templates_for_pictures(found.pictures))
 
 
 def _source(folder: Path, data: Path) -> str:
@@ -380,15 +380,17 @@ def _metric(name: str, classification: bool) -> dict[str, str]:
 def _model(found: Inference) -> dict[str, Any]:
     is_table = found.kind.startswith("tabular")
     return (
-        sizing.model_for(found.width) if is_table else MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})
+        model_size_defaults.model_for(found.width)
+        if is_table
+        else MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})
     )
 
 
 def _templates(found: Inference) -> dict[str, str]:
     """Return the config templates of the project's own, where its size asks for some."""
     if found.kind.startswith("tabular"):
-        return sizing.templates_for(found.rows)
-    return sizing.templates_for_texts(found.rows) if found.kind in MODELS else {}
+        return model_size_defaults.templates_for(found.rows)
+    return model_size_defaults.templates_for_texts(found.rows) if found.kind in MODELS else {}
 
 
 def _columns(found: Inference) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.redaction import redacted
-from mltrainer.reproducibility.witnesses import TRAIN
+from mltrainer.reproducibility.evidence import TRAIN
 from mltrainer.workspace import plain, seal
 
 OUTPUTS = "outputs"  # in a run's folder: the files that a program left

@@ -11,9 +11,9 @@ from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
+from mltrainer.reproducibility.evidence import has_ended, sound_result
 from mltrainer.reproducibility.needed import reached
-from mltrainer.reproducibility.witnesses import RESULT_FILE as RESULT_FILE
-from mltrainer.reproducibility.witnesses import has_ended, sound_result
 from mltrainer.workspace import Project, digest, read_json, sha256_file
 
 JOB_FILE = "job.json"

@@ -18,7 +18,7 @@ from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tasks.shares import judged
-from mltrainer.trainer.stopping import flat_metrics
+from mltrainer.trainers.native.stopping import flat_metrics
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
 Results = dict[str, dict[str, Any]]  # by run

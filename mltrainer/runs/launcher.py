@@ -21,7 +21,7 @@ from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.records.event import read
 from mltrainer.records.job import faults_of
-from mltrainer.reproducibility.witnesses import RESULT_FILE
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.mark import marked
 from mltrainer.workspace import Project, machine_faults, read_json, redact_file, write_json
 

@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from mltrainer.diagnostics.cures import CURES
+from mltrainer.diagnostics.remedies import CURES
 from tests.benchmarks.bench_diagnostics import KEPT, PAGE, table
 from tests.benchmarks.diagnostics import first
 from tests.benchmarks.diagnostics.curing import tried

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import mltrainer
-from mltrainer.trainer.signals import margins
+from mltrainer.trainers.native.signals import margins
 from mltrainer.workspace import write_atomic
 
 MODELS: dict[str, dict[str, Any]] = {"mlp": {"name": "mlp", "hidden": [256, 256]}, "cnn": {"name": "cnn"}}

@@ -25,7 +25,7 @@ import torch
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.task import Task
-from mltrainer.trainer.evaluation import measure
+from mltrainer.trainers.native.evaluation import measure
 from tests.benchmarks.loops import by_hand, ours
 from tests.benchmarks.loops.work import WORKS
 

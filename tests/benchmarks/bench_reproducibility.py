@@ -21,7 +21,7 @@ from torch import nn
 from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.numerics import numerics_class
 from mltrainer.runs.launcher import PORTABLE
-from mltrainer.trainer.recording import FETCH_STEPS, Recorder
+from mltrainer.trainers.native.recording import FETCH_STEPS, Recorder
 
 STEP_US = 1000.0  # the step that shares are told of: one millisecond
 ROUNDS = 7

@@ -23,9 +23,9 @@ from typing import Any
 
 from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import baseline_template, overlay
+from mltrainer.search.space import in_order
+from mltrainer.search.suggest import new_study, suggested
 from mltrainer.tools.mark import marked
-from mltrainer.tools.search.space import in_order
-from mltrainer.tools.search.suggest import new_study, suggested
 from mltrainer.workspace import read_json, write_json
 
 SPACE: dict[str, Any] = {

@@ -22,8 +22,8 @@ from typing import Any
 from unittest import mock
 
 from mltrainer.checkpointing.weights import weights_sha256
-from mltrainer.trainer import stages
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native import stages
+from mltrainer.trainers.native.session import Session
 from tests.benchmarks.loops import ours
 from tests.benchmarks.loops.command import print_measured
 from tests.benchmarks.loops.timing import of_nothing, timed

@@ -24,7 +24,7 @@ from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template, overlay, tuning_template
 from mltrainer.project.start import make_project
-from mltrainer.tools.search.space import active, trial_config, trial_values
+from mltrainer.search.space import active, trial_config, trial_values
 from tests.benchmarks.bench_tables import SPLIT, network
 from tests.benchmarks.tables.formulas import FORMULAS, TARGET, write
 

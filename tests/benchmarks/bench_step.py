@@ -20,8 +20,8 @@ from unittest import mock
 
 import torch
 
-from mltrainer.trainer import stages, stepping
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native import stages, stepping
+from mltrainer.trainers.native.session import Session
 from tests.benchmarks.loops import ours
 from tests.benchmarks.loops.command import print_measured
 from tests.benchmarks.loops.timing import timed

@@ -33,9 +33,9 @@ from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template, overlay, tuning_template
 from mltrainer.project.start import make_project
+from mltrainer.search.space import trial_config, trial_values
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tools.search.space import trial_config, trial_values
-from mltrainer.trainer.fitting import train
+from mltrainer.trainers.native.fitting import train
 from tests.benchmarks.tables.formulas import FORMULAS, TARGET, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "TABLES.md"

@@ -31,7 +31,7 @@ import numpy as np
 import mltrainer
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.project import corpora
+from mltrainer.project import text_corpora
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.plain import Plain
 
@@ -58,8 +58,8 @@ def opened(config: dict[str, Any], model: dict[str, Any]) -> OpenTask:
 
 
 def classification() -> None:
-    """Compare the networks, with what `init --data` writes beside them, with TF-IDF and a linear model, on two corpora."""
-    Path("reviews.csv").write_text(corpora.reviews())
+    """Compare the networks, with what `init --data` writes beside them, with TF-IDF and a linear model, on two text_corpora."""
+    Path("reviews.csv").write_text(text_corpora.reviews())
     Path("sections.csv").write_text(sections())
     for file, target in (("reviews.csv", "sentiment"), ("sections.csv", "module")):
         project = mltrainer.Project.create(Path(file).stem, data=file, target=target, tell=lambda _: None)
@@ -162,7 +162,7 @@ class Ngrams:
 
 def generation(epochs: int) -> None:
     """Compare a character transformer and a GRU with n-grams of characters."""
-    Path("log.txt").write_text(corpora.ships_log())
+    Path("log.txt").write_text(text_corpora.ships_log())
     model = {"name": "transformer"}
     task = opened(LOG, model)
     text = Path("log.txt").read_text()
@@ -178,7 +178,7 @@ def generation(epochs: int) -> None:
 
 def large(mb: int) -> None:
     """Write a text of some size and open it in a process of its own, which tells time and memory."""
-    part = corpora.ships_log(5000).encode()
+    part = text_corpora.ships_log(5000).encode()
     with Path("large.txt").open("wb") as file:
         for number in range(mb * 1_000_000 // len(part)):
             file.write(b"Part %d\n" % number + part)

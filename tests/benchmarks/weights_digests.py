@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.digits_runs import make, train
+from tests.trainers.native.digits_runs import make, train
 
 MODELS = ("mlp", "cnn", "lstm", "transformer")
 DEMO: dict[str, Any] = {

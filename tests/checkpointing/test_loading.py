@@ -12,7 +12,7 @@ from torch import nn
 
 from mltrainer.checkpointing.loading import from_safetensors
 from mltrainer.workspace import sha256_file
-from tests.trainer.digits_runs import config
+from tests.trainers.native.digits_runs import config
 
 TASK = """
 from pathlib import Path

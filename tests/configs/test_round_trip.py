@@ -24,7 +24,7 @@ from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.configs.templates import baseline_template
 from mltrainer.runs.contract import run_id
 from mltrainer.runs.retrain import original_job
-from mltrainer.tools.search.space import trial_config
+from mltrainer.search.space import trial_config
 from mltrainer.workspace import Project, canonical, digest, write_json
 
 for _module in pkgutil.iter_modules(mltrainer.configs.__path__):

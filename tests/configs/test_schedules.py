@@ -13,7 +13,7 @@ from mltrainer.configs.loading import assign, parse_assignment
 from mltrainer.configs.project import Metric
 from mltrainer.configs.schedules import Plateau, Schedule, learning_rate, preview, unreached
 from mltrainer.configs.templates import overlay
-from mltrainer.trainer.stopping import plateaus
+from mltrainer.trainers.native.stopping import plateaus
 
 PARTS = [
     {"epochs": 2, "schedule": {"name": "linear", "final": 0.5}},

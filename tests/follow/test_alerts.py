@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mltrainer.diagnostics.rules import RULES
+from mltrainer.follow.alert_sinks import COMMAND, WEBHOOK, send
 from mltrainer.follow.alerts import AT_ONCE, AT_THE_END, Alerts, may_speak
 from mltrainer.follow.progress import alert_text
-from mltrainer.follow.sending import COMMAND, WEBHOOK, send
 from tests.diagnostics.observed import observed
 
 CONFIG = {"metric": {"name": "accuracy", "mode": "max"}, "batch_size": 64}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mltrainer.gates.gate import check_gates
-from mltrainer.reproducibility.witnesses import has_ended, sound_result
+from mltrainer.reproducibility.evidence import has_ended, sound_result
 from mltrainer.workspace import Project, pretty_json, read_json, seal, write_json
-from tests.trainer.digits_runs import job, make, train
+from tests.trainers.native.digits_runs import job, make, train
 
 KEPT = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
 

@@ -22,7 +22,7 @@ from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli
 from tests.integrations.nets import keys, make
 from tests.projects import write_light_template
-from tests.trainer.digits_runs import _in, same, train
+from tests.trainers.native.digits_runs import _in, same, train
 
 pytest.importorskip("lightning")
 pytestmark = [
@@ -131,7 +131,7 @@ def weights_of_lightning(seed: int) -> str:
 
 @pytest.mark.parametrize("module", ["Net", "Collected"])
 def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    monkeypatch.setattr("mltrainer.trainer.data.addresses.EVALUATION_BATCH", 25)  # of 60 samples
+    monkeypatch.setattr("mltrainer.trainers.native.data.addresses.EVALUATION_BATCH", 25)  # of 60 samples
     with _in(make(tmp_path)):
         given = {key: value for key, value in keys(module).items() if key != "task"}
         found = mltrainer.fit(keys(module)["task"], **given, epochs=1)

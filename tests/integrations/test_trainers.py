@@ -23,7 +23,7 @@ drawn = torch.Generator().manual_seed(1)
 """
 TRANSFORMERS = f"""{BEGINNING}
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
-from mltrainer.integrations.telling_transformers import TellingCallback
+from mltrainer.integrations.reporting_transformers import TellingCallback
 
 set_seed(asked.seed)
 texts = [torch.randint(0, 20, (6,), generator=drawn) for _ in range(80)]
@@ -45,7 +45,7 @@ trainer.save_metrics("eval", trainer.evaluate())
 LIGHTNING = f"""{BEGINNING}
 import lightning
 from torch.utils.data import DataLoader, TensorDataset
-from mltrainer.integrations.telling_lightning import TellingCallback
+from mltrainer.integrations.reporting_lightning import TellingCallback
 
 
 class Net(lightning.LightningModule):

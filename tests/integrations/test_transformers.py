@@ -20,7 +20,7 @@ from mltrainer.tasks.user_code import make_task
 from tests.conftest import Cli
 from tests.integrations.texts import BERT, GPT2, task, write_texts
 from tests.projects import write_light_template
-from tests.trainer.digits_runs import config, same, train
+from tests.trainers.native.digits_runs import config, same, train
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")

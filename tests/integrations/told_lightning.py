@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from mltrainer.integrations.telling_lightning import TellingCallback
+from mltrainer.integrations.reporting_lightning import TellingCallback
 from tests.integrations.hearing import heard_in
 
 warnings.simplefilter("ignore")  # advice on what this small training does not use

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
 
-from mltrainer.integrations.telling_transformers import TellingCallback
+from mltrainer.integrations.reporting_transformers import TellingCallback
 from tests.integrations.hearing import heard_in
 
 warnings.simplefilter("ignore")  # advice on what this small training does not use

@@ -21,7 +21,7 @@ from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
 from mltrainer.runs.launcher import launch
-from mltrainer.tools.search.space import trial_values
+from mltrainer.search.space import trial_values
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
 from tests.projects import write_light_template

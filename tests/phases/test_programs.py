@@ -349,7 +349,7 @@ def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
     told += "        tell_samples(step, str(rows.tolist()))\n"
     text = text.replace("        optimizer.step()\n", told).replace("first = 0\n", "first = step = 0\n")
     text = text.replace("    held = ", "    tell_metrics(step, epoch + 1, found)\n    held = ")
-    text = f"from mltrainer.integrations.telling import tell_loss, tell_metrics, tell_samples\n{text}"
+    text = f"from mltrainer.integrations.reporting import tell_loss, tell_metrics, tell_samples\n{text}"
     project = write_program(tmp_path, text, metrics=metrics)
     assert cli("run", "--project", project.root, "--until", "diagnostics").code == 0
     run = evidence(project, "baseline")["run"]

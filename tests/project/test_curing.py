@@ -11,7 +11,7 @@ import pytest
 
 import mltrainer
 from mltrainer.configs.templates import BASELINE
-from mltrainer.diagnostics.cures import Candidate
+from mltrainer.diagnostics.remedies import Candidate
 from mltrainer.errors import InputError
 from mltrainer.handbook import shipped_folder
 from mltrainer.project import curing

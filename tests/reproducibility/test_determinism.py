@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mltrainer.reproducibility import determinism
-from tests.trainer.digits_runs import make, train
+from tests.trainers.native.digits_runs import make, train
 
 LINES = {
     "torch.backends.fp32_precision = 'tf32'": ("all", "tf32"),

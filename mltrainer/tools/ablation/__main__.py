@@ -2,5 +2,7 @@
 
 from mltrainer.tools.start import start
 
+PROGRAM = "mltrainer.tools.ablation.program"
+
 if __name__ == "__main__":
-    start("mltrainer.tools.ablation.program")
+    start(PROGRAM)

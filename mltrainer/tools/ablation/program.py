@@ -8,10 +8,10 @@ from mltrainer.configs.components import OPTIONS, Swap
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.job import Ablating
+from mltrainer.search.pool import Pool, places
+from mltrainer.search.runs import Runs
+from mltrainer.search.seeded import fresh_seeds, on_seeds
 from mltrainer.tools.program import Events, StopSignals
-from mltrainer.tools.search.pool import Pool, places
-from mltrainer.tools.search.runs import Runs
-from mltrainer.tools.search.seeded import fresh_seeds, on_seeds
 from mltrainer.workspace import write_json
 
 Row = dict[str, Any]

@@ -14,7 +14,7 @@ from mltrainer.errors import is_out_of_memory
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.tools.explorer.decisions import doubled, needed_mb, needed_s
 from mltrainer.tools.explorer.stepping import first_steps
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.session import Session
 
 WARM_UP, LEAST, MOST = 1, 2, 30  # steps of a size that are not timed, and that are timed
 SECONDS = 1.0  # timed at least for the least steps, then until so much time has gone by

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from mltrainer.tools.explorer.surface import Surface, Vector, drawn, load_checkpoint, norm, parameters_of, scaled_by_filter
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.session import Session
 
 ITERATIONS = 40  # of Lanczos' method at most
 EXACT_ENOUGH = 0.01  # residual of both ends of the spectrum, as a share of the larger one

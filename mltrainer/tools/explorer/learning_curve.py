@@ -11,11 +11,11 @@ import numpy as np
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.reports.values import duration
 from mltrainer.reproducibility import seeds
+from mltrainer.search.seeded import fresh_seeds
+from mltrainer.search.space import reseeded
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tools.explorer.power_laws import extrapolated
-from mltrainer.tools.search.seeded import fresh_seeds
-from mltrainer.tools.search.space import reseeded
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.session import Session
 
 PARTS = (0.125, 0.25, 0.5, 1.0)  # of the training samples
 FEWEST_POINTS = 5  # of a curve that a law is fitted to

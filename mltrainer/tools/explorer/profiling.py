@@ -17,10 +17,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
 from mltrainer.tools.explorer.stepping import first_steps
-from mltrainer.trainer.data.addresses import Step
-from mltrainer.trainer.recording import NonFiniteError
-from mltrainer.trainer.session import Session
-from mltrainer.trainer.stages import Trainer
+from mltrainer.trainers.native.data.addresses import Step
+from mltrainer.trainers.native.recording import NonFiniteError
+from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.stages import Trainer
 
 Section = Callable[[str], AbstractContextManager[Any]]
 

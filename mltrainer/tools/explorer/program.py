@@ -13,7 +13,7 @@ from mltrainer.tools.explorer.learning_curve import extrapolate
 from mltrainer.tools.explorer.profiling import profile_steps
 from mltrainer.tools.explorer.range_test import test_range
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import write_json
 
 ANSWERS: dict[str, Callable[[Session], dict[str, Any]]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from mltrainer.tools.explorer.decisions import Smoothing, diverged, log_spaced, suggest_rate
 from mltrainer.tools.explorer.stepping import first_steps
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.session import Session
 
 
 def test_range(session: Session) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterator
 
 from mltrainer.tasks.altering import alteration
-from mltrainer.trainer.data.addresses import Plan, Step, altered, training_steps
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
+from mltrainer.trainers.native.session import Session
 
 
 def first_steps(session: Session, count: int, plan: Plan | None = None) -> Iterator[Step]:

@@ -16,11 +16,11 @@ from mltrainer.checkpointing.weights import delivered
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tools.loading import check_data
-from mltrainer.trainer.data.addresses import Batch, evaluation_batches
-from mltrainer.trainer.session import Session
-from mltrainer.trainer.stepping import summed
-from mltrainer.trainer.updates.averages import measure_statistics
-from mltrainer.trainer.updates.precision import full
+from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
+from mltrainer.trainers.native.optimization.averages import measure_statistics
+from mltrainer.trainers.native.optimization.precision import full
+from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.stepping import summed
 
 Vector = list[Tensor]
 Gradients = tuple[Tensor | None, ...]

@@ -2,5 +2,7 @@
 
 from mltrainer.tools.start import start
 
+PROGRAM = "mltrainer.tools.rows.program"
+
 if __name__ == "__main__":
-    start("mltrainer.tools.rows.program")
+    start(PROGRAM)

@@ -15,7 +15,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.tools.rows.scoring import one
-from mltrainer.trainer.data.addresses import evaluation_batches
+from mltrainer.trainers.native.data.addresses import evaluation_batches
 
 SIDE, SMALLEST = 96, 6  # of a picture's longer side at most, so that a page stays small; and of one that is a picture
 MOST_NUMBERS, MOST_LETTERS = 12, 400

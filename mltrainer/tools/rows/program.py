@@ -23,8 +23,8 @@ from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, rec
 from mltrainer.tools.program import Events
 from mltrainer.tools.rows.content import contents
 from mltrainer.tools.rows.scoring import Score, by_loss, doubtful, one, scores
-from mltrainer.trainer.data.addresses import Plan, evaluation_batches, plan_for
-from mltrainer.trainer.signals.margins import MARGINS_FILE
+from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches, plan_for
+from mltrainer.trainers.native.signals.margins import MARGINS_FILE
 from mltrainer.workspace import plain, write_json
 
 Found = dict[str, Any]

@@ -17,10 +17,10 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import length, main_output, mapped
 from mltrainer.tasks.user_code import user_code
-from mltrainer.trainer.data.addresses import evaluation_batches
-from mltrainer.trainer.evaluation import evaluating
-from mltrainer.trainer.signals.observing import answers_of, is_classes
-from mltrainer.trainer.updates.precision import autocast, full
+from mltrainer.trainers.native.data.addresses import evaluation_batches
+from mltrainer.trainers.native.evaluation import evaluating
+from mltrainer.trainers.native.optimization.precision import autocast, full
+from mltrainer.trainers.native.signals.observing import answers_of, is_classes
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 from mltrainer.configs.components import Swap
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import baseline_template
-from mltrainer.diagnostics.cures import Outcome, candidates, ranked, symptoms_of, verdict
+from mltrainer.diagnostics.remedies import Outcome, candidates, ranked, symptoms_of, verdict
 from mltrainer.diagnostics.rules import diagnose
-from mltrainer.tools.search.study import outcome
+from mltrainer.search.study import outcome
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of, train_config
 

@@ -20,13 +20,13 @@ from mltrainer.errors import InputError
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
-from mltrainer.trainer.result import build_result
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.result import build_result
+from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import plain
 from tests.benchmarks.diagnostics.case import Case
 
 ROOT = Path(__file__).parents[3]
-DECIDES = ("mltrainer/trainer", "mltrainer/tasks")  # folders whose code decides a result
+DECIDES = ("mltrainer/trainers/native", "mltrainer/tasks")  # folders whose code decides a result
 OWN = ("callbacks", "case", "data", "models", "tasks", "training")  # and modules beside this one
 BASE: dict[str, Any] = {
     "batch_size": 64,

@@ -11,7 +11,7 @@ import torch
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.tools.program import Events
-from mltrainer.trainer.session import Session
+from mltrainer.trainers.native.session import Session
 from tests.benchmarks.loops.work import CLIP, LR, WORKS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.fault import Fault
 
-CAPTIONS, TRIALS, SVG = "tests/figures/test_content.py", "tests/figures/test_many.py", "tests/figures/test_svg.py"
+CAPTIONS, TRIALS, SVG = "tests/figures/test_content.py", "tests/figures/test_trial_figures.py", "tests/figures/test_svg.py"
 FAULTS = (
     Fault(
         "a gap is above zero where validation is better",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "an interval's right end is drawn at the mean",
-        "mltrainer/figures/forest.py",
+        "mltrainer/figures/forest_plot.py",
         "left, right = (box.at(end, 0.0)[0] for end in row.ends)",
         "left, right = (box.at(end, 0.0)[0] for end in (row.ends[0], row.mean or 0.0))",
         TRIALS,

@@ -38,7 +38,7 @@ FAULTS = (
         "mltrainer/monitor/steps.py",
         "place = slice(begin - self.first, end - self.first + 1)\n        loss, norm = (self._values[name][place].tolist()",
         "place = slice(begin - self.first, end - self.first)\n        loss, norm = (self._values[name][place].tolist()",
-        "tests/tracking/test_follower.py::test_a_tracker_is_given_config_steps_evaluations_and_the_machine",
+        "tests/trackers/test_follower.py::test_a_tracker_is_given_config_steps_evaluations_and_the_machine",
     ),
     Fault(
         "a step whose norm alone is not finite is not named",

@@ -71,9 +71,9 @@ FAULTS = (
     ),
     Fault(
         "a search's first rung lies within the warm-up",
-        "mltrainer/project/sizing.py",
+        "mltrainer/project/model_size_defaults.py",
         "max(1, epochs // 9)",
         "max(1, epochs // 90)",
-        "tests/project/test_sizing.py",
+        "tests/project/test_model_size_defaults.py",
     ),
 )

@@ -13,7 +13,7 @@ from mltrainer.configs.augmenting import Affine, Augment, Colour, RandAugment
 from mltrainer.tasks.altering import Alteration
 from mltrainer.tasks.images import augmenting
 from mltrainer.tasks.images.augmenting import OPERATIONS, Levels, augment, mixed, warped
-from tests.trainer.digits_runs import same, train
+from tests.trainers.native.digits_runs import same, train
 
 LEVELS = Levels(0.0, 255.0)
 SATURATION = 11  # of one channel, it is nothing
@@ -187,8 +187,8 @@ def test_draws_that_go_on_from_one_another_are_found_out(
 
 
 def test_a_run_without_alterations_gets_its_batches_untouched() -> None:
-    from mltrainer.trainer.data.addresses import Plan
-    from mltrainer.trainer.data.addresses import altered as steps_altered
+    from mltrainer.trainers.native.data.addresses import Plan
+    from mltrainer.trainers.native.data.addresses import altered as steps_altered
 
     steps = iter(())
     assert steps_altered(steps, Plan(1, 1, 1, 1), 0, None) is steps

@@ -10,7 +10,7 @@ from mltrainer.checkpointing import inference_script as script
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.project.corpora import ships_log
+from mltrainer.project.text_corpora import ships_log
 from mltrainer.tasks.content import Corpus
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.text import characters, corpus, generation, streaming, tokenizing

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mltrainer.project.corpora import ships_log
+from mltrainer.project.text_corpora import ships_log
 from tests.conftest import commit, succeed
 from tests.tasks.text.conftest import write_reviews
 

@@ -9,9 +9,9 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
+from mltrainer.search.seeded import fresh_seeds, sown
 from mltrainer.tools.ablation import program
 from mltrainer.tools.program import Events
-from mltrainer.tools.search.seeded import fresh_seeds, sown
 from mltrainer.workspace import read_json
 from tests.projects import PROJECT
 

@@ -1,0 +1,342 @@
+"""One export job, from a run's checkpoint to a folder that can be deployed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import mltrainer
+from mltrainer.checkpointing.calling import Call, as_called, call_of
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
+from mltrainer.checkpointing.export import FORMATS, Inputs, export
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.records.openings import identity, merged
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.user_code import user_code, user_frame
+from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
+from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, needs_outputs, writes
+from mltrainer.trainers.native.intervals import Interval, intervals, no_intervals
+from mltrainer.workspace import digest, locked, machine_faults, plain, read_json, write_json
+
+TEST_FILE = "test.json"
+SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together, to see whether they differ in shape
+
+
+def work(job: dict[str, Any], events: Events) -> int:
+    """Run one job; the tool's entry point."""
+    result = export_run(job) if job["checkpoint"] else rehearse(job)
+    for row in result["exports"]:
+        told = f"agrees within {row['relative_difference']:.2g}" if row["agrees"] else row["reason"]
+        events.send("note", text=f"{row['format']}: {row['state']}, {told}")
+    return 0
+
+
+def export_run(job: dict[str, Any]) -> dict[str, Any]:
+    """Export a run's checkpoint.
+
+    Args:
+        job: `run`; `run_folder`; `checkpoint` (the folder of one); `config`; `out`, where the model goes; `formats`,
+            `samples` and `tolerance` as in the production template; `test`, how the test split is measured, or None:
+            `ledger`, the file of its openings, `openings` and `splits`, those before, and `salt` of the rows' digests, beside
+            `interval`; `trained`, whether the trained weights go out where averaged ones are delivered; `folder`, where
+            `result.json` goes. Paths are relative to the project, which is the current folder.
+
+    Returns:
+        exports (rows of `export.export`), inference (the task's description of its inputs and outputs), test (as `measure_test`)
+        and weights_sha256.
+
+    Raises:
+        GateError: The checkpoint is damaged, or not the one of the run's result; or the data is another.
+        InputError: The task calls its model with something else than tensors.
+    """
+    root = Path.cwd()
+    with locked(root / job["folder"] / "lock", f"the export of run {job['run']}"):
+        result = _export(job, root)
+        write_json(root / job["folder"] / RESULT_FILE, result)
+    return result
+
+
+def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
+    config = TrainingConfig.model_validate(job["config"])
+    tree, manifest = load(root / job["checkpoint"], recorded_files(root, job))
+    task, model = open_untrained(config, root)
+    check_data(task, manifest)
+    state = tree["model"] if job.get("trained") else delivered(tree)
+    model.load_state_dict(state, strict=True)
+    model.to(config.device).eval()
+    calls = real_calls(task, model, config, job["samples"])
+    model.cpu()
+    out = root / job["out"]
+    _remove_earlier(out)
+    inference = task.task.inference()
+    preprocess = preprocess_of(inference, root)
+    exports = _written(job, model, calls, out)
+    weights = weights_sha256(state)
+    names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
+    files = task.task.delivered()
+    origin = _origin(job, manifest, weights)
+    write_deployment(out, exports, {**inference, **names}, job["config"], origin, files, preprocess)
+    model.load_state_dict(state, strict=True)
+    test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
+    return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
+
+
+def _written(job: dict[str, Any], model: nn.Module, calls: Calls, out: Path) -> list[dict[str, Any]]:
+    """Return the rows of the model's exports, written as its task calls it."""
+    inputs = calls.all.tensors
+    plain_model = as_called(model, calls.all)
+    return export(plain_model, inputs, job["formats"], out, job["tolerance"], inputs, calls.all.inputs, calls.others)
+
+
+def rehearse(job: dict[str, Any]) -> dict[str, Any]:
+    """Try an export on an untrained model, so that faults of the task show before the training.
+
+    Args:
+        job: As of `export_run`, without a checkpoint; what is written to `out` is removed again.
+
+    Returns:
+        exports, as `export_run`; inference and evaluation, whether the task gave any; and fault: `what` failed, `where` and
+        the `mend`, or None.
+    """
+    root = Path.cwd()
+    with locked(root / job["folder"] / "lock", "the rehearsal of the export"):
+        try:
+            result = {**_rehearsed(job, root), "fault": None}
+        except InputError as error:
+            fault = {"what": error.message, "where": error.where, "mend": error.mend}
+            result = {"exports": [], "inference": False, "evaluation": False, "fault": fault}
+        finally:
+            shutil.rmtree(root / job["out"], ignore_errors=True)
+        write_json(root / job["folder"] / RESULT_FILE, {"schema": 1, **result})
+    return result
+
+
+def _rehearsed(job: dict[str, Any], root: Path) -> dict[str, Any]:
+    config = TrainingConfig.model_validate(job["config"])
+    task, model = open_untrained(config, root)
+    model.to(config.device).eval()
+    samples = task.split("validation")
+    with user_code(root, "metrics of your task"):
+        hold = writes(task.task, "evaluation")
+        found = evaluate(task.task, model, config, samples, "validation", _first(job, len(samples)), hold=hold)
+    with user_code(root, "evaluation of your task"):
+        evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
+        json.dumps(plain(evaluation))
+    with user_code(root, "inference of your task"):
+        inference = task.task.inference()
+        json.dumps(plain(inference))
+    preprocess_of(inference, root)
+    model.eval()
+    rows = _written(job, model, real_calls(task, model, config, job["samples"]), root / job["out"])
+    return {"exports": rows, "inference": bool(inference), "evaluation": evaluation is not None}
+
+
+def _first(job: dict[str, Any], available: int) -> np.ndarray:
+    return np.arange(min(job["samples"], available))
+
+
+def _remove_earlier(out: Path) -> None:
+    """Remove the models that an earlier export's manifest names; first the checksums, which claim that files are complete."""
+    try:
+        manifest = read_json(out / MANIFEST_FILE)
+        named, preprocess = {row["format"] for row in manifest["exports"]}, manifest.get(PREPROCESS)
+    except (InputError, KeyError, TypeError):  # nothing was exported here, and another's model of such a name is left alone
+        named, preprocess = set(), None
+    with machine_faults(str(out)):
+        (out / CHECKSUMS_FILE).unlink(missing_ok=True)
+        if preprocess is not None:
+            (out / Path(preprocess["file"]).name).unlink(missing_ok=True)
+        for made in (made for name, made in FORMATS.items() if name in named):
+            (out / made.file).unlink(missing_ok=True)
+            (out / f"{made.file}.data").unlink(missing_ok=True)
+
+
+def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict[str, Any]:
+    """Return the origin for the model's manifest: version, run, checkpoint, weights' digest, metrics and contract."""
+    kept = {key: manifest.get(key) for key in ("step", "epoch", "metrics", "contract")}
+    made = {"mltrainer": mltrainer.__version__, "run": job["run"], "checkpoint": job["checkpoint"]}
+    return {**made, "weights_sha256": weights, **kept}
+
+
+# --- the test split -----------------------------------------------------------------------------
+
+
+def measure_test(
+    job: dict[str, Any],
+    root: Path,
+    task: OpenTask,
+    model: nn.Module,
+    config: TrainingConfig,
+    exports: list[dict[str, Any]],
+    weights: str,
+) -> dict[str, Any]:
+    """Open the test split and measure it, unless it stays sealed: it is not asked for, or a format does not give the model.
+
+    Returns:
+        `samples` (0 while it is sealed), `metrics`, `intervals` (as `intervals.intervals`) and `sealed`, why it was not opened.
+    """
+    sealed = "it was not asked for" if not job["test"] else _unfit(exports)
+    if sealed:
+        return {"samples": 0, "metrics": {}, "intervals": None, "sealed": sealed}
+    rows = task.test_rows(job["test"].get("salt", ""))
+    _note_opening(job, root, task.data_sha256, weights, rows)
+    samples = task.open_test()
+    found = evaluate(task.task, model, config, samples, "test", hold=_interval_of_loss(task, config))
+    measured = {"samples": len(samples), "metrics": plain(found.metrics)}
+    write_json(root / job["run_folder"] / TEST_FILE, {**measured, "weights_sha256": weights, "rows": rows})
+    return {**measured, "intervals": _intervals(job, task, found, len(samples), config), "sealed": None}
+
+
+def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
+    """Return True where outputs are held for the loss's interval alone; never where metrics are accumulated without them."""
+    return "loss" in config.acceptance and not accumulates(task.task)
+
+
+def _intervals(job: dict[str, Any], task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Any:
+    """Return the metrics' intervals; None where there is only a loss without an acceptance criterion."""
+    asked = Interval(**job["test"]["interval"])
+    if accumulates(task.task):
+        return no_intervals(asked, "the metrics are accumulated, and no outputs are held that could be drawn anew")
+    if not (needs_outputs(task.task) or _interval_of_loss(task, config)):
+        return None
+    return plain(intervals(task.task, found.outputs, found.targets, samples, config.seed, asked))
+
+
+def _unfit(exports: list[dict[str, Any]]) -> str | None:
+    """Return the reason against opening the test split: formats that failed or disagree with the trained model; else None."""
+    bad = [row["format"] for row in exports if row["state"] == "failed" or row["agrees"] is False]
+    return f"{', '.join(bad)} cannot be delivered" if bad else None
+
+
+def _note_opening(job: dict[str, Any], root: Path, data: str, weights: str, rows: dict[str, Any]) -> None:
+    """Write an opening down before it happens, so that a crash counts too: beside the run, and in the ledger.
+
+    The same weights on the same data show nothing new when they are measured again, whichever run they came from.
+    """
+    noted = {"samples": None, "metrics": {}, "weights_sha256": weights, "rows": rows}
+    write_json(root / job["run_folder"] / TEST_FILE, noted)
+    before = job["test"]["openings"]
+    row = {"run": job["run"], "data_sha256": data, "weights_sha256": weights, "purpose": "final evaluation"}
+    if identity(row) not in set(map(identity, before)) and job["run"] not in {seen["run"] for seen in before}:
+        name = digest(rows)
+        splits = {**job["test"].get("splits", {}), name: rows}
+        write_json(root / job["test"]["ledger"], {"openings": merged(before, [{**row, "rows_sha256": name}]), "splits": splits})
+
+
+# --- real inputs --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The task's calls of its model on real samples, on the CPU.
+
+    Attributes:
+        all: On all of them.
+        others: Inputs of smaller batches that differ in shape, such as of shorter texts; none where all have one shape.
+    """
+
+    all: Call
+    others: list[Inputs]
+
+
+def real_calls(task: OpenTask, model: nn.Module, config: TrainingConfig, count: int) -> Calls:
+    """Return the task's calls of its model for the first validation samples.
+
+    Raises:
+        InputError: It calls it with something else than tensors whose first dimension is the samples, or only parts of it.
+    """
+    samples = task.split("validation")
+    positions = np.arange(min(count, len(samples)))
+    whole = _call(task, model, config, positions)
+    alone = [positions[nr : nr + 1] for nr in range(min(SINGLES, len(positions)))]
+    smaller = [*alone, positions[:FEW]] if samples.tensors is None else []
+    others = [_call(task, model, config, few) for few in smaller]
+    _refuse_changing(task, whole, others)
+    rows = [tuple(x.cpu() for x in call.tensors) for call in others]
+    differ = any(x.shape[1:] != y.shape[1:] for row in rows for x, y in zip(row, whole.tensors, strict=True))
+    return Calls(replace(whole, tensors=tuple(x.cpu() for x in whole.tensors)), rows if differ else [])
+
+
+def _refuse_changing(task: OpenTask, whole: Call, others: list[Call]) -> None:
+    """Refuse arguments that are others from batch to batch, as an exported model has them built in.
+
+    Raises:
+        InputError: With the arguments.
+    """
+    for call in others:
+        if (call.names, call.constants) != (whole.names, whole.constants):
+            raise InputError(
+                f"your task's forward() calls the model in two ways: {_told(whole)}, and {_told(call)}",
+                where=task.config.task.use,
+                mend="call the model with the same arguments for every batch",
+            )
+
+
+def _told(call: Call) -> str:
+    constants = [f"{name}={value!r}" for name, value in call.constants]
+    return ", ".join([*call.inputs, *constants])
+
+
+@torch.no_grad()
+def _call(task: OpenTask, model: nn.Module, config: TrainingConfig, positions: np.ndarray) -> Call:
+    """Return the model's first call for some validation samples, each batch's inputs together."""
+    calls = list(_calls(task, model, evaluation_batches(task.split("validation"), positions, config, "validation")))
+    if not calls:
+        what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
+        mend = "give the model a forward() of its own, and let your task's call model(...)"
+        raise InputError(what, where=config.task.use, mend=mend)
+    try:
+        columns = tuple(torch.cat(parts) for parts in zip(*(call.tensors for call in calls), strict=True))
+    except RuntimeError:  # of several lengths: the first batch will do
+        return calls[0]
+    if any(len(column) != len(positions) for column in columns):
+        shapes = [list(column.shape) for column in columns]
+        raise InputError(f"expected a model that reads tensors with samples first; for {len(positions)} samples it got {shapes}")
+    return replace(calls[0], tensors=columns)
+
+
+def _calls(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list[Call]:
+    """Return the model's first call for each batch."""
+    seen: list[Call] = []
+
+    def note(_module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], outputs: Any) -> None:
+        call = call_of(arguments, named, outputs)
+        if call is None:
+            found = [type(x).__name__ for x in arguments] + [f"{key}={type(x).__name__}" for key, x in named.items()]
+            mend = "let your task's forward() call the model with tensors, samples first; by name also numbers, text and None"
+            raise InputError(f"a model that is exported is called with tensors, found {', '.join(found)}", mend=mend)
+        seen.append(call)
+
+    handle = model.register_forward_hook(note, with_kwargs=True)
+    try:
+        calls = []
+        for batch in batches:
+            seen.clear()
+            _forward(task, model, batch)
+            calls += seen[:1]
+    finally:
+        handle.remove()
+    return calls
+
+
+def _forward(task: OpenTask, model: nn.Module, batch: Batch) -> None:
+    """Run a task's forward pass; a call that cannot be exported is reported with the user's line."""
+    try:
+        with user_code(task.root, "forward of your task"):
+            task.task.forward(model, batch)
+    except InputError as error:
+        error.where = error.where or user_frame(error, task.root)
+        raise

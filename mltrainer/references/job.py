@@ -1,0 +1,215 @@
+"""One job: plain models fitted on a run's training rows and measured on its validation rows, beside the run's own model."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.weights import delivered
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.redaction import shortened
+from mltrainer.references.comparing import Asked, compare
+from mltrainer.references.models import Reference, Setting, fit, predict, references
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.plain import Plain
+from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.evaluation import as_numbers, evaluate
+from mltrainer.workspace import locked, plain, read_json, write_json
+
+
+def work(job: dict[str, Any], events: Events) -> int:
+    """Run one job; the tool's entry point.
+
+    Args:
+        job: `run`; `run_folder`; `checkpoint`, the folder of its best one; `config`; `settings`, the numbers of the tool's page;
+            `kept`, the folder of the fits, which other runs on the same rows share; `folder`, where `result.json` goes. Paths
+            are relative to the project, which is the current folder.
+        events: Where progress goes.
+    """
+    root = Path.cwd()
+    with locked(root / job["kept"] / "lock", "the reference models"):
+        write_json(root / job["folder"] / RESULT_FILE, {"schema": 1, **compared(job, root, events)})
+    return 0
+
+
+def compared(job: dict[str, Any], root: Path, events: Events) -> dict[str, Any]:
+    """Return the run's own model and the plain ones, measured on the validation rows.
+
+    Returns:
+        metric (the name), samples, train_samples, level, resamples, network (metrics, interval) and rows: of each plain model
+        name, title, rows, seconds, metrics, interval, lead, verdict and reason, why it has no metrics. No rows where the task
+        has nothing that a plain model reads.
+    """
+    config = TrainingConfig.model_validate(job["config"])
+    opened, found, targets = _network(job, root, config)
+    task, limits = opened.task, job["settings"]
+    assert isinstance(task, BuiltinTask)
+    fits = _fits(opened, task, config, job, root, events)
+    held = {fit.name: fit.outputs for fit in fits if fit.outputs is not None}
+    sign = 1 if config.metric.mode == "max" else -1
+    asked = Asked(limits["level"], int(limits["resamples"]), int(limits["draws"]), sign, config.seed)
+    against = compare(found, held, targets, lambda o, t: task.metric(config.metric.name, o, t), asked)
+    rows = [_row(task, fit, targets, against["others"].get(fit.name, {})) for fit in fits]
+    return {
+        "metric": config.metric.name,
+        "samples": len(targets),
+        "train_samples": len(opened.split("train")),
+        "level": asked.level,
+        "resamples": against["resamples"],
+        "network": {"metrics": _metrics(task, found, targets), "interval": against["network"]},
+        "rows": plain(rows),
+    }
+
+
+def _network(job: dict[str, Any], root: Path, config: TrainingConfig) -> tuple[OpenTask, Tensor, Tensor]:
+    """Return the task, and the run's own model's outputs and targets of the validation rows."""
+    tree, manifest = load(root / job["checkpoint"], recorded_files(root, job))
+    opened, model = open_untrained(config, root)
+    check_data(opened, manifest)
+    model.load_state_dict(delivered(tree), strict=True)
+    found = evaluate(opened.task, model.to(config.device), config, opened.split("validation"), "validation", hold=True)
+    return opened, found.outputs, found.targets
+
+
+def _metrics(task: BuiltinTask, found: Tensor, targets: Tensor) -> dict[str, Any]:
+    return dict(plain({"loss": float(task.loss(found, targets)), **as_numbers(task.metrics(found, targets))}))
+
+
+def _row(task: BuiltinTask, fit: Fit, targets: Tensor, against: dict[str, Any]) -> dict[str, Any]:
+    measured = {} if fit.outputs is None else _metrics(task, fit.outputs, targets)
+    told = {key: value for key, value in asdict(fit).items() if key != "outputs"}
+    return {**told, "metrics": measured, "interval": None, "lead": None, "verdict": None, **against}
+
+
+# --- fits -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The outcome of fitting a plain model.
+
+    Attributes:
+        name: The model's.
+        title: After that.
+        rows: Number of training rows that it was fitted on.
+        seconds: Duration of the fit, with predicting the validation rows.
+        outputs: Of the validation rows; None where it has none.
+        reason: Why there are no outputs, else None.
+    """
+
+    name: str
+    title: str
+    rows: int
+    seconds: float
+    outputs: Tensor | None
+    reason: str | None
+
+
+def _fits(
+    opened: OpenTask, task: BuiltinTask, config: TrainingConfig, job: dict[str, Any], root: Path, events: Events
+) -> list[Fit]:
+    """Return every plain model's fit, those of an earlier job as they were kept."""
+    train, limits = opened.split("train").ids, job["settings"]
+    rows = task.plain(train[:1])
+    if rows is None:
+        return []
+    train = _some(train, rows, limits, config.seed)
+    found = []
+    data: tuple[Setting, Plain] | None = None
+    for reference in references(rows.form, classification=task.classes is not None):
+        place = root / job["kept"] / reference.name
+        if (kept := _kept(place)) is None:
+            data = data or _data(task, train, opened.split("validation").ids, config)
+            events.send("note", text=f"{reference.title}, to compare with: {len(train)} training rows")
+            kept = _fitted(reference, *data, len(task.classes or []), limits["fit_seconds"])
+            _keep(place, kept)
+        found.append(kept)
+    return found
+
+
+def _some(train: np.ndarray, one: Plain, limits: dict[str, Any], seed: int) -> np.ndarray:
+    """Return the training rows that plain models are fitted on: all, or as many as the limits allow, drawn by the seed."""
+    width = 1 if isinstance(one.inputs, list) else one.inputs.shape[1]
+    most = max(1, int(min(limits["max_rows"], limits["max_cells"] // width)))
+    return train if len(train) <= most else np.sort(seeds.generator(seed, "references").permutation(train)[:most])
+
+
+def _data(task: BuiltinTask, train: np.ndarray, validation: np.ndarray, config: TrainingConfig) -> tuple[Setting, Plain]:
+    rows, held_out = task.plain(train), task.plain(validation)
+    assert rows is not None
+    assert held_out is not None
+    weights = None if config.class_weights == "none" else config.class_weights
+    return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF, weights), held_out
+
+
+def _fitted(reference: Reference, asked: Setting, held_out: Plain, classes: int, seconds: float) -> Fit:
+    """Fit a plain model; where that fails, for whatever reason, the row says why."""
+    began, found, reason = time.perf_counter(), None, None
+    try:
+        with _within(seconds):
+            model = reference.make(asked)
+            fit(model, asked.plain)
+            found = predict(model, held_out.inputs, classes)
+    except _TooLongError:
+        reason = f"it would take longer than {seconds:g} s"
+    except Exception as error:  # whatever a library raises: the phase does not rest on it
+        reason = shortened(f"{type(error).__name__}: {error}", 300)
+    return Fit(reference.name, reference.title, len(asked.plain.targets), time.perf_counter() - began, found, reason)
+
+
+class _TooLongError(Exception):
+    """A plain model takes too long."""
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """End a block that takes longer than some seconds.
+
+    Raises:
+        _TooLongError: It does.
+    """
+
+    def end(*_: Any) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- fits that are kept ---------------------------------------------------------------------------
+
+
+def _keep(place: Path, fit: Fit) -> None:
+    """Keep a fit for other runs on the same rows: its outputs first, as without its description they count for nothing."""
+    if fit.outputs is not None:
+        np.save(place.with_suffix(".npy"), fit.outputs.numpy())
+    write_json(place.with_suffix(".json"), {**asdict(fit), "outputs": fit.outputs is not None})
+
+
+def _kept(place: Path) -> Fit | None:
+    """Return a kept fit; None where there is none, or it cannot be read."""
+    try:
+        told = read_json(place.with_suffix(".json"))
+        found = torch.from_numpy(np.load(place.with_suffix(".npy"), allow_pickle=False)) if told["outputs"] else None
+        return Fit(**{**told, "outputs": found})
+    except (InputError, OSError, ValueError, TypeError, KeyError):
+        return None

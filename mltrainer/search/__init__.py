@@ -1,0 +1,1 @@
+"""The hyperparameter search: studies, their trials, and the workers that train them."""

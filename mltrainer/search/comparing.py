@@ -1,0 +1,130 @@
+"""The comparison of a search's best trial with the baseline: both as planned, at equal budget, on the same fresh seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.search import counting
+from mltrainer.search.runs import Runs
+from mltrainer.search.seeded import fresh_seeds, sown
+from mltrainer.search.sharing import Machines, Sharing
+from mltrainer.search.space import Values, trial_config
+from mltrainer.search.study import outcome, told
+
+Row = dict[str, Any]
+SIDES = ("baseline", "candidate")
+NO_COMPARISON: Row = {"seeds": [], "baseline": [], "candidate": []}
+
+
+def sides_of(planned: TrainingConfig, values: Values) -> dict[str, TrainingConfig]:
+    """Return the config of each side at equal budget: both as planned, and not with what trials change to be cheaper.
+
+    Equal budget: the baseline may be trained on as many samples as the candidate, which is for as many epochs. A candidate of
+    which the search chose more epochs than were planned lends them to the baseline; one of fewer keeps them. Steps are not made
+    equal, for a smaller batch takes more of them for the same samples: both are recorded.
+    """
+    candidate = trial_config(planned.model_dump(), values)
+    baseline = trial_config(planned.model_dump(), {"epochs": max(planned.epochs, candidate.epochs)})
+    return {"baseline": baseline, "candidate": candidate}
+
+
+class Comparison:
+    """A comparison: both sides' configs, its number among those with this plan's baseline, and its seeds.
+
+    Args:
+        job: The study's.
+        values: Of the best trial.
+    """
+
+    def __init__(self, job: Row, values: Values) -> None:
+        planned = TrainingConfig.model_validate(job["planned"] or job["config"])
+        self.metric, self.sides = planned.metric, sides_of(planned, values)
+        self._name = counting.named(planned, self.sides["candidate"], job["contract"].get("data_sha256"), job["run"])
+        self.number, self.earlier = counting.counted(self._name, job["earlier"])
+        self.seeds = fresh_seeds(
+            planned.seed, counting.address(self.number), counting.pairs_of(job["seeds"], job["level"], self.number)
+        )
+
+    def run(self, runs: Runs, machines: Machines) -> Row:
+        """Train both sides on each seed, and in turn on each fold; a run that failed has the value "nan"."""
+        about = {**self._name, "number": self.number, "earlier": self.earlier}
+        if not self.seeds:
+            runs.events.send("note", text=f"not compared: {len(self.earlier)} candidates were, and no level is left for another")
+            return {**NO_COMPARISON, **about}
+        counting.enter(runs.root, {**self._name, "number": self.number})
+        which = f", comparison {self.number} with this plan's baseline" if self.number > 1 else ""
+        runs.events.send("note", text=f"baseline and candidate on {len(self.seeds)} fresh seeds, as planned{which}")
+        with machines.comparison(f"{self._name['candidate_sha256'][:6]} {self.number}") as sharing:
+            found = self._trained(runs, sharing)
+        values = {side: [one["value"] for one in found[side]] for side in SIDES}
+        budget = {side: trained(found[side], self.sides[side]) for side in SIDES}
+        return {"seeds": self.seeds, **values, "budget": budget, **about}
+
+    def _trained(self, runs: Runs, sharing: Sharing) -> dict[str, list[Row]]:
+        named = [{"side": name, "seed": seed} for name in SIDES for seed in self.seeds]
+        asked = [one for name in SIDES for one in sown(self.sides[name], self.seeds)]
+        found = together(runs, sharing, list(zip(asked, named, strict=True)), self.metric)
+        for row, one in zip(named, found, strict=True):
+            runs.events.send("note", text=f"  {row['side']}, seed {row['seed']}: {told(one, self.metric)}")
+        return {"baseline": found[: len(self.seeds)], "candidate": found[len(self.seeds) :]}
+
+
+def trained(rows: Sequence[Row], config: TrainingConfig) -> Row:
+    """Return a side's budget: its epochs, and for each run the numbers of steps and of trained samples."""
+    is_program = config.task.script is not None  # which alone knows what it trains
+    return {
+        "epochs": None if is_program else config.epochs,
+        "steps": [row["steps"] for row in rows],
+        "samples": [None if is_program else row.get("samples") for row in rows],
+    }
+
+
+def samples_of(result: Row) -> int | None:
+    """Return the number of training samples that a run has seen, repeated ones included; None where unknown."""
+    size, batch = result.get("train_samples"), (result.get("batch_size") or 0) * (result.get("accumulate") or 1)
+    if not size or not batch:
+        return None
+    epochs, steps = divmod(result["steps"], -(-size // batch))
+    return int(epochs * size + steps * batch)
+
+
+def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Row]:
+    """Return the outcomes of runs, each trained by one of the machines that share them.
+
+    Args:
+        runs: Where those of this machine are trained.
+        sharing: The division of them among machines.
+        asked: Their configs, each with the values that name it.
+        metric: The one to measure.
+    """
+    found: dict[int, Row] = {}
+    training: set[int] = set()
+    while len(found) < len(asked):
+        runs.live.at("runs", len(found), len(asked))
+        sharing.look()
+        for nr in sorted(set(range(len(asked))) - set(found) - training):
+            (config, named), row = asked[nr], sharing.row(nr + 1)
+            if row is not None:
+                found[nr] = row
+            elif (known := runs.known(config, [])) is not None:
+                found[nr] = sharing.report(nr + 1, named, _row(known, metric))
+            elif runs.pool.room and sharing.claim(nr + 1, named):
+                runs.begin(nr, config, [])
+                training.add(nr)
+        for nr, result in runs.wait() if len(found) < len(asked) else ():
+            found[nr] = sharing.report(nr + 1, asked[nr][1], _row(result, metric))
+    sharing.end()
+    return [found[nr] for nr in range(len(asked))]
+
+
+def _row(result: Row, metric: Metric) -> Row:
+    return {
+        **outcome(result, metric),
+        "run": result["id"],
+        "history": [],
+        "curve": [],
+        "samples": samples_of(result),
+        **{key: result[key] for key in ("steps", "wall_s")},
+    }

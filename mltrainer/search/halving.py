@@ -1,0 +1,109 @@
+"""The early end of trials: at rungs, at which a trial must be among the best of those that were measured there before.
+
+A rung is a number of epochs, or a fraction of one; it is measured at the first evaluation at which so much has been trained.
+
+A trial's limits are a function of the trials that are at least `lag` older, all of which have ended when it begins:
+neither the number of workers nor their pace decides anything, and the trial itself needs to ask nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mltrainer.checkpointing.ranking import best_row, rank_of
+from mltrainer.configs.project import Metric
+from mltrainer.reproducibility import seeds
+from mltrainer.trainers.native.stopping import best_at, missed_rung
+
+Row = dict[str, Any]
+Rungs = list[tuple[float, float]]
+
+
+def rungs_of(pruning: Mapping[str, Any] | None, epochs: int) -> list[float]:
+    """Return the epochs of the rungs, each `eta` times the one before and before the end."""
+    if pruning is None:
+        return []
+    found = [pruning["first"]]
+    while found[-1] * pruning["eta"] < epochs:
+        found.append(round(found[-1] * pruning["eta"], 9))  # 0.3, not 0.30000000000000004, which no evaluation is at
+    return [epoch for epoch in found if epoch < epochs]
+
+
+def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: int) -> list[float]:
+    """Return the rungs of a trial: all, or in Hyperband those of the bracket that it is dealt to.
+
+    The brackets' probabilities give each of them the same number of epochs in all.
+    """
+    rungs = rungs_of(pruning, epochs)
+    if pruning is None or pruning["name"] == "successive_halving" or not rungs:
+        return rungs
+    weights = _brackets(pruning, rungs)
+    place = float(seeds.generator(seed, "tuner/bracket", trial).random()) * sum(weights)
+    skipped = next(nr for nr in range(len(weights)) if place < sum(weights[: nr + 1]) or nr == len(weights) - 1)
+    return rungs[skipped:]
+
+
+def _brackets(pruning: Mapping[str, Any], rungs: Sequence[float]) -> list[float]:
+    """Return the weights of the brackets without the first s rungs, for each s: their probabilities but for a factor."""
+    return [pruning["eta"] ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
+
+
+def expected_share(pruning: Mapping[str, Any], epochs: int) -> float:
+    """Return the expected share of its epochs that a trial trains, where one of `eta` goes on at each of its rungs."""
+    rungs = rungs_of(pruning, epochs)
+    weights = _brackets(pruning, rungs) if pruning["name"] == "hyperband" else [1.0]
+    trained: list[float] = []
+    for skipped in range(len(weights)):
+        ends = [*rungs[skipped:], epochs]
+        parts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        trained.append(sum(part / pruning["eta"] ** nr for nr, part in enumerate(parts)))
+    return math.fsum(w * t for w, t in zip(weights, trained, strict=True)) / math.fsum(weights) / epochs
+
+
+def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Sequence[Row], metric: Metric) -> Rungs:
+    """Return the least value for a trial at each of its rungs: a place in the best `1 / eta` of the older trials there.
+
+    Args:
+        pruning: `eta`, and how the rungs lie.
+        own: The trial's rungs.
+        older: The trials that decide, with the `history` of each and their `rungs`.
+        metric: The objective, with the direction of better values.
+    """
+    if pruning is None:
+        return []
+    found = []
+    for epoch in own:
+        there = sorted((value for row in older if (value := _reached(row, epoch, metric)) is not None), reverse=True)
+        if len(there) + 1 >= pruning["eta"]:
+            least = there[(len(there) + 1) // pruning["eta"] - 1]
+            found.append((epoch, least if metric.mode == "max" else -least))
+    return found
+
+
+def _reached(row: Row, epoch: float, metric: Metric) -> float | None:
+    """Return a trial's best value at a rung, larger being better; that of its whole history where it finished before the rung."""
+    if epoch not in row["own"]:
+        return None
+    value = best_at(row["history"], epoch, metric)
+    ended = row["state"] == "finished" and row["history"]
+    return max(rank_of(each, metric)[0] for each in row["history"]) if value is None and ended else value
+
+
+def cut(history: list[Row], limits: Rungs, metric: Metric) -> tuple[list[Row], float | None]:
+    """Return a run's evaluations up to the rung that ends the trial, and that rung; all of them and None where none does.
+
+    The run may have gone on for another study: what this one sees of it is the same.
+    """
+    epoch = missed_rung(history, limits, metric)
+    if epoch is None:
+        return history, None
+    last = next(nr for nr, row in enumerate(history) if row["epoch"] >= epoch)
+    return history[: last + 1], epoch
+
+
+def best_of(history: list[Row], metric: Metric) -> Any:
+    """Return the metric of the best evaluation, as records hold it; None where there is none."""
+    row = best_row(history, metric)
+    return None if row is None else row["validation"][metric.name]

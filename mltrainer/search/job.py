@@ -1,0 +1,87 @@
+"""A search: a study of trials in worker processes, and the comparison of the best with the baseline over fresh seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.configs.project import Task
+from mltrainer.errors import DifferenceError
+from mltrainer.records.job import Searching
+from mltrainer.search.budget import Budget
+from mltrainer.search.comparing import NO_COMPARISON, Comparison
+from mltrainer.search.pool import Pool, places
+from mltrainer.search.runs import Runs
+from mltrainer.search.sharing import OF_ONE_KIND, Machines
+from mltrainer.search.space import trial_config
+from mltrainer.search.study import Study, best_trial, outcome
+from mltrainer.tools.program import Events, StopSignals
+from mltrainer.workspace import write_json
+
+Row = dict[str, Any]
+RECORDED = (
+    *("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"),
+    "curve",
+    "pruned_at",
+    "attempts",
+    "folds",
+)
+
+
+def work(job: dict[str, Any], events: Events) -> int:
+    """Run a study: trials, the best of them, and its comparison with the baseline at equal budget.
+
+    Args:
+        job: As `records.job.Searching`.
+        events: Where progress goes.
+
+    Raises:
+        InputError: A trial's config is not valid, and then none is run; or not one of them could be trained.
+        StoppedError: A signal stopped it; finished trials are kept and not run again.
+    """
+    stop = StopSignals(events)
+    job = Searching.model_validate(job).model_dump(by_alias=True)
+    config = job["config"]
+    workers = places(job["workers"], config["device"], job["threads"])
+    job["minutes"] = Budget.of(job, job["trials"], len(workers)).minutes
+    with Pool(job, workers, 60 * job["silent_minutes"]) as pool:
+        runs = Runs(job, pool, events, stop)
+        machines = Machines(job, runs.folder, events, stop)
+        with machines.trials() as sharing:
+            study = Study(job, runs, events, sharing)
+            trials = study.search()
+        about = study.about()
+        best = best_trial(trials, config["metric"]["mode"])
+        comparison = NO_COMPARISON
+        if best:
+            bring_here(runs, job, best)
+        if best and has_seeds(job["config"]):
+            comparison = Comparison(job, best["values"]).run(runs, machines)
+        compared_s = runs.seconds - about["search_s"]
+    told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
+    found = {"trials": told, "best": best and best["nr"], "comparison": comparison, "comparison_s": compared_s, **about}
+    write_json(runs.folder / "result.json", found)
+    runs.live.close()
+    return 0
+
+
+def has_seeds(config: Row) -> bool:
+    """Return True where runs of a config differ by their seed: a program that takes none trains the same one again."""
+    task = Task.model_validate(config["task"])
+    return task.script is None or task.takes_a_seed
+
+
+def bring_here(runs: Runs, job: Row, best: Row) -> None:
+    """Train the best trial, unless its run is here: its replay compares with what lies here.
+
+    Raises:
+        DifferenceError: It gave something else on the machine that has trained it.
+    """
+    config = trial_config(job["config"], best["values"])
+    result = runs.known(config, [])
+    if result is None:
+        runs.events.send("note", text=f"trial {best['nr']}, the best, was trained by another machine: trained here too")
+        result = runs.all([config])[0]
+    found, expected = outcome(result, config.metric), (best.get("folds") or [best])[0]["value"]
+    if found["value"] != expected:
+        what = f"{config.metric.name} {expected} on the machine that trained it, and here {found['value']}"
+        raise DifferenceError(f"trial {best['nr']} has {what}", mend=OF_ONE_KIND)

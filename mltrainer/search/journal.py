@@ -1,0 +1,86 @@
+"""A study as a journal file of Optuna's: its dashboard and its plots open it, also while the study runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mltrainer.configs.project import Metric
+from mltrainer.search import space as spaces
+from mltrainer.search.suggest import new_study, state_of
+
+if TYPE_CHECKING:
+    import optuna
+
+FILE = "study.journal"
+
+
+class Journal:
+    """Writes trials as they end, in their order; it is made anew by each process that goes on with the study.
+
+    Attributes:
+        added: Number of trials in it.
+
+    Args:
+        folder: The study's.
+        name: The study's.
+        space: Dotted key to dimension.
+        metric: The objective.
+    """
+
+    def __init__(self, folder: Path, name: str, space: Mapping[str, spaces.Dimension], metric: Metric) -> None:
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        self._space, self._metric, self.added = space, metric, 0
+        for left in (folder / FILE, folder / f"{FILE}.lock"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(left)
+        self._study = new_study(metric, JournalStorage(JournalFileBackend(str(folder / FILE))), name)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a trial that has ended."""
+        from optuna.trial import create_trial
+
+        values, kinds = in_optuna(self._space, row["values"])
+        curve = dict(points(row))
+        told = {"run": row["run"], "reason": row["reason"]}
+        state = state_of(row["state"])
+        value = float(row["value"]) if row["state"] == "finished" else None
+        self.added += 1
+        self._study.add_trial(
+            create_trial(state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told)
+        )
+
+
+def points(row: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """Return a trial's curve as Optuna holds it: by epochs, or by steps where evaluations lie within epochs too."""
+    whole = all(epoch == int(epoch) for epoch, _ in row["curve"])
+    places = [epoch for epoch, _ in row["curve"]] if whole else [each["step"] for each in row["history"]]
+    return [(int(place), float(value)) for place, (_, value) in zip(places, row["curve"], strict=True)]
+
+
+def in_optuna(
+    space: Mapping[str, spaces.Dimension], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, optuna.distributions.BaseDistribution]]:
+    """Return a trial's values, and the dimensions that they are of, as Optuna holds them."""
+    return {key: _value(space[key], value) for key, value in values.items()}, {key: _distribution(space[key]) for key in values}
+
+
+def _value(dimension: spaces.Dimension, value: Any) -> Any:
+    return json.dumps(value) if spaces.form_of(dimension) == "choice" else value
+
+
+def _distribution(dimension: spaces.Dimension) -> optuna.distributions.BaseDistribution:
+    from optuna import distributions
+
+    form = spaces.form_of(dimension)
+    given = dimension[form]
+    if form == "choice":
+        return distributions.CategoricalDistribution([json.dumps(value) for value in given])
+    kind = distributions.FloatDistribution if form in ("uniform", "log_uniform") else distributions.IntDistribution
+    return kind(given[0], given[1], log=form.startswith("log_"))

@@ -1,0 +1,237 @@
+"""The runs of a study, by the contract that names them: found, gone on with, or trained now by a worker."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.pages import SCRIPT_RUNNER
+from mltrainer.configs.project import TrainingConfig, config_digest
+from mltrainer.errors import InputError, MachineError, StoppedError
+from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
+from mltrainer.search import halving
+from mltrainer.search.live import Live
+from mltrainer.search.pool import Ended, Pool
+from mltrainer.tools.program import EXIT_CODES, Events
+from mltrainer.trainers.native.stopping import by_epochs_seen
+from mltrainer.workspace import digest, read_json, write_json
+
+Row = dict[str, Any]
+STATE_FILE = "state.json"
+EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
+DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
+
+
+class Runs:
+    """Runs by the contract that names them: found, gone on with, or trained now by a worker.
+
+    Attributes:
+        furthest: The last trial that this process, or one before it, has begun.
+
+    Args:
+        job: The study's.
+        pool: Where they are trained.
+        events: Where progress goes.
+        stop: Returns the name of a signal, or None.
+    """
+
+    def __init__(self, job: dict[str, Any], pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
+        self.job, self.pool, self.events, self.root = job, pool, events, Path.cwd()
+        self.folder = self.root / job["folder"]
+        self.live = Live(self.folder, events)
+        self._stop = stop
+        self._begun: dict[int, Row] = {}  # the jobs of those that are being trained
+        self._twins: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # those that another number trains
+        kept = self._kept()
+        self._deaths: dict[str, list[str]] = kept.get("deaths", {})
+        self._earlier = float(kept.get("seconds", 0.0))
+        self.furthest = int(kept.get("begun", EVERY_TRIAL if kept else 0))
+        self._started = time.monotonic()
+        self._noted_at = -math.inf
+        self._contracts: dict[int, tuple[TrainingConfig, dict[str, str]]] = {}  # with the config, so that no other has its id
+
+    def _kept(self) -> Row:
+        try:
+            return dict(read_json(self.folder / STATE_FILE))
+        except (InputError, TypeError, ValueError):
+            return {}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that this process and those before it have worked on the study."""
+        return self._earlier + time.monotonic() - self._started
+
+    def keep(self, every_s: float = 0.0) -> None:
+        """Save the study's state for a process that goes on with it, unless it was saved within the last `every_s` seconds."""
+        if time.monotonic() - self._noted_at < every_s:
+            return
+        self._noted_at = time.monotonic()
+        write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds, "begun": self.furthest})
+
+    def begins(self, trial: int) -> None:
+        """Note that a trial begins: a process that goes on with the study does not find it too late for it."""
+        if trial > self.furthest:
+            self.furthest = trial
+            self.keep()
+
+    def known(self, config: TrainingConfig, limits: halving.Rungs) -> Row | None:
+        """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
+        contract = self.contract(config)
+        result = sound_result(self.root / _folder(contract), contract)
+        if result is None:
+            return None
+        result = _as_searched(result, config)
+        is_cut = halving.cut(result["history"], limits, config.metric)[1] is not None
+        return result if is_cut or result["state"] in ("finished", "failed") else None
+
+    def begin(self, nr: int, config: TrainingConfig, limits: halving.Rungs) -> None:
+        """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
+        contract = self.contract(config)
+        folder = self.root / _folder(contract)
+        if self._is_training(folder.name):
+            self._twins.append((nr, config, limits))
+            return
+        if has_ended(folder):
+            kept = set_aside(folder).name
+            self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
+        job: Row = {
+            "schema": 1,
+            "run": folder.name,
+            "phase": self.job.get("phase"),
+            "purpose": "train",
+            "folder": _folder(contract),
+            "config": config.model_dump(),
+            "contract": contract,
+            "threads": config.threads,
+            **({"rungs": limits} if limits else {}),
+            **({"tool": SCRIPT_RUNNER} if config.task.script is not None else {}),
+            **{key: self.job[key] for key in ("gate", "code_files", "data_files", "parent") if key in self.job},
+        }
+        write_json(folder / "job.json", job)
+        self._begun[nr] = job
+        self.pool.begin(nr, folder / "job.json")
+
+    def wait(self) -> list[tuple[int, Row]]:
+        """Return the numbers and results of runs that have ended; those whose worker died are begun again.
+
+        Raises:
+            StoppedError: A signal stopped the study.
+        """
+        if (cause := self._stop()) is not None:
+            self.pool.stop(15)
+            mend = "type the same command again to go on"
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
+        found = [(ended.nr, self._result(ended)) for ended in self.pool.wait()]
+        self.live.tell(self.pool.running)
+        return [(nr, result) for nr, result in found if result is not None] + self._ended_twins()
+
+    def _is_training(self, run: str) -> bool:
+        return any(job["run"] == run for job in self._begun.values())
+
+    def _ended_twins(self) -> list[tuple[int, Row]]:
+        """Return the results of runs that another number has trained meanwhile, and begin those that must go on."""
+        twins, self._twins, found = self._twins, [], []
+        for nr, config, limits in twins:
+            result = None if self._is_training(_run(self.contract(config))) else self.known(config, limits)
+            if result is not None:
+                found.append((nr, result))
+            else:
+                self.begin(nr, config, limits)
+        return found
+
+    def all(self, configs: Sequence[TrainingConfig], on_end: Callable[[int, Row], None] | None = None) -> list[Row]:
+        """Return the results of some runs, trained as many at a time as there are workers.
+
+        Args:
+            configs: One for each run.
+            on_end: Called with the number and the result of each, as soon as it is known.
+
+        Raises:
+            StoppedError: A signal stopped it.
+        """
+        results = {nr: found for nr, config in enumerate(configs) if (found := self.known(config, [])) is not None}
+        waiting = [nr for nr in range(len(configs)) if nr not in results]
+        tell = on_end or (lambda nr, result: None)
+        for nr, result in results.items():
+            tell(nr, result)
+        while len(results) < len(configs):
+            self.live.at("runs", len(results), len(configs))
+            while waiting and self.pool.room:
+                nr = waiting.pop(0)
+                self.begin(nr, configs[nr], [])
+            for nr, result in self.wait():
+                results[nr] = result
+                tell(nr, result)
+        return [results[nr] for nr in range(len(configs))]
+
+    def attempts(self, run: str) -> int:
+        """Return the number of processes that have tried a run here: one more than died of it."""
+        return 1 + len(self._deaths.get(run, []))
+
+    def contract(self, config: TrainingConfig) -> dict[str, str]:
+        """Return the contract that names a config's run; of the same config it is worked out once."""
+        known = self._contracts.get(id(config))
+        if known is None:
+            known = self._contracts[id(config)] = config, self._named(config)
+        return known[1]
+
+    def _named(self, config: TrainingConfig) -> dict[str, str]:
+        contract = {**self.job["contract"], "config_sha256": config_digest(config)}
+        if _weights(config.model_dump()) == _weights(self.job["config"]):
+            return contract
+        return {key: value for key, value in contract.items() if key != "data_sha256"}  # of which such weights are a part
+
+    def _result(self, ended: Ended) -> Row | None:
+        """Return the result of a run that has ended; None where it was begun again."""
+        job = self._begun.pop(ended.nr)
+        if ended.reason is not None:
+            return failed(job["run"], ended.reason)
+        if ended.death is not None:
+            return self._again(ended.nr, job, ended.death)
+        result = sound_result(self.root / job["folder"], job["contract"])
+        if result is None:
+            raise MachineError("the result is not what its worker wrote", where=job["folder"], mend="type the same command again")
+        return _as_searched(result, TrainingConfig.model_validate(job["config"]))
+
+    def _again(self, nr: int, job: Row, death: str) -> Row | None:
+        """Begin a run again whose worker died, unless workers die of it."""
+        at = max((path.name for path in (self.root / job["folder"] / "checkpoints").glob("step-*")), default="its beginning")
+        deaths = self._deaths.setdefault(job["run"], [])
+        deaths.append(at)
+        self.keep()
+        self.events.send("note", text=f"  run {job['run']}: {death}, at {at}")
+        if deaths[-DEATHS:].count(at) == DEATHS:
+            return failed(job["run"], f"{death}, {len(deaths)} times")
+        self._begun[nr] = job
+        self.pool.begin(nr, self.root / job["folder"] / "job.json")
+        return None
+
+
+def _run(contract: dict[str, str]) -> str:
+    return digest(contract)[:12]
+
+
+def _as_searched(result: Row, config: TrainingConfig) -> Row:
+    """Return a result with its evaluations' epochs as rungs count them; a program's stay as it wrote them."""
+    history = result["history"]
+    if result.get("program") is not None:
+        return {**result, "history": [row for row in history if config.metric.name in row["validation"]]}
+    steps = math.ceil(result["train_samples"] / (config.batch_size * config.accumulate))
+    return {**result, "history": by_epochs_seen(history, steps)}
+
+
+def _folder(contract: dict[str, str]) -> str:
+    return f".mltrainer/runs/{_run(contract)}"
+
+
+def _weights(config: Row) -> str | None:
+    """Return the file of the weights that a config's model begins with, or None."""
+    return (config.get("start") or {}).get("weights")
+
+
+def failed(run: str, reason: str) -> Row:
+    """Return the placeholder result of a run that could not be trained."""
+    return {"id": run, "state": "failed", "metrics": {}, "history": [], "steps": 0, "wall_s": None, "reason": reason}

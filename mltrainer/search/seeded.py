@@ -1,0 +1,53 @@
+"""Some configs on the same fresh seeds, so that what luck does to one it does to all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.search.runs import Runs
+from mltrainer.search.space import reseeded
+from mltrainer.search.study import outcome, told
+
+Row = dict[str, Any]
+
+
+def fresh_seeds(seed: int, purpose: str, count: int) -> list[int]:
+    """Return the first seeds of a purpose: each a function of the config's seed, the purpose and its number alone."""
+    return [seeds.key(seed, purpose, number) % 2**32 for number in range(count)]
+
+
+def sown(config: TrainingConfig, fresh: Sequence[int]) -> list[TrainingConfig]:
+    """Return a config under each seed, on one of its folds in turn; under its own seed it is the config as it stands."""
+    seeded = (config if seed == config.seed else reseeded(config, seed) for seed in fresh)
+    return [one.on_fold(config.folds[nr % len(config.folds)]) for nr, one in enumerate(seeded)]
+
+
+def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[int], metric: Metric) -> dict[str, list[Row]]:
+    """Train each config on each seed; what was trained before is found again.
+
+    Args:
+        runs: Where they are trained.
+        sides: The configs by name.
+        fresh: The seeds.
+        metric: The one to compare.
+
+    Returns:
+        By name, for each seed in order, the run's `result` and its outcome by the metric: `state`, `value` (NaN for a run
+        that failed), `reason`.
+    """
+    each = {name: sown(config, fresh) for name, config in sides.items()}
+    asked = [(name, nr) for nr in range(len(fresh)) for name in sides]  # so that what slows the machine slows all of them
+    ended: list[int] = []
+
+    def tell(nr: int, result: Row) -> None:
+        ended.append(nr)
+        name, place = asked[nr]
+        so_far = f"{len(ended)} of {len(asked)}"
+        runs.events.send("note", text=f"  {name}, seed {fresh[place]}: {told(outcome(result, metric), metric)}; {so_far}")
+
+    results = runs.all([each[name][place] for name, place in asked], tell)
+    found = [{**outcome(result, metric), "result": result} for result in results]
+    return {name: found[nr :: len(sides)] for nr, name in enumerate(sides)}

@@ -1,0 +1,407 @@
+"""The division of trials among machines: all are this one's, or several share them through a database.
+
+A trial is a function of the study, so that two machines that train the same one write the same row: what is agreed on in the
+database saves work and decides nothing. A machine claims a trial, says every few seconds that it is there, and reports the
+trial's row, which the others take. The trials of a machine that says nothing any more are taken over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mltrainer.configs.loading import differences
+from mltrainer.configs.project import Metric, TrainingConfig, bits_config
+from mltrainer.errors import DifferenceError, InputError
+from mltrainer.search import space as spaces
+from mltrainer.search.database import Database
+from mltrainer.search.journal import in_optuna, points
+from mltrainer.search.suggest import new_study, state_of
+from mltrainer.tools.program import Events
+from mltrainer.workspace import digest, plain
+
+if TYPE_CHECKING:
+    import optuna
+
+Row = dict[str, Any]
+CURVE_POINTS = 20
+LOOK_S = 1.0
+BEAT_S = 10.0
+OF_ONE_KIND = "search on machines of one kind, or with numerics: portable; or without storage"
+GONE_S = 120.0  # chosen by us: twelve beats; a machine that is taken for gone too early costs one trial, waiting costs all
+_ROW, _CLAIM, _BEAT, _CLOSED = "row", "claim", "beat", "closed"  # attributes of a trial; a claim is a machine and values
+_ASKED, _PROJECT, _ENDED = "asked", "project", "ended"  # attributes of a study
+
+
+class Sharing(Protocol):
+    """The division of runs among machines."""
+
+    def look(self) -> None:
+        """Read the other machines' reports; send a sign that this one is there."""
+
+    def row(self, number: int) -> Row | None:
+        """Return a trial's row once a machine has reported it, else None."""
+
+    def claim(self, number: int, values: Mapping[str, Any]) -> bool:
+        """Return True where this machine is to train a trial; False may change while another one has it."""
+
+    def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
+        """Report a trial's row; return the one that counts, the first to be reported."""
+
+    def is_over(self, number: int, is_late: bool) -> bool:
+        """Return True where this trial and those behind it begin no more, because some machine's time is over."""
+
+    def end(self) -> None:
+        """Mark the study as ended: every trial has its row."""
+
+
+class Alone:
+    """Every trial is this machine's."""
+
+    def look(self) -> None:
+        """Do nothing: there is no other machine."""
+
+    def row(self, number: int) -> Row | None:
+        """Return None: this machine's results lie in its runs."""
+
+    def claim(self, number: int, values: Mapping[str, Any]) -> bool:
+        """Return True."""
+        return True
+
+    def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
+        """Return the row as given."""
+        return row
+
+    def is_over(self, number: int, is_late: bool) -> bool:
+        """Return True once this machine's time is over."""
+        return is_late
+
+    def end(self) -> None:
+        """Do nothing: there is no other machine."""
+
+
+class Machines:
+    """The sharing of a study: with nobody, or with all machines that use its database.
+
+    Args:
+        job: The study's.
+        folder: Where it lies here, which is part of this machine's name.
+        events: Where other studies of the project are reported.
+        stop: Returns the name of a signal, or None.
+
+    Raises:
+        InputError: The database cannot be used.
+        MachineError: It does not answer.
+    """
+
+    def __init__(self, job: Row, folder: Path, events: Events, stop: Callable[[], str | None]) -> None:
+        self._job, self._events, self._name = job, events, f"{socket.gethostname()}-{digest(str(folder))[:6]}"
+        self._database = Database(job["storage"], events, stop) if job["storage"] else None
+
+    def trials(self) -> AbstractContextManager[Sharing]:
+        """Return the division of the study's trials."""
+        job = self._job
+        if self._database is None:
+            return contextlib.nullcontext(Alone())
+        shared = self._shared(self._database, job["run"], job["space"])
+        asked = {key: job[key] for key in ("space", "trials", "strategy", "lag", "pruning")}
+        config = bits_config(TrainingConfig.model_validate(job["config"]))
+        for line in shared.introduce(
+            str(job["config"]["id"] or job["config"]["name"]), {**asked, "config": config, **job["contract"]}
+        ):
+            self._events.send("note", text=line)
+        return shared
+
+    def comparison(self, name: str) -> AbstractContextManager[Sharing]:
+        """Return the division of the runs in a comparison of that name."""
+        if self._database is None:
+            return contextlib.nullcontext(Alone())
+        space: Row = {"side": {"choice": ["baseline", "candidate"]}, "seed": {"integer": [0, 2**32]}}
+        return self._shared(self._database, f"{self._job['run']} comparison {name}", space)
+
+    def _shared(self, database: Database, name: str, space: Mapping[str, spaces.Dimension]) -> Shared:
+        metric = Metric.model_validate(self._job["config"]["metric"])
+        return Shared(database, name, space, metric, self._name, self._events, self._job["minutes"])
+
+
+class Shared:
+    """Trials that several machines share, as a study in a database; as a context manager it gives back what it did not train.
+
+    Args:
+        database: Where it lies.
+        name: The study's.
+        space: Dotted key to dimension, for Optuna.
+        metric: The objective.
+        machine: This one's name, the same when it goes on with the study.
+        events: Where takeovers are reported.
+        minutes: After which no trial begins, as the template has it; None: what the project's budget leaves, which is less.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        space: Mapping[str, spaces.Dimension],
+        metric: Metric,
+        machine: str,
+        events: Events,
+        minutes: float | None = None,
+    ) -> None:
+        self._database, self._storage, self._space, self._metric = database, database.storage, space, metric
+        self._machine, self._events, self._minutes = machine, events, minutes or 0.0
+        self._study = database.ask(partial(new_study, metric, database.storage, name))
+        self._id = database.ask(partial(database.storage.get_study_id_from_name, name))
+        self._mine: set[int] = set()
+        self._keys: dict[int, int] = {}  # the database's own numbers of trials
+        self._heard: dict[int, tuple[Any, float]] = {}  # of trials of others: their last beat, and when it was new
+        self._trials: list[optuna.trial.FrozenTrial] = []
+        self._looked, self._beaten, self._beats = -math.inf, -math.inf, 0
+        self.look()
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):  # they are taken over in any case, only later
+            for number in self._mine:
+                self._storage.set_trial_state_values(self._key(number), _states().WAITING)
+
+    def look(self) -> None:
+        """Read the other machines' reports, and send a beat for this one's trials, both now and then."""
+        now = time.monotonic()
+        if now - self._beaten > BEAT_S:
+            self._beaten, self._beats = now, self._beats + 1
+            for number in sorted(self._mine):
+                self._set(number, _BEAT, self._beats)
+        if now - self._looked > LOOK_S:
+            self._read()
+
+    def _read(self) -> None:
+        self._trials = self._database.ask(partial(self._study.get_trials, deepcopy=False))
+        self._looked = time.monotonic()
+
+    def row(self, number: int) -> Row | None:
+        """Return a trial's row once a machine has reported it, else None.
+
+        Raises:
+            InputError: Something else has ended the trial.
+        """
+        trial = self._trial(number)
+        if trial is None or not trial.state.is_finished():
+            return None
+        if _ROW not in trial.user_attrs:
+            found = f"trial {number} of study {self._study.study_name} was ended by another program"
+            raise InputError(found, where=self._database.place, mend="delete that study from the database: optuna delete-study")
+        return decoded(trial.user_attrs[_ROW])
+
+    def claim(self, number: int, values: Mapping[str, Any]) -> bool:
+        """Return True where this machine is to train a trial; one of a silent machine is taken over, from the next look on.
+
+        Raises:
+            DifferenceError: Another machine has chosen other values for it.
+        """
+        trial = self._made(number)
+        if trial.state.is_finished():
+            return False
+        if trial.state == _states().WAITING:
+            return self._take(number, values)
+        self._compare(number, trial, values)
+        if _claimed(trial)[0] == self._machine:  # this process, or the one before it
+            self._mine.add(number)
+            return True
+        if self._is_gone(number, trial):
+            self._events.send("note", text=f"  {_claimed(trial)[0]} is gone: trial {number} is taken over")
+            self._set(number, _CLAIM, [self._machine, _claimed(trial)[1]])  # of several that do, the last has it at the next look
+        return False
+
+    def _made(self, number: int) -> optuna.trial.FrozenTrial:
+        """Return a trial, which is made where it is not there; two machines may make one too many, and then it waits."""
+        from optuna.trial import create_trial
+
+        while len(self._trials) < number:
+            waiting = create_trial(state=_states().WAITING)
+            self._database.ask(partial(self._storage.create_new_trial, self._id, waiting))
+            self._read()
+        return self._trials[number - 1]
+
+    def _take(self, number: int, values: Mapping[str, Any]) -> bool:
+        key = self._key(number)
+        if not self._update(partial(self._storage.set_trial_state_values, key, _states().RUNNING)):
+            self._read()
+            return False
+        self._mine.add(number)
+        self._set(number, _CLAIM, [self._machine, json.dumps(values, sort_keys=True)])
+        given, kinds = in_optuna(self._space, values)
+        for name, value in given.items():
+            inner = kinds[name].to_internal_repr(value)
+            self._update(partial(self._storage.set_trial_param, key, name, inner, kinds[name]))
+        return True
+
+    def _compare(self, number: int, trial: optuna.trial.FrozenTrial, values: Mapping[str, Any]) -> None:
+        machine, theirs = _claimed(trial)
+        if theirs is not None and theirs != json.dumps(values, sort_keys=True):
+            self._differ(number, machine, f"the values {theirs}, and here {json.dumps(values, sort_keys=True)}")
+
+    def _differ(self, number: int, machine: str | None, what: str) -> None:
+        raise DifferenceError(
+            f"trial {number} has on {machine} {what}: the machines do not compute the same",
+            where=self._database.place,
+            mend=OF_ONE_KIND,
+        )
+
+    def _is_gone(self, number: int, trial: optuna.trial.FrozenTrial) -> bool:
+        """Return True where the machine that has a trial has sent no beat for `GONE_S`, by this machine's own clock."""
+        said, now = (_claimed(trial), trial.user_attrs.get(_BEAT)), time.monotonic()
+        before = self._heard.get(number)
+        if before is None or before[0] != said:
+            self._heard[number] = (said, now)
+            return False
+        return now - before[1] > GONE_S
+
+    def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
+        """Report a trial's row; return the one that counts, the first to be reported.
+
+        Raises:
+            DifferenceError: Another machine has trained it too, and it gave something else there.
+        """
+        trial, key = self._made(number), self._key(number)
+        if trial.state == _states().WAITING:
+            self._take(number, values)
+        for step, value in _thinned(points(row)):
+            self._update(partial(self._storage.set_trial_intermediate_value, key, step, value))
+        # The row before the state: a machine that finds the trial ended reads its row, and refuses a trial without one.
+        self._set(number, _ROW, encoded(row, self._metric))
+        state = state_of(row["state"])
+        given = [float(row["value"])] if row["state"] == "finished" else None
+        self._mine.discard(number)
+        if self._update(partial(self._storage.set_trial_state_values, key, state, given)):
+            return row
+        self._read()
+        counted = self.row(number)
+        assert counted is not None
+        if "failed" not in (counted["state"], row["state"]) and _deciding(counted) != _deciding(row):
+            machine, _ = _claimed(self._trials[number - 1])
+            self._differ(number, machine, f"given {_deciding(counted)}, and here {_deciding(row)}")
+        return counted
+
+    def is_over(self, number: int, is_late: bool) -> bool:
+        """Return True where no trial begins any more; a machine whose time is over closes the study to those with no more time.
+
+        It claims the first trial that nobody has begun, notes that none begins, and gives it back: of two machines of which one
+        begins it and one closes it, one is first.
+        """
+        trial = self._made(number)
+        if trial.state != _states().WAITING or _CLAIM in trial.user_attrs:
+            return False
+        closed = trial.user_attrs.get(_CLOSED)
+        if closed is not None and closed >= self._minutes:
+            return True
+        key = self._key(number)
+        if not is_late or not self._update(partial(self._storage.set_trial_state_values, key, _states().RUNNING)):
+            return False
+        self._set(number, _CLOSED, self._minutes)
+        self._update(partial(self._storage.set_trial_state_values, key, _states().WAITING))
+        return True
+
+    def end(self) -> None:
+        """Mark the study as ended: every trial has its row."""
+        self._database.ask(partial(self._study.set_user_attr, _ENDED, True))
+
+    def introduce(self, project: str, asked: Row) -> Iterator[str]:
+        """Describe the study in the database; yield a line on each other unfinished study of the project, with the differences.
+
+        Args:
+            project: Its id.
+            asked: The values that the study's name is made of.
+        """
+        mine = json.dumps(plain(asked), sort_keys=True)
+        self._database.ask(partial(self._study.set_user_attr, _PROJECT, project))
+        self._database.ask(partial(self._study.set_user_attr, _ASKED, mine))
+        for other in self._database.ask(self._storage.get_all_studies):
+            told = other.user_attrs
+            if told.get(_PROJECT) == project and not told.get(_ENDED) and other.study_name != self._study.study_name:
+                what = ", ".join(differing(json.loads(told[_ASKED]), json.loads(mine)))
+                yield f"study {other.study_name} of this project lies in the database too and is another one: {what} differ"
+
+    # --- access ---
+
+    def _trial(self, number: int) -> optuna.trial.FrozenTrial | None:
+        return self._trials[number - 1] if number <= len(self._trials) else None
+
+    def _key(self, number: int) -> int:
+        if number not in self._keys:
+            find = partial(self._storage.get_trial_id_from_study_id_trial_number, self._id, number - 1)
+            self._keys[number] = self._database.ask(find)
+        return self._keys[number]
+
+    def _set(self, number: int, name: str, value: Any) -> None:
+        key = self._key(number)
+        self._update(partial(self._storage.set_trial_user_attr, key, name, value))
+
+    def _update(self, change: Any) -> Any:
+        """Return the result of a change to a trial; False where another machine has ended it."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
+        try:
+            return self._database.ask(change)
+        except UpdateFinishedTrialError:
+            return False
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def encoded(row: Row, metric: Metric) -> str:
+    """Return a trial's row as JSON, its evaluations reduced to the values that rungs need."""
+    history = [
+        [each["epoch"], each["step"], *(each["validation"].get(name) for name in (metric.name, "loss"))]
+        for each in row["history"]
+    ]
+    return json.dumps(plain({**row, "history": history, "metric": metric.name}), separators=(",", ":"))
+
+
+def decoded(text: str) -> Row:
+    """Return the row of a text from `encoded`."""
+    row = json.loads(text)
+    name = row.pop("metric")
+    history = [
+        {"epoch": epoch, "step": step, "validation": {"loss": loss, name: value}} for epoch, step, value, loss in row["history"]
+    ]
+    return {**row, "history": history, "value": float(row["value"])}
+
+
+def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """Return a curve's points, or of many as many as a dashboard shows well; each is written on its own, which takes a while."""
+    step = max(1, math.ceil(len(curve) / CURVE_POINTS))
+    return curve[::-step][::-1]  # the last one always
+
+
+def _claimed(trial: optuna.trial.FrozenTrial) -> tuple[str | None, str | None]:
+    """Return the machine that has, or had, a trial, and its values as JSON; None for both without a claim."""
+    machine, values = trial.user_attrs.get(_CLAIM) or (None, None)
+    return machine, values
+
+
+def _deciding(row: Row) -> tuple[Any, ...]:
+    return row["run"], row["state"], row["value"], row["steps"]
+
+
+def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
+    """Return the names of the differences between two studies: keys of the config, of the template, and of the contract."""
+    found = [key for key in sorted({*theirs, *mine}) if theirs.get(key) != mine.get(key)]
+    keys = [row["key"] for row in differences(theirs["config"], mine["config"])] if "config" in found else []
+    return [name.removesuffix("_sha256") for name in found if name != "config"] + keys
+
+
+def _states() -> type[optuna.trial.TrialState]:
+    from optuna.trial import TrialState
+
+    return TrialState

@@ -1,0 +1,185 @@
+"""The values of a trial: a function of the study's seed, the trial's number, and the older trials' results."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mltrainer.configs.loading import flatten
+from mltrainer.configs.project import Metric
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.search import space as spaces
+from mltrainer.search.space import Dimension, Values
+
+if TYPE_CHECKING:
+    import optuna
+
+Row = dict[str, Any]
+SPREAD = 10  # trials of a strategy that learns that only fill the space, before there is enough to learn from, as in Optuna's TPE
+
+
+class Strategy(ABC):
+    """The choice of trials' values.
+
+    Attributes:
+        learns: Whether values depend on other trials' results.
+        trials: Number of trials, at most.
+    """
+
+    learns = False
+
+    def __init__(self, space: Mapping[str, Dimension], config: Values, trials: int) -> None:
+        self.space, self.config, self.trials = space, config, trials
+        self.seed = int(config["seed"])
+
+    @abstractmethod
+    def values(self, trial: int) -> Values:
+        """Return a trial's values; a strategy that learns is asked for one trial after the other, from 1."""
+
+    def learn(self, row: Row) -> None:  # noqa: B027 - most learn nothing
+        """Take in a trial's row: in the trials' order, none before its values were asked for."""
+
+
+class Random(Strategy):
+    """Independent draws (Bergstra and Bengio, 2012, JMLR 13:281-305)."""
+
+    def values(self, trial: int) -> Values:
+        """Return a trial's draws."""
+        return spaces.active(self.space, spaces.trial_values(self.space, self.seed, trial), self.config)
+
+
+class Grid(Strategy):
+    """Every combination, in order."""
+
+    def __init__(self, space: Mapping[str, Dimension], config: Values, trials: int) -> None:
+        self._all = list(itertools.islice(spaces.grid(space, config), trials))
+        super().__init__(space, config, len(self._all))
+
+    def values(self, trial: int) -> Values:
+        """Return a trial's combination."""
+        return self._all[trial - 1]
+
+
+class QuasiRandom(Strategy):
+    """A scrambled Sobol sequence, which fills the space more evenly than draws (Owen, 1998; Joe and Kuo, 2008)."""
+
+    def values(self, trial: int) -> Values:
+        """Return a trial's point."""
+        from scipy.stats import qmc
+
+        keys = sorted(self.space)
+        points = qmc.Sobol(len(keys), scramble=True, rng=seeds.key(self.seed, "tuner/sobol", 0) % 2**32)
+        if trial > 1:
+            points.fast_forward(trial - 1)
+        shares = points.random(1)[0].tolist()
+        found = {key: spaces.at(self.space[key], share) for key, share in zip(keys, shares, strict=True)}
+        return spaces.active(self.space, found, self.config)
+
+
+class Learning(Strategy):
+    """A sampler of Optuna: TPE (Bergstra et al., 2011), a Gaussian process, or CMA-ES (Hansen and Ostermeier, 2001).
+
+    The first are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has its own
+    sampler, seeded by its number: nothing is left over from another one's draws. The study is in memory, and asked anew, in
+    the same order, by a process that goes on with it.
+    """
+
+    learns = True
+
+    def __init__(self, name: str, space: Mapping[str, Dimension], config: Values, trials: int) -> None:
+        super().__init__(space, config, trials)
+        self._spread = QuasiRandom(space, config, trials)
+        self._name, self._metric = name, Metric.model_validate(config["metric"])
+        self._open: dict[int, optuna.Trial] = {}
+        self._study = new_study(self._metric)
+
+    def values(self, trial: int) -> Values:
+        """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""
+        self._study.sampler = _sampler(self._name, seeds.key(self.seed, f"tuner/{self._name}", trial) % 2**32)
+        fixed, found = flatten(self.config), Values()
+        with _quiet():
+            if trial <= SPREAD:
+                self._study.enqueue_trial(self._labelled(self._spread.values(trial)))
+            asked = self._open[trial] = self._study.ask()
+            for key in spaces.in_order(self.space):
+                if spaces.is_there(self.space[key], {**fixed, **found}):
+                    found[key] = suggested(asked, key, self.space[key])
+        return dict(sorted(found.items()))
+
+    def _labelled(self, values: Values) -> Values:
+        """Return values as Optuna knows them."""
+        return {key: json.dumps(value) if "choice" in self.space[key] else value for key, value in values.items()}
+
+    def learn(self, row: Row) -> None:
+        """Report the trial to the study: without a value where it failed, with the last one where it ended early."""
+        asked, state = self._open.pop(row["nr"]), state_of(row["state"])
+        if state.name == "PRUNED":
+            asked.report(float(row["value"]), round(1e6 * row["pruned_at"]))  # samplers look at the order alone
+        self._study.tell(asked, float(row["value"]) if state.name == "COMPLETE" else None, state)
+
+
+def strategy(name: str, space: Mapping[str, Dimension], config: Values, trials: int) -> Strategy:
+    """Return a strategy by its name in the tuning template."""
+    simple: dict[str, type[Strategy]] = {"random": Random, "grid": Grid, "quasi_random": QuasiRandom}
+    if name in simple:
+        return simple[name](space, config, trials)
+    return Learning(name, space, config, trials)
+
+
+# --- Optuna ---------------------------------------------------------------------------------------
+
+
+def new_study(metric: Metric, storage: Any = None, name: str = "study") -> optuna.Study:
+    """Return a study of Optuna's: an empty one, or the one of that name in a storage that others use too."""
+    import optuna
+
+    optuna.logging.set_verbosity(logging.ERROR)
+    direction = optuna.study.StudyDirection.MAXIMIZE if metric.mode == "max" else optuna.study.StudyDirection.MINIMIZE
+    return optuna.create_study(study_name=name, direction=direction, storage=storage, load_if_exists=True)
+
+
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    from optuna import samplers
+
+    with _quiet():
+        if name == "tpe":
+            return samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+        if name == "gp":
+            return samplers.GPSampler(seed=seed, deterministic_objective=False)
+        try:
+            return samplers.CmaEsSampler(seed=seed)
+        except ImportError as error:
+            raise InputError("CMA-ES needs the package cmaes", mend='pip install "mltrainer[cmaes]"') from error
+
+
+def state_of(state: str) -> optuna.trial.TrialState:
+    """Return Optuna's name of a trial's state."""
+    from optuna.trial import TrialState
+
+    return {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[state]
+
+
+def suggested(trial: optuna.Trial, key: str, dimension: Dimension) -> Any:
+    """Return the value of a dimension that Optuna suggests for a trial."""
+    form = spaces.form_of(dimension)
+    given = dimension[form]
+    if form == "choice":
+        labels = [json.dumps(value) for value in given]  # lists are no choice of Optuna's
+        return given[labels.index(trial.suggest_categorical(key, labels))]
+    if form in ("uniform", "log_uniform"):
+        return trial.suggest_float(key, float(given[0]), float(given[1]), log=form == "log_uniform")
+    return trial.suggest_int(key, given[0], given[1], log=form == "log_integer")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what Optuna calls experimental, and of samplers that draw where they cannot model
+        yield

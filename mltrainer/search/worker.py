@@ -1,0 +1,93 @@
+"""A process that trains one run after the other: torch is imported once, and each run has the bits of a fresh process.
+
+It reads a line for each run, `{"nr": ..., "job": PATH}`, and reports the end of each, `{"nr": ..., "reason": null or why}`;
+`beat` in between is its sign of life, with the run's progress. The result lies in the run's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
+from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
+from mltrainer.trainers.native.job import run_job
+from mltrainer.trainers.script import job as script
+from mltrainer.workspace import read_json
+
+BEAT_S = 1.0
+PLACE = ("epoch", "epochs", "step", "steps", "steps_per_s")
+
+
+class Beats(Events):
+    """Sends the training's progress at most once a second, in place of each event.
+
+    Args:
+        descriptor: The pipe's write end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self._at = 0.0
+        self._state: dict[str, Any] = {}
+
+    def send(self, event: str, **values: Any) -> None:
+        """Take in an event's progress, and send a `beat` where one is due."""
+        self._state = {} if event == "start" else {**self._state, **_known(values)}
+        if time.monotonic() - self._at >= BEAT_S:
+            self._at = time.monotonic()
+            super().send("beat", **self._state)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the progress in an event: the run's place and rate, and the metric of an evaluation."""
+    found = {key: values[key] for key in PLACE if key in values}
+    return {**found, "value": values["validation"][values["metric"]]} if "validation" in values else found
+
+
+def work(job: dict[str, Any], events: Events) -> None:
+    """Train the runs that standard input names, until it ends.
+
+    Args:
+        job: The study's, none of the runs'.
+        events: Where the ends are reported.
+
+    Raises:
+        StoppedError: A signal stopped a run; its state is saved.
+    """
+    stop = StopSignals(events)
+    beats = Beats(int(sys.argv[2]))
+    for line in sys.stdin:
+        asked = json.loads(line)
+        events.send("end", nr=asked["nr"], reason=_trained(Path(asked["job"]), beats, stop))
+
+
+def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
+    """Train one run; return the reason why it could not be trained, where that is a fault of its config or the user's code."""
+    job = read_json(path)
+    try:
+        is_program = job["config"]["task"].get("script") is not None
+        result = script.run_job(job, beats, stop) if is_program else run_job(job, beats, stop, is_launched=True)
+    except InputError as error:
+        return _told(error)
+    except MltrainerError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            return f"out of memory: {_told(error)}"
+        told = explained(error, Path.cwd(), path.parent)
+        if not isinstance(told, InputError):
+            raise
+        return _told(told)
+    if result["stop_reason"] == "signal":
+        cause = result["interruptions"][-1]["cause"]
+        raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend="type the same command again to go on")
+    return None
+
+
+def _told(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,13 @@
+"""`python -m mltrainer.tools.own JOB.json PIPE MODULE`; custom training modules import their result's models from here."""
+
+import sys
+
+from mltrainer.tools.start import start
+from mltrainer.trainers.custom.trained import Data, Evaluation, Trained
+
+__all__ = ["Data", "Evaluation", "Trained"]
+
+PROGRAM = "mltrainer.trainers.custom.job"
+
+if __name__ == "__main__":
+    start(PROGRAM, *sys.argv[3:4])

@@ -1,1 +1,0 @@
-"""The tool that trains: one job in, one run folder out."""

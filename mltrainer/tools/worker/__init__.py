@@ -1,1 +1,0 @@
-"""A process of a search that trains one run after the other."""

@@ -1,6 +1,0 @@
-"""`python -m mltrainer.tools.worker JOB.json DESCRIPTOR`, with the runs on standard input."""
-
-from mltrainer.tools.start import start
-
-if __name__ == "__main__":
-    start("mltrainer.tools.worker.program")

@@ -1,0 +1,1 @@
+"""The custom trainer: a project module that trains, and its result completed to a run."""

@@ -1,0 +1,215 @@
+"""A custom training tool: its module is run on the job, and its result completed to a run's full record.
+
+The module's `work(job, tell)` trains and returns a `Trained`, the facts that only it knows. What any process can measure is taken
+here: code, environment, time and memory. What the tool cannot show stays empty, and the gates' items that need it do not apply.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import resource
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+import mltrainer
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.configs.project import Metric
+from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.records.run import sealed
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.code import imported_files
+from mltrainer.tasks.user_code import import_module, user_code
+from mltrainer.tools.program import Events
+from mltrainer.tools.unseen import identity
+from mltrainer.trainers.custom.trained import Data, Trained
+from mltrainer.workspace import locked, sha256_file, write_json
+
+RESULT_FILE = "result.json"
+
+
+def work_of(entry_point: str) -> Callable[[dict[str, Any], Events], None]:
+    """Return the work that runs a job with a custom module."""
+
+    def work(job: dict[str, Any], events: Events) -> None:
+        root = Path.cwd()
+        with locked(root / job["folder"] / "lock", f"run {job['run']}"):
+            started = time.perf_counter()
+            module = import_module(f"{entry_point}:work", root, "entry_point")
+            with user_code(root, f"running {entry_point}"):
+                given = module.work(job, lambda event, **values: events.send(event, **values))
+            result = completed(job, _checked(given, job, entry_point), root, time.perf_counter() - started)
+            write_json(root / job["folder"] / RESULT_FILE, result)
+
+    return work
+
+
+def _checked(given: Any, job: Mapping[str, Any], entry_point: str) -> Trained:
+    """Return a tool's answer as a model.
+
+    Raises:
+        InputError: It lacks something, or is more than was asked for.
+        GateError: The data is not what planning recorded.
+    """
+    try:
+        found = Trained.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"it returned {place}: {first['msg']}", where=f"{entry_point}:work", mend="return a mltrainer.tools.own.Trained"
+        ) from error
+    steps, most = len(found.losses), job.get("max_steps") or found.planned_steps
+    if steps > most or found.history[-1].step != steps:
+        told = f"{steps} losses, the last evaluation after step {found.history[-1].step}, and at most {most} steps to make"
+        raise InputError(f"it returned {told}", where=f"{entry_point}:work", mend="evaluate after the last step, then end")
+    expected = job["contract"].get("data_sha256")
+    if expected not in (None, found.data.sha256) and job["purpose"] != "reproduction":
+        raise GateError(
+            f"the data is not what planning recorded: expected {expected[:12]}, found {found.data.sha256[:12]}",
+            mend="bring the data back, or record the new data with `mltrainer phase run planning`",
+        )
+    return found
+
+
+def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -> dict[str, Any]:
+    """Return the complete result: the tool's values, those measured here, and empty ones where neither knows.
+
+    Args:
+        job: The job.
+        found: The tool's answer.
+        root: The project's folder.
+        seconds: The training's duration.
+
+    Raises:
+        InputError: The tool told more than a run's result can hold.
+    """
+    nonfinite = _nonfinite(found)
+    cut_short = len(found.losses) < found.planned_steps
+    chain, divergence = _chain(job, found, root)
+    result = {
+        **_identity(job, found, root),
+        "state": "failed" if nonfinite else "finished",
+        "stop_reason": "nonfinite" if nonfinite else "max_steps" if cut_short else "epochs",
+        "steps": len(found.losses),
+        "epochs": math.ceil(found.history[-1].epoch),
+        "planned_steps": found.planned_steps,
+        "planned_epochs": found.planned_epochs,
+        "batch_size": found.batch_size,
+        "accumulate": 1,
+        "train_samples": found.data.train,
+        "measured_samples": {"train": 0, "validation": found.data.validation},
+        "chain": {"entries": chain.entries, "head": chain.value},
+        "interruptions": [],
+        "first_divergence": divergence,
+        "nonfinite": nonfinite,
+        **_quality(job, found),
+        **_costs(found, seconds),
+        **found.more,
+    }
+    try:
+        return sealed(result)
+    except MltrainerError as error:
+        mend = "give `more` keys of a run's result, as mltrainer.records.run.Run declares them"
+        raise InputError(f"it returned {error.message}", where=f"tool {job.get('tool')}, more", mend=mend) from error
+
+
+def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]:
+    """Return the run's identity, and the inputs that its bits are a function of."""
+    return {
+        **identity(job, job["config"], imported_files(root), found.weights_sha256, "tool"),
+        "data_sha256": found.data.sha256,
+        "draws": found.draws,
+        "libraries": {"mltrainer": mltrainer.__version__, "python": platform.python_version()},
+        "rehearsal": {"samples": found.data.validation, "seconds": 0.0},
+        "data": _facts(found.data, job, root) if job["purpose"] == "probe" else None,
+    }
+
+
+def _facts(data: Data, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Return planning's record of the data."""
+    rows = [{"path": name, "sha256": sha256_file(root / name), "size": (root / name).stat().st_size} for name in data.files]
+    counts = {"train": data.train, "validation": data.validation, "test": data.test}
+    return {
+        "sha256": data.sha256,
+        "samples": sum(counts.values()),
+        "source": job["tool"],
+        "kind": "own",
+        "files": rows,
+        "fingerprinted": sum(counts.values()),
+        "splits": {name: {"samples": count, "sha256": data.sha256} for name, count in counts.items()},
+        **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
+        "findings": [
+            {"severity": "info", "what": "duplicates across splits were not looked for: only the tool reads the samples"}
+        ],
+        "duplicates_across_splits": None,
+    }
+
+
+def _nonfinite(found: Trained) -> dict[str, Any] | None:
+    step = next((number for number, loss in enumerate(found.losses, 1) if not math.isfinite(loss)), None)
+    if step is None:
+        return None
+    epoch = math.ceil(step * found.planned_epochs / found.planned_steps)
+    return {"step": step, "epoch": epoch, "what": "loss", "samples": []}
+
+
+def _chain(job: Mapping[str, Any], found: Trained, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
+    """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
+    entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
+    head, lines = fingerprint.extend(
+        fingerprint.Head(), [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)]
+    )
+    path = root / job["folder"] / fingerprint.CHAIN_FILE
+    path.unlink(missing_ok=True)
+    fingerprint.append(path, lines)
+    if "compare" not in job:
+        return head, None
+    return head, fingerprint.first_divergence(fingerprint.read(root / job["compare"] / fingerprint.CHAIN_FILE), lines)
+
+
+def _quality(job: Mapping[str, Any], found: Trained) -> dict[str, Any]:
+    """Return the metrics, their history, and the best and the last evaluation."""
+    metric, saved = job["config"]["metric"], job["config"]["checkpoint"]
+    unknown = {"median": None, "max": None, "min": None}
+    unmeasured = {"lr": math.nan, "seconds": math.nan, "samples_per_s": math.nan, "data_wait": math.nan, "clipped": None}
+    lists: dict[str, Any] = {"layer_norms": [], "update_ratios": []}
+    history = [{**row.model_dump(), "grad_norm": unknown, **lists, **unmeasured} for row in found.history]
+    if any(metric["name"] not in row.validation for row in found.history):
+        raise InputError(f"an evaluation has no {metric['name']}", where="metric.name", mend="measure it, or name another metric")
+    best = best_row(history, Metric.model_validate(metric))
+    assert best is not None
+    parts = ("epoch", "step", "validation", "train")
+    return {
+        "metric": metric,
+        "saved": saved,
+        "best": {key: best[key] for key in parts},
+        "final": {key: history[-1][key] for key in parts},
+        "metrics": {**best["validation"], **{f"train_{name}": value for name, value in best["train"].items()}},
+        "history": history,
+        "layers": [],
+        "groups": [],
+        "first_loss": found.losses[0],
+        "parameters": found.parameters,
+        "checkpoints": [],
+        "evaluation": None,
+    }
+
+
+def _costs(found: Trained, seconds: float) -> dict[str, Any]:
+    """Return times and memory; each step's time is the mean over all steps."""
+    step_us = seconds / len(found.losses) * 1e6
+    times = {"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0}
+    return {
+        "time_s": times,
+        "wall_s": seconds,
+        "step_time_us": {"median": step_us, "p95": step_us},
+        "step_pace_us": step_us,
+        "shortest_step_us": step_us,
+        "memory": {"peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "device_peak_mb": None},
+        "gpu": None,
+    }

@@ -1,0 +1,122 @@
+"""How many loader processes a run needs: the samples per second that each number of them reads, against what the steps take."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mltrainer.configs.project import MOST_WORKERS, TrainingConfig
+from mltrainer.errors import MltrainerError
+from mltrainer.tasks.opening import Samples
+from mltrainer.trainers.native.data.addresses import Addresses, Plan, plan_for
+from mltrainer.trainers.native.data.reading import batches_of, make_loader
+
+ENDLESS = 10**9  # epochs of a measurement, which its time ends
+BATCHES = 10  # at least so many are to be read in the time of a measurement
+HANGING_S = 30.0  # a worker that takes so long for one of them will never finish
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends the search.
+
+    Attributes:
+        seconds: How long each number of processes is measured; their start does not count.
+        largest_wait: The share of the time that steps may wait for data.
+        least_s: Where reading all samples of the run takes less than this, no processes are worth their start.
+    """
+
+    seconds: float
+    largest_wait: float
+    least_s: float
+
+
+def workers_needed(samples: Samples, config: TrainingConfig, step_s: float, limits: Limits) -> dict[str, Any]:
+    """Measure the loader with 0, 1, 2, 4, ... processes, up to one for each core, until the steps are fed.
+
+    Args:
+        samples: Of the training split.
+        config: Batch size, epochs, seed and loader, whose `workers` are not looked at.
+        step_s: Time of a step without its wait for data.
+        limits: What ends the search.
+
+    Returns:
+        `workers`; `in_memory`; `needed_per_s`, the samples that the steps take; `reading_s`, what reading all samples of the
+        run takes without processes; and `rows`, one for each number measured: `workers`, `samples_per_s`, the share `wait` of
+        the time that steps would wait, or the `error` by which reading failed.
+    """
+    if samples.tensors is not None:
+        return {"workers": 0, "in_memory": True, "rows": []}
+    plan = plan_for(config, len(samples))
+    needed = min(plan.samples, plan.step_samples) / max(step_s, 1e-9)
+    batch_size = _batch_size(samples, config, limits.seconds)
+    rows = [_row(samples, config, 0, batch_size, limits.seconds, needed)]
+    reading_s = plan.samples * plan.epochs / rows[0].get("samples_per_s", math.inf)
+    cores = 1 if samples.is_stream else len(os.sched_getaffinity(0))  # a stream is read by one process, in its order
+    for workers in counts(cores) if reading_s >= limits.least_s else []:
+        if "error" in rows[-1] or rows[-1]["wait"] <= limits.largest_wait:
+            break
+        rows.append(_row(samples, config, workers, batch_size, limits.seconds, needed))
+    chosen = choose(rows, limits.largest_wait)
+    return {"workers": chosen, "in_memory": False, "needed_per_s": needed, "reading_s": reading_s, "rows": rows}
+
+
+def counts(cores: int) -> list[int]:
+    """Return the numbers of processes to measure: doubled each time, at last one for each core."""
+    most = min(cores, MOST_WORKERS)
+    return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
+
+
+def expected_wait(workers: int, rate: float, needed: float) -> float:
+    """Return the share of the time that steps wait: all of the reading without workers, with them only what they lack."""
+    return needed / (needed + rate) if workers == 0 else max(0.0, 1 - rate / needed)
+
+
+def choose(rows: list[Row], largest_wait: float) -> int:
+    """Return the smallest number that keeps the steps fed; where none does, the one with the shortest wait."""
+    measured = [row for row in rows if "error" not in row]
+    fed = [row["workers"] for row in measured if row["wait"] <= largest_wait]
+    return int(fed[0] if fed else min(measured, key=lambda row: row["wait"], default={"workers": 0})["workers"])
+
+
+def _row(samples: Samples, config: TrainingConfig, workers: int, batch_size: int, seconds: float, needed: float) -> Row:
+    loader = config.loader.model_copy(update={"workers": workers})
+    try:
+        rate = _rate(samples, config.model_copy(update={"loader": loader}), batch_size, seconds)
+    except (MltrainerError, RuntimeError) as error:  # of the data set, or of a process that died or hangs
+        return {"workers": workers, "error": str(error).partition("\n")[0]}
+    return {"workers": workers, "samples_per_s": rate, "wait": expected_wait(workers, rate, needed)}
+
+
+def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int:
+    """Return the config's batch size, or a smaller one where a batch would take too long to read."""
+    addresses = Addresses(Plan(len(samples), 1, 1, ENDLESS), samples, config.seed, 0)
+    here = config.model_copy(update={"loader": config.loader.model_copy(update={"workers": 0})})
+    batches = batches_of(make_loader(samples, here, "sample", addresses), torch.device("cpu"))
+    durations: list[float] = []
+    end = time.perf_counter() + seconds / BATCHES
+    while not durations or time.perf_counter() < end:
+        begun = time.perf_counter()
+        next(batches)
+        durations.append(time.perf_counter() - begun)
+    return max(1, min(config.batch_size, int(seconds / BATCHES / min(durations))))
+
+
+def _rate(samples: Samples, config: TrainingConfig, batch_size: int, seconds: float) -> float:
+    """Return the samples per second that a loader delivers, after those that its processes read while they started."""
+    addresses = Addresses(Plan(len(samples), batch_size, 1, ENDLESS), samples, config.seed, 0)
+    batches = batches_of(make_loader(samples, config, "sample", addresses, timeout_s=HANGING_S), torch.device(config.device))
+    for _ in range(1 + config.loader.processes * config.loader.prefetch):
+        next(batches)
+    count, begun = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - begun) < seconds:
+        next(batches)
+        count += min(batch_size, len(samples))
+    return count / elapsed

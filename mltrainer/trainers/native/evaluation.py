@@ -1,0 +1,173 @@
+"""A model measured over samples; training cannot notice that it happened."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import numbers
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.redaction import redact, shortened
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.opening import Samples
+from mltrainer.tasks.structures import joined, mapped, tensors_in
+from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.data.addresses import evaluation_batches
+from mltrainer.trainers.native.optimization.precision import autocast, full
+from mltrainer.trainers.native.stepping import buffers_kept, summed
+
+MEND = "return numbers from {method}, such as tensor.item()"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation gave.
+
+    Attributes:
+        metrics: The loss and the task's metrics.
+        outputs: Of all samples, on the CPU; empty where they were not held.
+        targets: Likewise.
+    """
+
+    metrics: dict[str, float]
+    outputs: Any
+    targets: Any
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the size of outputs and targets."""
+        return sum(tensor.nbytes for tensor in tensors_in((self.outputs, self.targets)))
+
+
+def measure(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray | None = None
+) -> dict[str, float]:
+    """Return loss and metrics over samples in evaluation mode; as `evaluate`."""
+    return evaluate(task, model, config, samples, split, positions).metrics
+
+
+@torch.no_grad()
+def evaluate(
+    task: Task,
+    model: nn.Module,
+    config: TrainingConfig,
+    samples: Samples,
+    split: str,
+    positions: np.ndarray | None = None,
+    hold: bool = False,
+) -> Evaluated:
+    """Measure loss and metrics over samples in evaluation mode.
+
+    Args:
+        task: Whose loss and metrics.
+        model: On its device.
+        config: Seed, device and precision.
+        samples: What is measured.
+        split: Its name, which addresses its draws.
+        positions: Which of the samples, in order; None for all.
+        hold: Whether outputs and targets are held also where the task's metrics do not need them.
+
+    Raises:
+        InputError: Metrics are no numbers, or batches that must be held do not fit together.
+    """
+    positions = np.arange(len(samples)) if positions is None else positions
+    found, targets, weighted, items = [], [], [], []
+    streams = accumulates(task)
+    keep = hold or needs_outputs(task)
+    state = None
+    with evaluating(model):
+        for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
+            seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
+            with autocast(config):
+                output, target = task.forward(model, batch)
+                loss = task.loss(full(output), target)
+            if streams:
+                state = task.accumulate(state, full(output), target)
+            if keep:
+                found.append(output)
+                targets.append(target)
+            items.append(task.loss_items(target))
+            weighted.append(summed(loss.detach().double(), items[-1]))
+    mean = float(torch.stack(weighted).sum() / sum(items))
+    outputs, held_targets = _float(_together(found, "outputs")), _together(targets, "targets")
+    if streams:
+        measured = as_numbers(task.compute(state), "compute(self, state)")
+    else:
+        measured = as_numbers(task.metrics(outputs, held_targets))
+    return Evaluated({"loss": mean, **measured}, outputs, held_targets)
+
+
+def accumulates(task: Task) -> bool:
+    """Return True if a task's metrics are accumulated from batch to batch."""
+    return writes(task, "accumulate")
+
+
+def needs_outputs(task: Task) -> bool:
+    """Return True if a task's metrics are computed from the outputs of a whole split."""
+    return writes(task, "metrics") and not accumulates(task)
+
+
+def writes(task: Task, *names: str) -> bool:
+    """Return True if a task overrides one of the named methods of `Task`, such as `metrics`; those there read no outputs."""
+    return any(getattr(getattr(task, name), "__func__", None) is not getattr(Task, name) for name in names)
+
+
+def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> dict[str, float]:
+    """Return a task's metrics as floats by name.
+
+    Raises:
+        InputError: It is not a dict of numbers by name.
+    """
+    name_of, mend = method.partition("(")[0], MEND.format(method=method)
+    if not isinstance(given, Mapping):
+        raise InputError(f"{name_of} gave {type(given).__name__}; a dict of numbers by name was expected", mend=mend)
+    for name, value in given.items():
+        single = value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, numbers.Real)
+        if not (isinstance(name, str) and single):
+            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else shortened(repr(value), 80)
+            raise InputError(f"{name_of} gave {what} for {name!r}; a number was expected", mend=mend)
+    return {_without_secrets(name): float(value) for name, value in given.items()}
+
+
+_without_secrets = functools.lru_cache(maxsize=1000)(redact)  # of names that are the same in every evaluation
+
+
+def _together(parts: list[Any], what: str) -> Any:
+    """Return batches end to end, on the CPU.
+
+    Raises:
+        InputError: They differ in shape.
+    """
+    if not parts:
+        return torch.zeros(0)
+    try:
+        return mapped(Tensor.cpu, joined(parts))
+    except RuntimeError as error:
+        if "Sizes of tensors must match" not in str(error):
+            raise
+        raise InputError(
+            f"the {what} of a split's batches differ in shape, and metrics reads them as one: {error}",
+            where="task.use",
+            mend="write accumulate(self, state, outputs, targets) and compute(self, state) in place of metrics and evaluation",
+        ) from error
+
+
+def _float(outputs: Any) -> Any:
+    return outputs.float() if isinstance(outputs, Tensor) else full(outputs)
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode for a block; a buffer that changes even there, such as a counter, is as it was again."""
+    with buffers_kept(model):
+        model.eval()
+        yield
+        model.train()

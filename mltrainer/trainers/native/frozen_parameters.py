@@ -1,0 +1,82 @@
+"""Parameters that are held: some for the whole run, some until an epoch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from torch import nn
+
+from mltrainer.configs.starting import Start
+from mltrainer.errors import InputError
+from mltrainer.trainers.native.optimization.groups import refuse_unmatched
+
+NEVER = 0  # the epoch of a parameter that stays held
+
+
+class Held:
+    """The held parameters of a model; what is held is a function of the epoch alone, so that resuming needs no state.
+
+    A held parameter has no gradient, so that no optimizer changes it, by weight decay neither. A norm whose own parameters are
+    all held keeps its statistics.
+
+    Args:
+        model: Those that stay held for the whole run no longer ask for a gradient; the others do until `enter`.
+        start: The patterns, or None.
+
+    Raises:
+        InputError: A pattern matches nothing, or nothing is left to train.
+    """
+
+    def __init__(self, model: nn.Module, start: Start | None) -> None:
+        first = first_epochs(model, start) if start is not None else {}
+        own = dict(model.named_parameters())
+        for name in (name for name, epoch in first.items() if epoch == NEVER):
+            own[name].requires_grad_(False)
+        if start is not None and not any(p.requires_grad for p in own.values()):
+            raise InputError("all parameters are held: nothing is left to train", where="start.freeze", mend="hold fewer")
+        self._later = [(own[name], epoch) for name, epoch in first.items() if epoch != NEVER]
+        self._norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)] if first else []
+        self._epoch = -1
+        self._still: list[nn.Module] = []
+
+    def begin(self) -> None:
+        """Let those that are held for a time ask for a gradient, as before the first step."""
+        self._epoch = -1
+        for parameter, _ in self._later:
+            parameter.requires_grad_(True)
+
+    def enter(self, epoch: int) -> None:
+        """Hold and free what an epoch (from 1) asks for; called before every step."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            for parameter, first in self._later:
+                parameter.requires_grad_(epoch >= first)
+            self._still = [norm for norm in self._norms if _is_held(norm)]
+        for norm in self._still:
+            norm.training = False  # after each evaluation, the whole model is set to train again
+
+
+def _is_held(norm: nn.Module) -> bool:
+    own = list(norm.parameters())
+    return bool(own) and not any(p.requires_grad for p in own)
+
+
+def first_epochs(model: nn.Module, start: Start) -> dict[str, int]:
+    """Return the first epoch in which each held parameter is trained, by name; `NEVER` for one that stays held.
+
+    Raises:
+        InputError: A pattern matches no parameter, or one of `unfreeze` none that is held.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for number, pattern in enumerate(start.freeze):
+        refuse_unmatched(pattern, names, "parameter", f"start.freeze[{number}]")
+    found = {name: NEVER for name in names if _matches(start.freeze, name)}
+    for number, stage in enumerate(start.unfreeze):
+        refuse_unmatched(stage.match, list(found), "held parameter", f"start.unfreeze[{number}].match")
+        found |= {name: min(stage.epoch, found[name] or stage.epoch) for name in found if re.search(stage.match, name)}
+    return found
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)

@@ -1,0 +1,150 @@
+"""Weights that a run is measured by and delivers in place of those it trains: EMA, SWA, or the optimizer's own average."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.data.addresses import Batch, Plan, evaluation_batches
+from mltrainer.trainers.native.optimization.optimizers import own_average
+from mltrainer.trainers.native.optimization.precision import autocast
+
+State = dict[str, Tensor]
+
+
+class Average:
+    """A running average of a model's floating-point state, batch-norm statistics included.
+
+    Args:
+        model: On its device.
+        config: `averaging`; with none there is no average.
+        plan: Which steps enter it.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainingConfig, plan: Plan) -> None:
+        self.config, self.plan = config.averaging, plan
+        self._places = _places(model)
+        self.tensors: State = {}
+        self.count = 0
+
+    def update(self, step: int) -> None:
+        """Take the weights after a step into the average, where the step is one of those that enter it."""
+        if self.config is not None and self.config.is_due(step, self.plan.steps, self.plan.steps_per_epoch):
+            self._take_in(self.config.share(self.count))
+
+    @torch.no_grad()
+    def _take_in(self, share: float) -> None:
+        current = {name: tensors[key] for name, (tensors, key) in self._places.items()}
+        if not self.count:
+            self.tensors = {name: tensor.detach().clone() for name, tensor in current.items()}
+        else:
+            torch._foreach_lerp_([self.tensors[name] for name in current], [*current.values()], share)
+        self.count += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the average, how many steps it is over, and of which kind it is."""
+        return {"tensors": dict(self.tensors), "count": self.count, "name": self._name}
+
+    @property
+    def _name(self) -> str | None:
+        return self.config.name if self.config is not None else None
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with an average; where none is configured or one of another kind, another run's is left behind."""
+        if self.config is not None and state["name"] == self._name:
+            self.count = state["count"]
+            devices = {name: tensors[key].device for name, (tensors, key) in self._places.items()}
+            self.tensors = {name: tensor.to(devices[name]) for name, tensor in state["tensors"].items()}
+
+
+def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return each floating-point state tensor's dict and key in it; a module may put another tensor there in any step."""
+    state = model.state_dict()
+    return {
+        name: (tensors, key)
+        for path, module in model.named_modules(remove_duplicate=False)
+        for tensors in (module._parameters, module._buffers)
+        for key, tensor in tensors.items()
+        if (name := f"{path}.{key}".removeprefix(".")) in state and tensor is not None and tensor.is_floating_point()
+    }
+
+
+def delivered_state(task: OpenTask, model: nn.Module, config: TrainingConfig, average: Average, optimizer: Any) -> State | None:
+    """Return the whole state of the model that is measured and delivered; None where it is the trained one."""
+    state = _averaged_state(model, average, optimizer)
+    if state is None or not _needs_statistics(model, config):
+        return state
+    with holding(model, state):
+        _measure_statistics(task, model, config)
+        return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def _averaged_state(model: nn.Module, average: Average, optimizer: Any) -> State | None:
+    if average.count:
+        return {**model.state_dict(), **average.tensors}
+    own = own_average(optimizer)
+    if own is None:
+        return None
+    by_name = {name: own[p] for name, p in model.named_parameters(remove_duplicate=False) if p in own}  # tied ones alike
+    return {**model.state_dict(), **by_name}
+
+
+@contextlib.contextmanager
+def holding(model: nn.Module, state: State | None) -> Iterator[None]:
+    """Put a state into a model for the time of a block; afterwards it has its own again, bit for bit."""
+    if state is None:
+        yield
+        return
+    own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.load_state_dict(state)
+    try:
+        yield
+    finally:
+        model.load_state_dict(own)
+
+
+def _needs_statistics(model: nn.Module, config: TrainingConfig) -> bool:
+    """Return True if batch-norm statistics must be measured for averaged weights: those of an EMA are averaged with them."""
+    averages_weights_alone = config.optimizer.name == "schedule_free" or (config.averaging and config.averaging.name == "swa")
+    return bool(averages_weights_alone) and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+
+
+def _measure_statistics(task: OpenTask, model: nn.Module, config: TrainingConfig) -> None:
+    """Measure the batch-norm statistics of the weights that a model holds, over the training samples."""
+    samples = task.split("train")
+    measure_statistics(task.task, model, config, evaluation_batches(samples, np.arange(len(samples)), config, "train"))
+
+
+def measure_statistics(task: Task, model: nn.Module, config: TrainingConfig, batches: Iterable[Batch]) -> None:
+    """Measure a model's batch-norm statistics over some batches; nothing happens where it has none."""
+    with autocast(config):
+        update_bn(_alone(batches, config.seed), _Forward(task, model))
+
+
+def _alone(batches: Iterable[Batch], seed: int) -> Iterator[list[Batch]]:
+    """Yield each batch as the first of a list, which is what `update_bn` hands to a model, whose draws are addressed by it."""
+    for number, batch in enumerate(batches):
+        seeds.seed_everything(seeds.key(seed, "statistics", number))  # reading samples in this process has seeded too
+        yield [batch]
+
+
+class _Forward(nn.Module):
+    """A task's forward pass as a module."""
+
+    def __init__(self, task: Task, model: nn.Module) -> None:
+        super().__init__()
+        self.task, self.model = task, model
+
+    def forward(self, batch: Batch) -> Any:
+        outputs, _ = self.task.forward(self.model, batch)
+        return outputs

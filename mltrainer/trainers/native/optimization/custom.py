@@ -1,0 +1,154 @@
+"""A task's own optimizer and schedulers: at each step the rates that the schedulers give, replayed from the run's beginning.
+
+A scheduler's state is never saved: what it does is a function of the step and of the history, and a second optimizer, which never
+takes a step, goes through it. So a run that goes on, or takes a step again, has the rates of one that never stopped.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.tasks.task import Task
+from mltrainer.tasks.updating import Length, Scheduler, Updates
+from mltrainer.tasks.user_code import user_code
+from mltrainer.trainers.native.optimization.optimizers import SHARE
+
+SCHEDULED = ("lr", "momentum", "betas")  # what PyTorch's schedulers change in a group
+USE = "optimizer.name"
+
+
+class OwnUpdates:
+    """The optimizer of a task's own, whose groups have at each step what its schedulers give.
+
+    Args:
+        make: Makes optimizer and schedulers anew.
+        length: Of the run; beyond its end the rates stay.
+        root: The project's folder, for messages.
+        follows: Whether the schedulers count; without them a group keeps the learning rate that it was made with.
+
+    Attributes:
+        optimizer: The one that trains.
+    """
+
+    def __init__(self, make: Callable[[], Updates], length: Length, root: Path, *, follows: bool) -> None:
+        self._make, self._length, self._root, self._follows = make, length, root, follows
+        self.optimizer = make().optimizer
+        self._begin()
+        self._take_rates()
+
+    def enter(self, step: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Give the groups what the schedulers make of them for a step (from 1).
+
+        Args:
+            step: The step that is trained next.
+            history: The evaluations before it.
+
+        Raises:
+            InputError: A scheduler goes by a metric that is not measured.
+        """
+        if not self._follows:
+            return
+        if step <= self._done:
+            self._begin()
+        rows = {row["step"]: row for row in history} if self._monitors else {}
+        while self._done < min(step, self._length.steps) - 1:
+            self._done += 1
+            with user_code(self._root, "a scheduler of your task"):
+                self._after(self._done, rows.get(self._done))
+        self._take_rates()
+
+    def _begin(self) -> None:
+        self._shadow, self._done, self._evaluations = self._make(), 0, 0
+        self._monitors = any(scheduler.monitor for scheduler in self._shadow.schedulers)
+
+    def _after(self, step: int, row: Mapping[str, Any] | None) -> None:
+        """Let the schedulers take the steps that are due after a step of the run."""
+        epoch, rest = divmod(step, self._length.steps_per_epoch)
+        self._evaluations += row is not None
+        counts = {"step": step, "epoch": None if rest else epoch, "evaluation": self._evaluations if row is not None else None}
+        for scheduler in self._shadow.schedulers:
+            count = counts["evaluation" if scheduler.monitor else scheduler.every]
+            if count is not None and count % scheduler.frequency == 0:
+                _step(scheduler, row)
+
+    def _take_rates(self) -> None:
+        for group, made in zip(self.optimizer.param_groups, self._shadow.optimizer.param_groups, strict=True):
+            group.update({key: made[key] for key in SCHEDULED if key in made})
+            group[SHARE] = float(made["lr"])
+
+
+def _step(scheduler: Scheduler, row: Mapping[str, Any] | None) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # the shadow takes no steps
+        if scheduler.monitor is None:
+            scheduler.it.step()
+            return
+        assert row is not None
+        scheduler.it.step(_metric(scheduler.monitor, row))
+
+
+def _metric(name: str, row: Mapping[str, Any]) -> float:
+    """Return the metric of a name from a row of the history.
+
+    Raises:
+        InputError: It did not measure that; with the names that there are.
+    """
+    measured = {**{f"train_{key}": value for key, value in row["train"].items()}, **row["validation"]}
+    if name not in measured:
+        what = f"a scheduler goes by {name!r}, which no evaluation measures; there are {', '.join(sorted(measured))}"
+        raise InputError(what, where=USE, mend="name one of them as what the scheduler monitors")
+    return float(measured[name])
+
+
+def own_updates(task: Task, model: nn.Module, config: TrainingConfig, length: Length, root: Path) -> OwnUpdates | None:
+    """Return the updates that a task makes where the config leaves them to it, else None.
+
+    Raises:
+        InputError: The task makes none.
+    """
+    if config.optimizer.name != "own":
+        return None
+    if type(task).updates is Task.updates:
+        mend = "write updates(self, model, length) in your class, or: mltrainer phase run planning --set optimizer.name=adamw"
+        raise InputError(
+            f"{type(task).__name__} makes no optimizer of its own", where=USE, mend=f"{mend} --set schedule.name=cosine"
+        )
+
+    def make() -> Updates:
+        with user_code(root, "updates of your task"):
+            return _checked(task.updates(model, length))
+
+    return OwnUpdates(make, length, root, follows=config.schedule.name == "own")
+
+
+def _checked(given: Any) -> Updates:
+    """Return the user's optimizer and schedulers, checked.
+
+    Raises:
+        InputError: It is no optimizer with schedulers.
+    """
+    if isinstance(given, Updates) and isinstance(given.optimizer, torch.optim.Optimizer):
+        return given
+    found = type(given.optimizer if isinstance(given, Updates) else given).__name__
+    raise InputError(f"updates() gave {found}; mltrainer.tasks.updating.Updates with a torch optimizer was expected", where=USE)
+
+
+def groups_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
+    """Return an optimizer's groups as `parameter_groups` returns a config's."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return [
+        {
+            "lr": float(group[SHARE]),
+            "weight_decay": float(group.get("weight_decay", 0.0)),
+            "parameters": [names[p] for p in group["params"] if p in names],
+        }
+        for group in optimizer.param_groups
+    ]

@@ -1,0 +1,133 @@
+"""A model's optimizer: PyTorch's own kinds and pytorch_optimizer's, in groups, and what is wrapped around them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.optimizers import Lookahead, Optimizer, Sam
+from mltrainer.errors import InputError
+from mltrainer.trainers.native.optimization.groups import parameter_groups
+
+# Where each kind is, and the kernels that are asked for: those that pass over memory once, where there are some for the CPU;
+# else those that take all parameters together.
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sgd": ("torch.optim", "SGD", {"fused": True}),
+    "adam": ("torch.optim", "Adam", {"fused": True}),
+    "adamw": ("torch.optim", "AdamW", {"fused": True}),
+    "adagrad": ("torch.optim", "Adagrad", {"fused": True}),
+    "nadam": ("torch.optim", "NAdam", {"foreach": True}),
+    "radam": ("torch.optim", "RAdam", {"foreach": True}),
+    "adamax": ("torch.optim", "Adamax", {"foreach": True}),
+    "rmsprop": ("torch.optim", "RMSprop", {"foreach": True}),
+    "lamb": ("pytorch_optimizer", "Lamb", {"foreach": True, "adam_debias": True}),  # else its first steps are ten times too long
+    "lars": ("pytorch_optimizer", "LARS", {"foreach": True}),
+    "lion": ("pytorch_optimizer", "Lion", {"foreach": True}),
+    "ranger": ("pytorch_optimizer", "Ranger", {"foreach": True, "degenerated_to_sgd": True}),  # else its first steps climb
+    "schedule_free": ("pytorch_optimizer", "ScheduleFreeAdamW", {"foreach": True}),
+    "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
+}
+COMPILER_AWARE = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")  # methods, beside `step`
+SHARE = "share"  # a group's entry beside the optimizer's own: its share of the scheduled learning rate
+NOT_OPTIONS = ("name", "groups", "layer_decay", "decay_norms_and_biases", "sam", "lookahead")
+
+
+def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
+    """Return the optimizer over a model's trainable parameters, in groups; a group's learning rate is its share of the step's.
+
+    Raises:
+        InputError: It belongs to a package that is not installed.
+    """
+    make = _maker(config)
+    own = dict(model.named_parameters())
+    groups = [
+        {"params": [own[name] for name in group["parameters"]], "weight_decay": group["weight_decay"], SHARE: group["lr"]}
+        for group in parameter_groups(config, model)
+    ]
+    if config.sam is not None:
+        return _sharpness_aware(groups, make, config.sam, config.lr)
+    return make(groups) if config.lookahead is None else _looking_ahead(make(groups), config.lookahead)
+
+
+def begin_momentum(optimizer: Any) -> None:
+    """Let SGD's momentum begin at zero, from which its first step gives the same.
+
+    Where a first step overflows and is skipped, the fused kernel leaves it unwritten; and it takes no parameters of which some
+    have had their first step and some not.
+    """
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
+        for p in group["params"] if group["momentum"] else ():
+            optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+
+
+def kind_of(config: Optimizer) -> str:
+    """Return the kind of an optimizer's state entries: its name, its wrapper, and a word where it has no momentum."""
+    wrapper = "sam over " if config.sam is not None else "lookahead over " if config.lookahead is not None else ""
+    return wrapper + config.name + (" without momentum" if getattr(config, "momentum", 1) == 0 else "")
+
+
+def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
+    """Return a function that makes the config's optimizer from parameter groups."""
+    module, name, kernels = KINDS[config.name]
+    options = config.model_dump(exclude=set(NOT_OPTIONS))
+    if "betas" in options:
+        options["betas"] = tuple(options["betas"])
+    kind = without_compiler(getattr(_import(module, config.name), name))
+    return lambda groups, **_: kind(groups, **options, **kernels)
+
+
+def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
+    """Return an optimizer's class whose methods do without torch's compiler.
+
+    PyTorch decorates them to keep the compiler out, and imports it for that: more than a second for each process, and some
+    microseconds a step. What the decorators wrap is the same code.
+    """
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in COMPILER_AWARE}
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
+def _import(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        mend = 'pip install "mltrainer[eightbit]", or choose another optimizer.name'
+        raise InputError(
+            f"the optimizer {name} needs {module.partition('.')[0]}: {error}", where="optimizer.name", mend=mend
+        ) from error
+
+
+def _sharpness_aware(groups: list[dict[str, Any]], make: Any, sam: Sam, lr: float) -> Any:
+    from pytorch_optimizer import SAM
+
+    return without_compiler(SAM)(groups, make, rho=sam.rho, adaptive=sam.adaptive, lr=lr)
+
+
+def _looking_ahead(base: torch.optim.Optimizer, lookahead: Lookahead) -> Any:
+    from pytorch_optimizer import Lookahead as Wrapper
+
+    return Wrapper(base, k=lookahead.k, alpha=lookahead.alpha)
+
+
+def own_average(optimizer: Any) -> dict[Tensor, Tensor] | None:
+    """Return the weights that an optimizer wants to be measured by, by parameter; None where they are those being trained.
+
+    The parameters keep their bits: what an optimizer does to show its average is undone by copying.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if hasattr(optimizer, "clear_and_load_backup"):
+        return {p: optimizer.state[p]["slow_params"] for p in parameters}
+    if not hasattr(optimizer, "eval"):
+        return None
+    trained = [p.detach().clone() for p in parameters]
+    optimizer.eval()
+    average = {p: p.detach().clone() for p in parameters}
+    optimizer.train()
+    with torch.no_grad():
+        for p, kept in zip(parameters, trained, strict=True):
+            p.copy_(kept)
+    return average

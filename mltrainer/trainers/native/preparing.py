@@ -1,0 +1,183 @@
+"""A new model made ready for training: what trades time for memory, or memory for time, and changes no key of its state."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import random
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.trainers.native.optimization.groups import refuse_unmatched
+
+COMPILED_SHAPES = 64  # shapes of a batch that one model is compiled for
+WITHOUT = "mltrainer phase run planning --set compile=false"
+
+
+def prepare_model(model: nn.Module, config: TrainingConfig) -> None:
+    """Make a model ready for training, in place; its parameters and buffers keep names and values.
+
+    Args:
+        model: On its device, before an optimizer holds its parameters.
+        config: `gradient_checkpointing`, `channels_last` and `compile`.
+
+    Raises:
+        InputError: A pattern matches no module, or there is nothing here to compile with.
+    """
+    for module in modules_to_recompute(model, config.gradient_checkpointing):
+        _recompute(module, config.compile)
+    if config.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.register_forward_pre_hook(_inputs_channels_last)
+    if config.compile:
+        _compile(model, config.device)
+
+
+# --- gradient checkpointing -----------------------------------------------------------------------
+
+
+def modules_to_recompute(model: nn.Module, patterns: list[str]) -> list[nn.Module]:
+    """Return the modules whose names match one of the patterns; not those inside of another one, nor mere lists of modules.
+
+    Raises:
+        InputError: A pattern matches nothing; with the names that there are.
+    """
+    callable_ones = {n: m for n, m in model.named_modules() if n and type(m).forward is not nn.Module.forward}
+    for pattern in patterns:
+        refuse_unmatched(pattern, [*callable_ones], "module", "gradient_checkpointing")
+    chosen: dict[str, nn.Module] = {}
+    for name, module in callable_ones.items():
+        is_inside = any(name.startswith(f"{outer}.") for outer in chosen)
+        if not is_inside and any(re.search(pattern, name) for pattern in patterns):
+            chosen[name] = module
+    return list(chosen.values())
+
+
+def _recompute(module: nn.Module, compiles: bool) -> None:
+    """Let the backward pass compute a module's activations anew."""
+    forward = module.forward
+
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        if not (module.training and torch.is_grad_enabled()):
+            return forward(*args, **kwargs)
+        contexts = (contextlib.nullcontext(), _AsItWas(module))
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: contexts, **kwargs)
+
+    # What is computed twice is not compiled: its buffers are exchanged meanwhile. Importing the compiler takes a second.
+    module.forward = torch.compiler.disable(recomputed) if compiles else recomputed
+
+
+class _AsItWas:
+    """While entered, a module has the buffers, and Python and NumPy the generators, that they had when this was made.
+
+    So the second computation is the first one again: it reads the same statistics and draws the same numbers, and what it
+    changes, such as the running mean of a batch norm, is not changed twice. torch's generators are kept by `checkpoint`.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._owners = [(owner, name) for owner in module.modules() for name, b in owner._buffers.items() if b is not None]
+        self._buffers = [owner._buffers[name].clone() for owner, name in self._owners]  # type: ignore[union-attr]
+        self._generators = (random.getstate(), np.random.get_state())
+
+    def __enter__(self) -> None:
+        self._now = ([owner._buffers[name] for owner, name in self._owners], (random.getstate(), np.random.get_state()))
+        self._put([buffer.clone() for buffer in self._buffers], self._generators)
+
+    def __exit__(self, *_: object) -> None:
+        self._put(*self._now)
+
+    def _put(self, buffers: Sequence[Tensor | None], generators: tuple[Any, Any]) -> None:
+        for (owner, name), buffer in zip(self._owners, buffers, strict=True):
+            owner._buffers[name] = buffer
+        random.setstate(generators[0])
+        np.random.set_state(generators[1])
+
+
+# --- channels last --------------------------------------------------------------------------------
+
+
+def _inputs_channels_last(_model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x.contiguous(memory_format=torch.channels_last) if isinstance(x, Tensor) and x.dim() == 4 else x for x in inputs)
+
+
+def lay_out_like_parameters(optimizer: Any) -> None:
+    """Give an optimizer's loaded state the order in memory of its parameters; a checkpoint holds rows in C order.
+
+    Fused kernels go through a parameter, its gradient and its moments in the order in which they lie in memory.
+    """
+    for part in filter(None, (optimizer, getattr(optimizer, "optimizer", None))):  # a wrapper's own state, and the wrapped one's
+        for parameter, entries in part.state.items():
+            for name, value in entries.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+                    entries[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+# --- compiling ------------------------------------------------------------------------------------
+
+
+def _compile(model: nn.Module, device: str) -> None:
+    """Compile a model's forward pass in place, for each shape by itself.
+
+    One kernel for several shapes is made or not depending on which shapes came before, and so the bits would depend on
+    where a run was interrupted; too many shapes would silently go uncompiled from some moment on, and are refused instead.
+    `nn.Module.compile` does nothing for a model that is one of torch's own classes, such as `nn.Sequential`.
+    """
+    _refuse_without_compiler(device)
+    import torch._inductor.config
+
+    torch._inductor.config.deterministic = True  # no kernel is chosen by timing it
+    torch._dynamo.reset()  # another model of this process must not use up the shapes
+    torch._dynamo.config.recompile_limit = COMPILED_SHAPES
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    compiled = torch.compile(model.forward, dynamic=False)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return compiled(*args, **kwargs)
+        except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+            what = f"batches came in more than {COMPILED_SHAPES} shapes, and each is compiled by itself"
+            raise InputError(what, where="compile", mend=f"make your samples of one shape, or: {WITHOUT}") from error
+        except torch._dynamo.exc.TorchDynamoException as error:
+            what = f"the model cannot be compiled: {str(error).strip().partition(chr(10))[0]}"
+            raise InputError(what, where="compile", mend=WITHOUT) from error
+
+    model.forward = forward
+
+
+def compiled_with(config: TrainingConfig) -> dict[str, str]:
+    """Return the compiler whose version decides the bits of a compiled model, as native libraries are told; else nothing."""
+    if not config.compile:
+        return {}
+    from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
+
+    told = get_compiler_version_info(get_cpp_compiler())
+    found = re.search(r"\w+ version [^_]+", told)
+    return {"C++ compiler": found[0].strip() if found else told}
+
+
+def _refuse_without_compiler(device: str) -> None:
+    """Raise an `InputError` where nothing is installed that compiles for a device."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, while it imports its compiler
+        importlib.import_module("torch._inductor.compile_fx")
+        from torch._inductor.cpp_builder import get_cpp_compiler
+        from torch._inductor.exc import InvalidCxxCompiler
+        from torch.utils._triton import has_triton
+    if device == "cuda" and not has_triton():
+        raise InputError(
+            "compile: true needs Triton, which is not installed", where="compile", mend=f"pip install triton, or: {WITHOUT}"
+        )
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        mend = f"install one (Debian, Ubuntu: apt-get install g++), or name it in the variable CXX, or: {WITHOUT}"
+        raise InputError("compile: true needs a C++ compiler, and none was found", where="compile", mend=mend) from error

@@ -1,0 +1,242 @@
+"""What a run writes down: the chain, the history, the timings. Numbers stay on the device between fetches."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import statistics
+import time
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mltrainer.errors import GateError
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.fingerprint import Head
+from mltrainer.trainers.native.interval import Interval
+from mltrainer.trainers.native.signals.losses import Losses
+from mltrainer.workspace import machine_faults
+
+FETCH_STEPS = 64  # numbers are fetched from the device together, every so many steps
+RECENT_TIMES = 10_000  # over so many steps the step time is summed up
+GRADIENTS_FILE = "gradients.f32"
+GRADIENTS_BYTES = 256 * 2**20  # beyond this, norms per parameter and step are not kept; the chain still is
+
+
+class Timings:
+    """Times of this process's steps, and their waits for data: the last `RECENT_TIMES`; no part of what is reproduced."""
+
+    def __init__(self) -> None:
+        self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
+        self.wait_s: deque[float] = deque(maxlen=RECENT_TIMES)
+
+    def summary(self) -> dict[str, float]:
+        """Return median and 95th percentile of the step time, in microseconds."""
+        if not self.step_s:
+            return {"median": 0.0, "p95": 0.0}
+        ordered = sorted(self.step_s)
+        return {"median": statistics.median(ordered) * 1e6, "p95": ordered[int(0.95 * (len(ordered) - 1))] * 1e6}
+
+    def pace_us(self, processes: int) -> float:
+        """Return the time of a step at the pace of a long run, in microseconds.
+
+        That is the median, or with processes that read the samples the mean over their bursts: they end their batches
+        together, so that most steps wait for none. The first step, in which they start, does not count; a burst that is
+        longer than the steps is not seen.
+        """
+        times = list(self.step_s)
+        if not processes or not times:
+            return self.summary()["median"]
+        in_bursts = (len(times) - 1) // processes * processes
+        return statistics.fmean(times[1 : 1 + in_bursts] or times[1:] or times) * 1e6
+
+    def share_out(self, seconds: float, steps: int) -> None:
+        """Add a wait for the device to the last steps, which it still computed while the loop queued the next ones."""
+        for place in range(1, min(steps, len(self.step_s)) + 1):
+            self.step_s[-place] += seconds / steps
+
+    def busy_s(self) -> list[float]:
+        """Return each step's time without its wait for data."""
+        return [step - wait for step, wait in zip(self.step_s, self.wait_s, strict=True)]
+
+    def shortest_us(self) -> float:
+        """Return the shortest time of a step, in microseconds: other work on the machine, and reading, disturb it least."""
+        return min(self.busy_s(), default=0.0) * 1e6
+
+    def rate(self) -> float:
+        """Return steps per second over the last 200 steps."""
+        last = list(itertools.islice(reversed(self.step_s), 200))
+        return len(last) / sum(last) if last else 0.0
+
+
+class NonFiniteError(Exception):
+    """A loss or gradient norm that is not a finite number, at a known step.
+
+    Args:
+        step: The step.
+        what: "loss" or "gradient".
+        ids: The ids of the step's samples.
+        recent: The last losses and gradient norms up to that step, which show how it came.
+    """
+
+    def __init__(self, step: int, what: str, ids: list[int], recent: dict[str, list[float]]) -> None:
+        super().__init__(f"{what} is not finite at step {step}")
+        self.step, self.what, self.ids, self.recent = step, what, ids, recent
+
+
+class Recorder:
+    """Collects each step's numbers on the device and appends them to the run's files when fetched.
+
+    Args:
+        folder: The run's folder.
+        parameters: How many trainable parameter tensors the model has.
+        device: Where the numbers are collected.
+        planned_steps: Steps of the whole run, which bounds the size of the gradients' file.
+        clip_norm: The norm above which a step's gradients are clipped, to count those steps.
+        batch_size: Samples of a full step.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        parameters: int,
+        device: torch.device,
+        planned_steps: int,
+        clip_norm: float | None = None,
+        batch_size: int = 1,
+    ) -> None:
+        self.folder, self._batch_size = folder, batch_size
+        self.head = Head()
+        self.interval = Interval()
+        self.losses = Losses()
+        self.first_loss: float | None = None
+        self._clip_norm = clip_norm
+        self.timings = Timings()
+        self.fetched: list[tuple[int, float, float]] = []  # step, loss and gradient norm of what was fetched last
+        self._losses = torch.zeros(FETCH_STEPS, device=device)
+        self._totals = torch.zeros(FETCH_STEPS, device=device)
+        self._norms = torch.zeros(FETCH_STEPS, parameters, device=device)
+        self._ids: list[np.ndarray] = []
+        self._first_step = 0
+        self._gradients = hashlib.sha256()
+        self._keeps_gradients = planned_steps * parameters * 4 <= GRADIENTS_BYTES
+
+    @property
+    def full(self) -> bool:
+        """Whether the numbers must be fetched before the next step."""
+        return len(self._ids) == FETCH_STEPS
+
+    def note(self, step: int, ids: np.ndarray, loss: Tensor, norms: Tensor, total: Tensor) -> None:
+        """Note one step; nothing waits for the device."""
+        place = len(self._ids)
+        if place == 0:
+            self._first_step = step
+        self._losses[place] = loss
+        self._totals[place] = total
+        self._norms[place] = norms
+        self._ids.append(ids)
+
+    def fetch(self, overflows: bool = False) -> list[str]:
+        """Bring the noted steps to the host, extend the chain and return its new lines.
+
+        Args:
+            overflows: Whether gradients may overflow, because the loss is scaled and such a step is skipped.
+
+        Raises:
+            NonFiniteError: A loss or a gradient norm is NaN or infinite; the lines up to that step are written.
+        """
+        count, begun = len(self._ids), time.perf_counter()
+        losses, totals = self._losses[:count].tolist(), self._totals[:count].tolist()
+        self.timings.share_out(time.perf_counter() - begun, count)
+        self.fetched = list(zip(range(self._first_step, self._first_step + count), losses, totals, strict=True))
+        if count == 0:
+            return []
+        norms = self._norms[:count].cpu()
+        good = [math.isfinite(loss) and (overflows or math.isfinite(total)) for loss, total in zip(losses, totals, strict=True)]
+        bad = good.index(False) if False in good else None
+        kept = count if bad is None else bad + 1
+        entries = [
+            fingerprint.step_entry(self._first_step + i, fingerprint.ids_digest(self._ids[i].tobytes()), losses[i], totals[i])
+            for i in range(kept)
+        ]
+        ids, sizes = self._ids, [len(i) for i in self._ids]
+        self._ids = []
+        lines = self._append(entries)
+        self._keep_gradients(norms[:kept])
+        self.losses.extend(self._first_step, losses[:kept], sizes[:kept], self._batch_size)
+        if bad is not None:
+            what = "gradient" if math.isfinite(losses[bad]) else "loss"
+            self.interval.note(losses[:kept], totals[:kept])
+            raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
+        self.first_loss = losses[0] if self.first_loss is None else self.first_loss
+        both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
+        self.interval.extend(losses, sizes, both, self._clip_norm)
+        return lines
+
+    def note_weights(self, step: int, sha256: str) -> list[str]:
+        """Extend the chain by the digest of all weights after a step."""
+        return self._append([fingerprint.weights_entry(step, sha256)])
+
+    def _append(self, entries: list[str]) -> list[str]:
+        self.head, lines = fingerprint.extend(self.head, entries)
+        fingerprint.append(self.folder / fingerprint.CHAIN_FILE, lines)
+        return lines
+
+    @property
+    def gradients_sha256(self) -> str:
+        """The digest of the gradients' file so far, by which a checkpoint knows it again."""
+        return self._gradients.hexdigest()
+
+    def _keep_gradients(self, norms: Tensor) -> None:
+        if self._keeps_gradients:
+            path, data = self.folder / GRADIENTS_FILE, norms.float().numpy().tobytes()
+            with machine_faults(str(path)), open(path, "ab") as file:
+                file.write(data)
+            self._gradients.update(data)
+
+    def rewind(self, head: Head, interval: Interval, gradients_sha256: str, size: int) -> None:
+        """Go back to a checkpoint: what was written after it is cut off.
+
+        Args:
+            head: Where the chain stood.
+            interval: The steps since the last row of the history.
+            gradients_sha256: The digest of the gradients' file as it was.
+            size: Its bytes then, where it is kept.
+
+        Raises:
+            GateError: The chain's file does not lead to the checkpoint, or the gradients' file is another.
+        """
+        fingerprint.cut(self.folder / fingerprint.CHAIN_FILE, head)
+        self.begin(size)
+        if self.gradients_sha256 != gradients_sha256:
+            raise GateError(
+                f"the checkpoint continues gradient norms of digest {gradients_sha256[:12]}, "
+                f"the file has {self.gradients_sha256[:12]}",
+                where=str(self.folder / GRADIENTS_FILE),
+                mend="bring the file back, or remove the run's folder to train it again",
+            )
+        self.head, self.interval = head, interval
+
+    def begin(self, size: int) -> None:
+        """Begin after a step: the rows of the gradients' file before it are those that stand there, or zeros."""
+        if self._keeps_gradients:
+            path = self.folder / GRADIENTS_FILE
+            with machine_faults(str(path)), open(path, "a+b") as file:
+                file.truncate(size)
+                file.seek(0)
+                self._gradients = hashlib.sha256(file.read())
+
+
+def gradient_row(folder: Path, step: int, parameters: int) -> list[float] | None:
+    """Return the recorded norm of each parameter's gradient at a step (from 1), or None if it was not kept."""
+    path = folder / GRADIENTS_FILE
+    size = parameters * 4
+    if not path.exists() or path.stat().st_size < step * size:
+        return None
+    with open(path, "rb") as file:
+        file.seek((step - 1) * size)
+        return [float(value) for value in np.frombuffer(file.read(size), dtype="<f4")]

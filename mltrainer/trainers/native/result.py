@@ -1,0 +1,186 @@
+"""A run's result: what the phases' records, reports and gates are computed from."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import time
+from typing import Any
+
+import torch
+
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.configs.items import DataLimits
+from mltrainer.errors import GateError
+from mltrainer.records.job import of_job
+from mltrainer.reproducibility import determinism
+from mltrainer.reproducibility.code import imported_files
+from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.trainers.native.evaluation import evaluate, writes
+from mltrainer.trainers.native.optimization.precision import choose
+from mltrainer.trainers.native.session import OF_MANY, Session
+from mltrainer.trainers.native.stages import Outcome
+from mltrainer.trainers.native.stopping import flat_metrics
+
+STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
+
+
+def build_result(session: Session, outcome: Outcome, started: float) -> dict[str, Any]:
+    """Return a run's result; its metrics are those of the best checkpoint, measured again as read from the disk.
+
+    Args:
+        session: The process's work.
+        outcome: How training ended.
+        started: `time.perf_counter()` when the process began.
+    """
+    identity = _identity(session)
+    checked_at = time.perf_counter()
+    checkpoints, shown = verify_checkpoints(session)
+    now = time.perf_counter()
+    return {
+        **identity,
+        **_progress(session, outcome),
+        **_quality(session, outcome),
+        "signals": session.signals(outcome.seen),
+        "checkpoints": checkpoints,
+        **shown,
+        "time_s": _times(outcome, now - started, now - checked_at),
+        "wall_s": session.earlier_s + now - started,
+        "earlier_s": session.earlier_s,
+        "step_time_us": session.trainer.recorder.timings.summary(),
+        "step_pace_us": session.trainer.recorder.timings.pace_us(session.readers),
+        "shortest_step_us": session.trainer.recorder.timings.shortest_us(),
+        "memory": _memory(session.config.device),
+        "gpu": session.gpu.summary(),
+        "opened": _opened(session, identity["code_files"], is_over=outcome.reason != "signal"),
+    }
+
+
+def _identity(session: Session) -> dict[str, Any]:
+    """What the run is, and what its bits are a function of."""
+    job, config = session.job, session.config
+    return {
+        **of_job(job, config.model_dump(), imported_files(session.root)),
+        **session.contract,
+        "weights_sha256": weights_sha256(session.model.state_dict()),
+        "init_sha256": session.init_sha256,
+        "draws": session.draws,
+        "determinism": determinism.read_back(config.device),
+        "precision": dataclasses.asdict(choose(config.precision, config.device)),
+        "libraries": session.libraries,
+        "rehearsal": session.rehearsal,
+        "data": _facts(session) if job["purpose"] == "probe" else None,
+    }
+
+
+def _opened(session: Session, code: list[dict[str, Any]], *, is_over: bool) -> list[dict[str, Any]] | None:
+    """Return the files that the training opened beside its code and its data; None where nobody looked."""
+    if session.opened is None:
+        return None
+    found = session.opened.rows([row["path"] for row in (*code, *session.task.files)])
+    session.opened.end(is_over=is_over)
+    return found
+
+
+def _facts(session: Session) -> dict[str, Any]:
+    """Return planning's record of the data; a probe that looks for a cause judges none, and is handed no limits."""
+    return session.task.facts(DataLimits.model_validate(session.job.get("data_limits", {})))
+
+
+def _progress(session: Session, outcome: Outcome) -> dict[str, Any]:
+    """How far the run came, and how it ended."""
+    trainer, plan = session.trainer, session.plan
+    cut_short = outcome.reason == "epochs" and trainer.step < plan.steps
+    return {
+        "state": STATES.get(outcome.reason, "finished"),
+        "stop_reason": "max_steps" if cut_short else outcome.reason,
+        "steps": trainer.step,
+        "epochs": plan.place(trainer.step)[0] + 1 if trainer.step else 0,
+        "planned_steps": plan.steps,
+        "planned_epochs": plan.epochs,
+        "batch_size": plan.batch_size,
+        "accumulate": plan.accumulate,
+        "train_samples": plan.samples,
+        "measured_samples": session.trainer.measured_samples(),
+        "chain": {"entries": trainer.recorder.head.entries, "head": trainer.recorder.head.value},
+        "interruptions": session.earlier_causes + outcome.interruptions,
+        "first_divergence": outcome.divergence,
+        "nonfinite": outcome.nonfinite,
+    }
+
+
+def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
+    """What was learned."""
+    trainer, config = session.trainer, session.config
+    best = best_row(trainer.history, config.metric)
+    return {
+        "metric": config.metric.model_dump(),
+        "saved": config.checkpoint.model_dump(),
+        "best": _summary(best),
+        "final": _summary(trainer.history[-1] if trainer.history else None),
+        "metrics": flat_metrics(best),
+        "history": trainer.history,
+        "layers": trainer.layers,
+        "groups": trainer.stepper.groups,
+        "first_loss": trainer.recorder.first_loss,
+        "parameters": sum(p.numel() for p in session.model.parameters()),
+    }
+
+
+def _summary(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if row is None else {key: row[key] for key in ("epoch", "step", "validation", "train", "trained") if key in row}
+
+
+def _times(outcome: Outcome, wall_s: float, verify_s: float) -> dict[str, float]:
+    measured = {"train": outcome.train_s, "evaluate": outcome.evaluate_s, "checkpoint": outcome.checkpoint_s, "verify": verify_s}
+    return {"setup": wall_s - sum(measured.values()), **measured}
+
+
+def _memory(device: str) -> dict[str, float | None]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    on_device = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
+    total = torch.cuda.get_device_properties().total_memory / 2**20 if device == "cuda" else None
+    return {"peak_rss_mb": peak, "device_peak_mb": on_device, "device_total_mb": total}
+
+
+def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Read the kept checkpoints back from the disk, and measure the best one again.
+
+    Returns:
+        One row per checkpoint - `verified` only where its files match and, for the best, its step is the one by which the
+        run is described and the measured metrics are the recorded ones bit for bit - and of the best model `evaluation`
+        (confusion matrix or residuals), and `errors`.
+    """
+    shown: dict[str, Any] = {"evaluation": None}
+    if session.job["purpose"] != "train":
+        return [], shown
+    rows, described = [], best_row(session.trainer.history, session.config.metric)
+    for row in session.checkpoints.rows(session.root):
+        try:
+            tree, _ = session.checkpoints.load(row["step"])
+        except GateError:
+            rows.append({**row, "verified": False})
+            continue
+        verified = tree["step"] == row["step"]
+        if "best" in row["roles"]:
+            same, shown = _measure_again(session, tree)
+            verified = verified and same and row["step"] == (described or {}).get("step")
+        rows.append({**row, "verified": verified})
+    return rows, shown
+
+
+def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+    trainer, task = session.trainer, session.task
+    session.model.load_state_dict(delivered(tree), strict=True)
+    samples, hold = task.split("validation"), writes(task.task, "evaluation")
+    found = evaluate(task.task, session.model, session.config, samples, "validation", hold=hold)
+    recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
+    evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
+    session.model.eval()
+    same = repr(found.metrics) == repr(recorded)
+    if not isinstance(task.task, BuiltinTask):
+        return same, {"evaluation": evaluation}
+    is_shown = hold and session.job.get("phase") not in OF_MANY
+    errors = task.task.errors(found.outputs, found.targets, samples.ids) if is_shown else {}
+    return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors or None}

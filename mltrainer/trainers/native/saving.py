@@ -1,0 +1,217 @@
+"""A run's checkpoints: snapshots taken in the training thread, written beside it, kept by the policy."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mltrainer.checkpointing.format import Snapshot, load, snapshot
+from mltrainer.checkpointing.manifest import discard, folders, newest_intact, read_manifest, sweep
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.checkpointing.retention import roles, to_delete
+from mltrainer.checkpointing.writer import Writer
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.data.addresses import Plan
+from mltrainer.workspace import sha256_file
+
+CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
+
+
+class Due(enum.Enum):
+    """Why a checkpoint is due."""
+
+    KEPT = "by the calendar of epochs, or because the run ends or stops here"
+    BEST = "it is the best so far"
+    GO_ON = "so many steps or minutes have passed: what an interrupted run goes on from"
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A checkpoint that waits for the writer; one that is kept only for being the best gives way to a better one."""
+
+    copied: Snapshot
+    manifest: dict[str, Any]
+    gives_way: bool
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: Where they lie, one folder per step.
+        config: The run's config: metric, policy.
+        plan: Where each step lies.
+        contract: What the run's bits are a function of; recorded in each manifest, compared on resume.
+        run: The run's id.
+        protected: Steps whose checkpoints are never deleted, because something names them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: TrainingConfig,
+        plan: Plan,
+        contract: dict[str, Any],
+        run: str,
+        protected: Collection[int] = (),
+    ) -> None:
+        self.folder, self.config, self.plan, self.contract, self.run = folder, config, plan, contract, run
+        self._protected = frozenset(protected)
+        self._writer = Writer()
+        self._held: _Pending | None = None
+
+    # --- saving ---
+
+    def submit(self, tree: dict[str, Any], step: int, history: list[dict[str, Any]], due: Due) -> bool:
+        """Copy the state and have it written, without waiting for the disk; return whether it will be.
+
+        One that is only to go on from is left out where the disk has not caught up: two newer than the last are on their way.
+
+        Args:
+            tree: The state.
+            step: The step after which it stands.
+            history: The history so far.
+            due: Why.
+        """
+        if due is Due.GO_ON and not self._has_room():
+            return False
+        row = history[-1] if history and history[-1]["step"] == step else None
+        best = best_row(history, self.config.metric)
+        is_best = best is not None and best["step"] == step
+        pending = _Pending(snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
+        if self._held is not None and not (is_best and self._held.gives_way):
+            self._hand_over(self._held)
+        self._held = None
+        if self._writer.has_room or due is Due.KEPT:
+            self._hand_over(pending)
+        else:
+            self._held = pending
+        return True
+
+    def _has_room(self) -> bool:
+        """Return True if a checkpoint would be written at once, after the best one that waits here, if one does."""
+        if self._held is not None and self._writer.has_room:
+            self._hand_over(self._held)
+            self._held = None
+        return self._held is None and self._writer.has_room
+
+    def _is_periodic(self, step: int) -> bool:
+        """Return True if a step's checkpoint is one to look back at: by the calendar of epochs or steps, not by the clock."""
+        policy, (epoch, rest) = self.config.checkpoint, divmod(step, self.plan.steps_per_epoch)
+        by_steps = policy.every_n_steps is not None and step % policy.every_n_steps == 0
+        return by_steps or (rest == 0 and epoch % policy.every_n_epochs == 0)
+
+    def _manifest(self, step: int, row: dict[str, Any] | None) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "step": step,
+            "epoch": self.plan.place(step)[0] + 1,
+            "metric": None if row is None else row["validation"][self.config.metric.name],
+            "metrics": {} if row is None else row["validation"],
+            "periodic": self._is_periodic(step),
+            "contract": self.contract,
+        }
+
+    def _hand_over(self, pending: _Pending) -> None:
+        path = self.path(pending.manifest["step"])
+        self._writer.submit(path, pending.copied, pending.manifest, lambda _written: self._tidy())
+
+    def _tidy(self) -> None:
+        """Delete what the policy does not keep; runs in the writer's thread, after each save."""
+        for step in to_delete(list(self._existing()), self.config.metric, self.config.checkpoint, self._protected):
+            discard(self.path(step))
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Wait until everything that was submitted is on the disk, and end the writer.
+
+        Raises:
+            MachineError: The disk is full, or failed.
+        """
+        if error is None and self._held is not None:
+            self._hand_over(self._held)
+            self._held = None
+        self._writer.__exit__(kind, error, trace)
+
+    # --- reading ---
+
+    def path(self, step: int) -> Path:
+        """Return a step's folder."""
+        return self.folder / f"step-{step:08d}"
+
+    def _existing(self) -> Iterator[dict[str, Any]]:
+        for folder in folders(self.folder):
+            with contextlib.suppress(GateError):  # a damaged one has no role; `newest` says so
+                manifest = read_manifest(folder)
+                yield {**manifest, "validation": manifest["metrics"]}
+
+    def newest(self, events: Events) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Return tree and manifest of the newest intact checkpoint, saying which damaged ones were passed over.
+
+        Raises:
+            GateError: There are checkpoints and every one is damaged; nothing starts again from scratch by itself.
+        """
+        if not self.folder.is_dir():
+            return None
+        sweep(self.folder)
+        found, skipped = newest_intact(self.folder)
+        for row in skipped:
+            events.send("note", text=f"passed over a damaged checkpoint, {row.folder.name}: {row.reason}")
+        if found is None and skipped:
+            reasons = "; ".join(f"{row.folder.name}: {row.reason}" for row in skipped)
+            raise GateError(
+                f"every checkpoint of run {self.run} is damaged: {reasons}",
+                mend=f"remove .mltrainer/runs/{self.run} to train it again from the start",
+            )
+        return load(found, None) if found is not None else None
+
+    def refuse_other_contract(self, manifest: dict[str, Any]) -> None:
+        """Refuse to continue under other code, data, config, environment or numerics.
+
+        Raises:
+            GateError: Each differing field, with what was recorded and what is here.
+        """
+        recorded = manifest["contract"]
+        changes = [
+            f"{key}: {recorded.get(key)} -> {self.contract.get(key)}"
+            for key in CONTRACT
+            if recorded.get(key) != self.contract.get(key)
+        ]
+        if changes:
+            raise GateError(
+                "the checkpoint was made under another contract:\n  " + "\n  ".join(changes),
+                mend="restore what changed (threads, instruction set, code, data), or plan anew: mltrainer phase run planning",
+            )
+
+    def load(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a step's tree and manifest, verified.
+
+        Raises:
+            GateError: A file is not what the manifest says.
+        """
+        tree, manifest = load(self.path(step), None)
+        return tree, manifest
+
+    def rows(self, root: Path) -> list[dict[str, Any]]:
+        """Return one row per kept checkpoint: step, epoch, roles, and its files with their digests."""
+        existing = list(self._existing())
+        named = roles(existing, self.config.metric, self.config.checkpoint)
+        return [self._row(row, named[row["step"]], root) for row in existing]
+
+    def _row(self, manifest: dict[str, Any], names: list[str], root: Path) -> dict[str, Any]:
+        folder = self.path(manifest["step"])
+        files = [
+            {"path": path.relative_to(root).as_posix(), "sha256": sha256_file(path), "size": path.stat().st_size}
+            for path in sorted(folder.iterdir())
+        ]
+        step, epoch = manifest["step"], manifest["epoch"]
+        return {"step": step, "epoch": epoch, "roles": names, "path": folder.relative_to(root).as_posix(), "files": files}

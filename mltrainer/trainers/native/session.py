@@ -1,0 +1,465 @@
+"""One process's work on one run: seeds, task, model, the checkpoint to continue from, and the sinks of the loop."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
+from mltrainer.checkpointing.registry import protected_steps
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.diagnostics.nan_loss import located_text
+from mltrainer.errors import GateError, InputError
+from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
+from mltrainer.observe.native import Opened
+from mltrainer.observe.rows import require_as_recorded
+from mltrainer.reproducibility import determinism, fingerprint, seeds
+from mltrainer.reproducibility.numerics import libraries, numerics_class
+from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
+from mltrainer.tasks.task import Task
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.callbacks import Callbacks
+from mltrainer.trainers.native.data.addresses import Plan, plan_for
+from mltrainer.trainers.native.data.reading import readers
+from mltrainer.trainers.native.data.workers import Limits, workers_needed
+from mltrainer.trainers.native.evaluation import evaluate, writes
+from mltrainer.trainers.native.frozen_parameters import Held
+from mltrainer.trainers.native.gpu import GpuWatch
+from mltrainer.trainers.native.locating import locate
+from mltrainer.trainers.native.optimization.gradients import clipped_above
+from mltrainer.trainers.native.preparing import compiled_with, prepare_model
+from mltrainer.trainers.native.recording import GRADIENTS_FILE, Recorder, gradient_row
+from mltrainer.trainers.native.saving import Checkpoints, Due
+from mltrainer.trainers.native.signals.observing import at_start, of_data
+from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
+from mltrainer.trainers.native.tracing import Tracer
+from mltrainer.workspace import Project, append_json_line, read_if_whole, write_json
+
+INITIAL_FILE = "initial.json"
+PROGRESS_S = 0.5  # progress is sent at most twice a second
+START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
+OF_MANY = ("optimization", "ablation")  # what trains many runs on the same data
+REHEARSAL_SAMPLES = 512
+
+
+class Session:
+    """One process's work on one run.
+
+    Args:
+        job: The run's config and contract, and what this process is for.
+        folder: The run's folder.
+        events: Where progress goes.
+        stop_signal: Tells of SIGINT and SIGTERM.
+        root: The project's folder; by default the current one.
+        task: A task that is made already, in place of the one that the config names.
+    """
+
+    def __init__(
+        self,
+        job: dict[str, Any],
+        folder: Path,
+        events: Events,
+        stop_signal: Callable[[], str | None],
+        root: Path | None = None,
+        task: Task | None = None,
+    ) -> None:
+        self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
+        self.root, self._given_task = root or Path.cwd(), task
+        self.config = TrainingConfig.model_validate(job["config"])
+        self.earlier_causes: list[dict[str, Any]] = []
+        self.earlier_s = 0.0  # what earlier processes worked on this run
+        self._began = time.perf_counter()
+        self._progress_at = 0.0
+
+    def prepare(self) -> None:
+        """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
+        config = self.config
+        determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
+        self._tracer = self._begin_trace()
+        self.opened = self._observe_files()
+        # Seeded anew before the task and before the model: the draws of one must not shift those of the other.
+        seeds.seed_everything(seeds.key(config.data_seed, "task"))
+        self.task: OpenTask = self.open()
+        self.callbacks = Callbacks(config, self.root)
+        self.draws = seeds.first_draws(config.seed)
+        seeds.seed_everything(seeds.key(config.seed, "model"))
+        self.model: nn.Module = make_model(self.task)
+        check_model(self.task, self.model)
+        self._tell_start()
+        held = Held(self.model, config.start)
+        self.model.to(config.device)  # before the optimizer is made, which holds these parameters
+        self.init_sha256 = self._note_initial_weights()
+        prepare_model(self.model, config)
+        compiler = compiled_with(config)
+        self.libraries = {**libraries(), **compiler}
+        self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device, *compiler.values())}
+        self._check_contract()
+        self.plan: Plan = plan_for(config, len(self.task.split("train")))
+        trainable = sum(p.requires_grad for p in self.model.parameters())
+        device, full = torch.device(config.device), self.plan.batch_size * self.plan.accumulate
+        recorder = Recorder(self.folder, trainable, device, self.plan.steps, clipped_above(config), full)
+        sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
+        until = Until(self.job.get("max_steps"), self._stops_at_difference(), self.job.get("rungs") or ())
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until)
+        if self.job["purpose"] == "probe":  # which takes as many steps as are compared, whatever they give
+            self.trainer.stepper.looks = False
+        run = self.job["run"]
+        protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected)
+        if self._tracer is not None:
+            self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
+        self._rehearse_evaluation()
+        self.at_start = self._observe_start()
+        self._expected = self._expected_chain()
+        self._restore()
+        self.gpu = GpuWatch(config.device)
+
+    def open(self) -> OpenTask:
+        """Return the opened task of the config."""
+        return open_task(self.config, self.root, self._given_task)
+
+    def _tell_start(self) -> None:
+        """Send a note with the counts of tensors loaded, new and unused, where the config names weights to begin with."""
+        if (start := self.task.start) is not None:
+            counts = ", ".join(f"{len(start[key])} {told}" for key, told in START_TOLD.items())
+            self.events.send("note", text=f"begins with {start['weights']}: {counts}")
+
+    def _begin_trace(self) -> Tracer | None:
+        """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
+        first_step = self.job.get("trace_from")
+        return None if first_step is None else Tracer(self.folder, self.root, first_step)
+
+    def _observe_files(self) -> Opened | None:
+        """Begin to note what is opened, before the user's module is imported; not of one of many runs of what planning saw."""
+        self._refuse_other_inputs()
+        is_evidence = self.job["purpose"] in ("probe", "train") and self.job.get("phase") not in OF_MANY
+        return Opened(self.folder, self.root) if is_evidence else None
+
+    def _refuse_other_inputs(self) -> None:
+        """Refuse other files than planning saw opened; a reproduction goes on, and shows what other ones change.
+
+        Raises:
+            GateError: One is gone, or changed.
+        """
+        rows = self.job.get("input_files") or []
+        if self.job["purpose"] != "reproduction":
+            require_as_recorded(rows, self.root)
+
+    def _note_initial_weights(self) -> str:
+        """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""
+        state = self.model.state_dict()
+        tensors = {name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()}
+        trainable = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        write_json(self.folder / INITIAL_FILE, {"tensors": tensors, "trainable": trainable})
+        return weights_sha256(state)
+
+    def _check_contract(self) -> None:
+        """Refuse data other than the contract's; a reproduction goes on, and shows what the other data changes.
+
+        Raises:
+            GateError: The data changed since planning.
+        """
+        expected = self.contract.get("data_sha256")
+        self.contract["data_sha256"] = self.task.data_sha256
+        if expected not in (None, self.task.data_sha256) and self.job["purpose"] != "reproduction":
+            raise GateError(
+                f"the data is not what planning recorded: expected {expected[:12]}, found {self.task.data_sha256[:12]}",
+                mend="bring the data back, or record the new data with `mltrainer phase run planning`",
+            )
+
+    def _stops_at_difference(self) -> bool:
+        """Return True if bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
+        same = self.job.get("expected_numerics") in (None, self.contract["numerics_class"])
+        return same and not self.job.get("to_the_end")
+
+    def _rehearse_evaluation(self) -> None:
+        """Measure a few validation samples first, so that a metric that is missing or fails is known before training.
+
+        Raises:
+            InputError: The config's metric, or one of its criteria, is none of what the task measures.
+        """
+        validation = self.task.split("validation")
+        positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
+        begun = time.perf_counter()
+        task = self.task.task
+        found = evaluate(task, self.model, self.config, validation, "validation", positions, hold=writes(task, "evaluation"))
+        measured = self._measured = found.metrics
+        seconds = time.perf_counter() - begun
+        self.rehearsal = {"samples": len(positions), "seconds": seconds, "held_bytes": found.held_bytes}
+        _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
+        _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
+
+    def _observe_start(self) -> dict[str, Any] | None:
+        """Return the signals of model and data before the first step; in one of many runs on the same data, the model's alone."""
+        if not self.config.signals or self.job["purpose"] not in ("train", "explore"):
+            return None
+        return self._observed_start()
+
+    def _observed_start(self) -> dict[str, Any]:
+        data = None if self.job.get("phase") in OF_MANY else of_data(self.task)
+        return {"model": at_start(self.task, self.model, self.config, self.trainer.watch), "data": data}
+
+    def _expected_chain(self) -> list[str]:
+        """Return the lines of the run that is reproduced; empty where there is none."""
+        if not self.job.get("compare"):
+            return []
+        path = self.root / self.job["compare"] / fingerprint.CHAIN_FILE
+        lines = fingerprint.read(path)
+        fingerprint.verify(lines, f"{self.job['compare']}/{fingerprint.CHAIN_FILE}")
+        return lines
+
+    def _restore(self) -> None:
+        if not self._keeps_checkpoints:
+            self._take_over_start()
+            return
+        self.earlier_causes = interruptions(self.folder)
+        self.earlier_s = seconds_worked(self.folder)
+        found = self.checkpoints.newest(self.events)
+        if found is None:
+            self._start_afresh()
+            return
+        tree, manifest = found
+        if self.job["purpose"] == "train":
+            self.checkpoints.refuse_other_contract(manifest)
+        self._go_on_from(tree)
+        if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
+            self.earlier_causes.append({"step": self.trainer.step, "cause": "killed"})
+        self._log("resume", **self.earlier_causes[-1])
+        self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
+
+    def _go_on_from(self, tree: dict[str, Any]) -> None:
+        """Restore a checkpoint of this run.
+
+        Raises:
+            InputError: A new model has other tensors than the trained one.
+        """
+        made, trained = ({k: t.shape for k, t in state.items()} for state in (self.model.state_dict(), tree["model"]))
+        if others := sorted(name for name in made | trained if made.get(name) != trained.get(name)):
+            raise InputError(
+                f"a new model does not have the tensors of the trained one: {', '.join(others[:3])}",
+                where="task.use",
+                mend="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
+            )
+        self.trainer.restore(tree)
+
+    def _start_afresh(self) -> None:
+        """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
+        if (self.folder / fingerprint.CHAIN_FILE).exists():
+            self.earlier_causes.append({"step": 0, "cause": "killed"})
+        for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        self._take_over_start()
+
+    def _take_over_start(self) -> None:
+        """Begin a fork from a checkpoint of its parent, under the fork's contract.
+
+        Raises:
+            InputError: The checkpoint does not fit the config.
+            GateError: It is damaged.
+        """
+        folder = self.root / self.job.get("start_of", self.job["folder"]) / START_FOLDER
+        if not folder.is_dir():
+            return
+        (path,) = folders(folder)
+        tree, manifest = load(path, None)
+        epoch = self.plan.place(tree["step"])[0] + 1
+        if tree["step"] >= self.plan.steps and epoch == manifest["epoch"]:
+            raise InputError(
+                f"step {tree['step']} of the parent leaves nothing to train: the config ends after epoch {self.plan.epochs}",
+                where="epochs",
+                mend=f"fork with more epochs, such as --set epochs={2 * epoch}, or with an earlier --step",
+            )
+        if tree["step"] >= self.plan.steps or epoch != manifest["epoch"]:
+            raise InputError(
+                f"step {tree['step']} lay in epoch {manifest['epoch']} of the parent and would lie in epoch {epoch} of "
+                f"{self.plan.epochs} here: number of samples, batch size and accumulation must be the parent's",
+                mend="fork with the parent's batch_size and accumulate, or train a new run",
+            )
+        try:
+            self.trainer.take_over(tree)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise InputError(
+                f"the parent's checkpoint does not fit this config: {error}", mend="fork without changing that"
+            ) from error
+        self.events.send("note", text=f"begins with step {tree['step']} of run {manifest['run']}")
+
+    # --- sinks ---
+
+    @property
+    def _keeps_checkpoints(self) -> bool:
+        return self.job["purpose"] == "train" or bool(self.job.get("resumable"))
+
+    def _save(self, tree: dict[str, Any], step: int, due: Due) -> None:
+        if self._keeps_checkpoints and self.checkpoints.submit(tree, step, self.trainer.history, due):
+            self.callbacks.checkpoint(step)
+
+    def _row(self, row: dict[str, Any]) -> None:
+        self._log("row", **row)
+        self._log_signals()
+        self._log_time()
+        self.callbacks.evaluation(row)
+        self.events.send(
+            "row",
+            epoch=row["epoch"],
+            epochs=self.plan.epochs,
+            step=row["step"],
+            steps=self.plan.steps,
+            train_loss=row["train_loss"],
+            metric=self.config.metric.name,
+            validation=row["validation"],
+        )
+
+    def signals(self, stop: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """Return the signals observed beside the history; None where the start was not observed.
+
+        Args:
+            stop: What the model showed where a number that was not finite ended the run.
+        """
+        if self.at_start is None:
+            return None
+        early, losses = self.trainer.early.early, self.trainer.recorder.losses
+        return {"start": self.at_start, "early": early.tree(), "spikes": losses.spikes, "stop": stop}
+
+    def _log_signals(self) -> None:
+        """Note what rules read beside the history while the run goes on, under the keys of its result."""
+        seen = self.signals() or {}
+        self._log("signals", first_loss=self.trainer.recorder.first_loss, **{key: seen[key] for key in seen if key != "start"})
+
+    def _progress(self, step: int, loss: float) -> None:
+        self.callbacks.steps(self.trainer.recorder.fetched)
+        now = time.perf_counter()
+        if now - self._progress_at >= PROGRESS_S:
+            self._progress_at = now
+            rate = self.trainer.recorder.timings.rate()
+            place = {"epoch": self.plan.place(step)[0] + 1, "epochs": self.plan.epochs, "step": step}
+            self.events.send("progress", **place, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
+
+    def _compare(self, lines: list[str]) -> dict[str, Any] | None:
+        if not self._expected or not lines:
+            return None
+        end = self.trainer.recorder.head.entries
+        found = fingerprint.first_divergence(self._expected[end - len(lines) : end], lines)
+        return {**found, "tensor": self._divergent_tensor(found["step"], found["what"])} if found else None
+
+    def _divergent_tensor(self, step: int, what: str) -> str | None:
+        """Return the first tensor that differs: at the start by its digest, later by its gradient's norm, where both kept it."""
+        if what == "samples":
+            return None
+        folders = (self.root / self.job["compare"], self.folder)
+        expected, found = (read_if_whole(folder / INITIAL_FILE) for folder in folders)
+        if step == 0 or expected.get("trainable") != found.get("trainable"):
+            return _first_difference(expected, found)
+        names = found["trainable"]
+        left, right = (gradient_row(folder, step, len(names)) or [] for folder in folders)
+        return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
+
+    def _log_time(self) -> None:
+        """Note how long this process has worked: a later one, which goes on, adds it to its own time."""
+        self._log("worked", seconds=time.perf_counter() - self._began)
+
+    def _log(self, event: str, **values: Any) -> None:
+        """Append to the run's own log; a full disk here stops the run like any other."""
+        append_json_line(self.folder / EVENTS_FILE, {"event": event, **values})
+
+    # --- the run ---
+
+    def train(self) -> Outcome:
+        """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
+        self.events.send(
+            "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
+        )
+        self._log("began", step=self.trainer.step)
+        self._log("observed", layers=self.trainer.layers, train_samples=self.plan.samples, start=self.at_start)
+        self.callbacks.start(self._facts())
+        with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
+            outcome = self.trainer.run()
+            self._rehearse_row(outcome)
+        if outcome.nonfinite is not None and self.job["purpose"] in ("train", "explore") and self.job.get("phase") not in OF_MANY:
+            outcome.nonfinite["located"] = self._located(outcome.nonfinite["step"])
+        self.trainer.margins.write(self.folder)
+        for interruption in outcome.interruptions:
+            self._log("stopped", **interruption)
+        self._log_time()
+        self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
+        return outcome
+
+    def _rehearse_row(self, outcome: Outcome) -> None:
+        """Do once, of a few samples, all that an evaluation of the whole run adds to its steps, where a job asks for it.
+
+        Nothing of it is kept but for errors: after the steps, so that these are what they are without it.
+        """
+        if not self.job.get("rehearse") or outcome.reason == "signal" or outcome.nonfinite is not None:
+            return
+        begun = time.perf_counter()
+        if self.config.signals:
+            self._observed_start()
+        if not self.trainer.history:
+            self.callbacks.evaluation(self.trainer.rehearsed_row(self._measured))
+        outcome.evaluate_s += time.perf_counter() - begun
+
+    def _located(self, step: int) -> dict[str, Any] | None:
+        """Return the origin of the number that was not finite; a failure here costs no result, because the run has ended."""
+        try:
+            found = locate(self.trainer, step, lambda: self._go_back(step), self.root)
+        except Exception as error:
+            self.events.send("note", text=f"step {step} could not be taken again to see what was not finite: {error}")
+            return None
+        what = "all is finite when it is taken again" if found is None else located_text(found)
+        self.events.send("note", text=f"step {step}, taken again: {what}")
+        return found
+
+    def _go_back(self, step: int) -> None:
+        """Put weights and optimizer back to the newest good checkpoint before a step, or to where the run began."""
+        newest, _ = newest_intact(self.folder / "checkpoints")
+        tree = None if newest is None else load(newest, None)[0]
+        if tree is not None and tree["step"] < step:
+            self.trainer.put_back(tree)
+            return
+        begun = folders(self.folder / START_FOLDER)
+        seeds.seed_everything(seeds.key(self.config.seed, "model"))
+        state = make_model(self.task).state_dict()
+        self.trainer.begin_again(state, Callbacks(self.config, self.root), load(begun[0], None)[0] if begun else None)
+
+    def _facts(self) -> dict[str, Any]:
+        """Return the run's facts for a callback's `on_start`."""
+        of_job = {key: self.job[key] for key in ("run", "phase", "purpose", "config")}
+        return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
+
+    @property
+    def readers(self) -> int:
+        """How many processes read the training samples; those in memory are read by none."""
+        return readers(self.task.split("train"), self.config)
+
+    def measure_loader(self, limits: Limits) -> dict[str, Any]:
+        """Return the measured number of loader processes that keep this training's steps fed, in the form of `workers_needed`."""
+        busy = self.trainer.recorder.timings.busy_s()
+        step_s = statistics.median(busy) if busy else 0.0
+        return workers_needed(self.task.split("train"), self.config, step_s, limits)
+
+
+def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            mend = f"change {key} in mltrainer.yaml"
+            raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{hint}", where=key, mend=mend)
+
+
+def _first_difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
+    """Return the first tensor, in the model's order, that two models do not begin with alike, or do not both train."""
+    tensors = [side.get("tensors", {}) for side in (expected, found)]
+    trained = set(expected.get("trainable", ())) ^ set(found.get("trainable", ()))
+    names = dict.fromkeys([*tensors[1], *tensors[0]]) if all(tensors) else {}
+    return next((name for name in names if name in trained or tensors[0].get(name) != tensors[1].get(name)), None)

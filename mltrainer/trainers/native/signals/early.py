@@ -1,0 +1,72 @@
+"""What the first steps show: how large their updates are, and whether their batches are a fair draw of the classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mltrainer.trainers.native.signals.observing import entropy, is_classes
+
+STEPS = (1, 2, 4, 8, 16, 32)  # whose updates are measured; an interval's last step shows what has become of a rate by then
+BATCHES = 32  # whose labels are looked at
+
+
+@dataclass
+class Early:
+    """The first steps; part of a checkpoint.
+
+    Attributes:
+        updates: Step, and |update| / |weight| of the middle layer and of the one where it is largest.
+        labels: Entropy of each batch's classes, in nats.
+    """
+
+    updates: list[list[float]] = field(default_factory=list)
+    labels: list[float] = field(default_factory=list)
+
+    def tree(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"updates": [list(row) for row in self.updates], "labels": list(self.labels)}
+
+
+class EarlySteps:
+    """Collects on the device what `Early` holds, so that no step waits for it.
+
+    Args:
+        layers: The weights of the layers.
+    """
+
+    def __init__(self, layers: list[Tensor]) -> None:
+        self.early = Early()
+        self._layers = layers
+        self._before: list[Tensor] = []
+        self._ratios: list[tuple[int, Tensor]] = []
+        self._targets: list[Tensor] = []
+
+    def before(self, step: int, targets: Any) -> None:
+        """Note what a step is about to be."""
+        if step in STEPS and self._layers:
+            self._before = [layer.detach().clone() for layer in self._layers]
+        if step <= BATCHES and isinstance(targets, Tensor):
+            self._targets.append(targets)
+
+    def after(self, step: int) -> None:
+        """Note what a step has done."""
+        if self._before:
+            self._ratios.append((step, update_ratios(self._before, [layer.detach() for layer in self._layers])))
+            self._before = []
+
+    def fetch(self) -> None:
+        """Bring to the host what was collected."""
+        for step, ratios in self._ratios:
+            self.early.updates.append([step, float(ratios.median()), float(ratios.max())])
+        self.early.labels += [entropy(labels.bincount()) for labels in self._targets if is_classes(labels)]
+        self._ratios, self._targets = [], []
+
+
+def update_ratios(before: list[Tensor], after: list[Tensor]) -> Tensor:
+    """Return |update| / |weight| of each layer (healthy near 1e-3: Karpathy, 2019)."""
+    updates = torch.stack(torch._foreach_norm(torch._foreach_sub(after, before)))
+    return updates / (torch.stack(torch._foreach_norm(before)) + 1e-12)

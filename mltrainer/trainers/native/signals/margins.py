@@ -1,0 +1,130 @@
+"""How sure a model was of each training sample's own class while it learned: what tells labels that are probably wrong.
+
+The margin is the output of a sample's own class less the largest of the others, in the passes that train; its mean over training
+is small for a sample whose label its like do not have (Pleiss et al., 2020, arXiv 2001.10528). The outputs are there anyway: they
+are kept as they are until some have come together, so that no step waits for a device or computes anything for this.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.trainers.native.optimization.precision import full
+from mltrainer.workspace import write_atomic
+
+EPOCHS = 8  # of a run at most, evenly spaced, in which margins are noted: more change a mean little
+HELD = 1 << 20  # outputs that are kept before margins are made of them
+MOST_SAMPLES = 500_000  # whose margins a checkpoint holds, in 8 bytes each
+MARGINS_FILE = "margins.f32"  # in a run's folder: by sample id, NaN where none was noted
+
+
+class Margins:
+    """Sums up the margins of the training samples; of targets that are no classes, nothing.
+
+    Args:
+        config: Mixed targets have no class of their own.
+        epochs: Of the run.
+        ids: Of the training samples.
+    """
+
+    def __init__(self, config: TrainingConfig, epochs: int, ids: np.ndarray) -> None:
+        augment = config.augment
+        is_mixed = augment is not None and (augment.mixup is not None or augment.cutmix is not None)
+        self._is_on = config.signals and not is_mixed and 0 < len(ids) <= MOST_SAMPLES
+        self._smooths, self._epochs, self._epoch_is_on = config.label_smoothing > 0, epochs, False
+        size = int(ids.max()) + 1 if self._is_on else 0
+        self._sums, self._counts = torch.zeros(size), torch.zeros(size, dtype=torch.int32)
+        self._of_step: list[tuple[Tensor, Tensor]] = []
+        self._outputs: list[Tensor] = []
+        self._targets: list[Tensor] = []
+        self._ids: list[np.ndarray] = []
+        self._held = 0
+        self._made: list[tuple[np.ndarray, Tensor]] = []
+
+    def enter(self, epoch: int) -> None:
+        """Begin a step of an epoch, from 1."""
+        self._epoch_is_on = self._is_on and (epoch * EPOCHS // self._epochs > (epoch - 1) * EPOCHS // self._epochs)
+        self._of_step = []
+
+    def note(self, outputs: Any, targets: Any) -> None:
+        """Note what a pass over a micro-batch gave."""
+        if self._epoch_is_on and isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() == 2:
+            self._of_step.append((outputs.detach(), targets))
+
+    def took(self, ids: np.ndarray, passes: int) -> None:
+        """Take in a step; passes beyond its micro-batches are an optimizer's own.
+
+        Args:
+            ids: Of its samples.
+            passes: How many micro-batches it had.
+        """
+        own = self._of_step[:passes]
+        if not self._epoch_is_on or not own or not all(self._are_classes(*each) for each in own):
+            return
+        self._outputs += [outputs for outputs, _ in own]
+        self._targets += [targets for _, targets in own]
+        self._ids.append(ids)
+        self._held += len(ids) * own[0][0].shape[1]
+        if self._held >= HELD:
+            self._make()
+
+    def _are_classes(self, outputs: Tensor, targets: Tensor) -> bool:
+        if self._smooths and targets.shape == outputs.shape:
+            return outputs.shape[1] > 1
+        return outputs.shape[1] > 1 and targets.dtype == torch.int64 and targets.shape == outputs.shape[:1]
+
+    def _make(self) -> None:
+        """Make margins of the outputs that are kept."""
+        targets = torch.cat(self._targets)
+        labels = targets.argmax(1) if targets.dim() == 2 else targets
+        self._made.append((np.concatenate(self._ids), margins(full(torch.cat(self._outputs)), labels)))
+        self._outputs, self._targets, self._ids, self._held = [], [], [], 0
+
+    def fetch(self) -> None:
+        """Bring the margins to the host and add them up."""
+        if self._ids:
+            self._make()
+        for ids, found in self._made:
+            kept, places = found.cpu(), torch.from_numpy(ids)
+            known = kept.isfinite()
+            self._sums.index_add_(0, places, torch.where(known, kept, 0.0))
+            self._counts.index_add_(0, places, known.int())
+        self._made = []
+
+    def means(self) -> Tensor:
+        """Return the mean margin by sample id; NaN where none was noted."""
+        return self._sums / self._counts
+
+    def write(self, folder: Path) -> None:
+        """Write the mean margins beside a run; nothing where none was noted."""
+        if int(self._counts.sum()):
+            write_atomic(folder / MARGINS_FILE, self.means().numpy().astype("<f4").tobytes())
+
+    def tree(self) -> dict[str, Tensor]:
+        """Return the state for a checkpoint."""
+        return {"sums": self._sums, "counts": self._counts}
+
+    def restore(self, tree: dict[str, Tensor] | None) -> None:
+        """Go on from a checkpoint; from one that has none, with the margins of the steps after it."""
+        if tree is not None:
+            self._sums, self._counts = tree["sums"].clone(), tree["counts"].clone()
+
+
+def margins(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the output of each sample's class less the largest other one; NaN where the label is none of the classes.
+
+    Args:
+        outputs: [samples, classes].
+        labels: [samples], int64.
+    """
+    is_known = (labels >= 0) & (labels < outputs.shape[1])
+    own = labels.clamp(0, outputs.shape[1] - 1)[:, None]
+    is_own = own == torch.arange(outputs.shape[1], device=outputs.device)
+    others = outputs.masked_fill(is_own, -torch.inf).amax(1)
+    return torch.where(is_known, outputs.gather(1, own)[:, 0] - others, torch.nan)

@@ -1,0 +1,128 @@
+"""What a model's modules give in one forward pass: how large, how many units are dead, how many saturated."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.trainers.native.signals.distributions import chosen_layers, some_of
+
+MOST = 64  # modules that are watched, the first and the last among them
+DEEP = 5.0  # of a sigmoid or a hyperbolic tangent, an input so far from 0 passes less than 0.7 % of a gradient
+RECTIFIERS = (nn.ReLU, nn.ReLU6)
+SATURATING = (nn.Sigmoid, nn.Tanh)
+WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class Modules:
+    """Watches the modules of a model in a block; nothing that they give is changed.
+
+    A unit is dead that is 0 for every sample: a channel of a convolution, else a feature. Units behind a rectifier that is no
+    module, such as `torch.relu`, show at the input of the next layer, where no number is below 0.
+
+    Args:
+        model: In any mode.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        leaves = [(name, module) for name, module in model.named_modules() if not list(module.children())]
+        self._chosen = [leaves[place] for place in sorted({round(i * (len(leaves) - 1) / (MOST - 1)) for i in range(MOST)})]
+        self._hooks: list[Any] = []
+        self._found: dict[str, dict[str, Tensor]] = {}
+        self._drawn = chosen_layers([name for name, module in self._chosen if _has_matrix(module)])
+        self.activations: dict[str, Tensor] = {}  # some values of what each layer with a histogram gives
+        self._channels = -1  # where the units of the newest layer lie
+        self._depth = 0  # weighted layers so far
+        self._rectified = False
+        self.first = self.last = ""
+
+    def __enter__(self) -> Self:
+        for name, module in self._chosen:
+            self._hooks.append(module.register_forward_hook(self._hook(name)))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _hook(self, name: str) -> Any:
+        def note(module: nn.Module, given: Any, output: Any) -> None:
+            self.last = type(module).__name__
+            self.first = self.first or self.last
+            if name in self._drawn and _is_numbers(output):
+                self.activations[name] = some_of(output)
+            if given and _is_numbers(given[0]) and _is_numbers(output):
+                self._note(name, module, given[0].detach(), output.detach())
+
+        return note
+
+    def _note(self, name: str, module: nn.Module, given: Tensor, output: Tensor) -> None:
+        if isinstance(module, WEIGHTED):
+            self._note_weighted(name, module, given, output)
+        elif isinstance(module, RECTIFIERS):
+            self._rectified = True
+            self._found[name] = {"dead": dead(output, self._channels), "zero": (output <= 0).float().mean()}
+        elif isinstance(module, SATURATING):
+            self._found[name] = {"saturated": (given.abs() > DEEP).float().mean()}
+
+    def _note_weighted(self, name: str, module: nn.Module, given: Tensor, output: Tensor) -> None:
+        channels = -1 if isinstance(module, nn.Linear) else 1
+        found = {"mean": output.mean(), "std": output.std(), "largest": output.abs().max()}
+        if self._depth and not self._rectified:
+            found |= {"dead": dead(given, channels), "lowest": given.min()}
+        self._found[name] = found
+        self._channels, self._rectified = channels, False
+        self._depth += 1
+
+    def found(self) -> dict[str, dict[str, float]]:
+        """Return each module's statistics, by its name."""
+        rows = {name: {key: float(value) for key, value in found.items()} for name, found in self._found.items()}
+        for row in rows.values():
+            if row.pop("lowest", 0.0) < 0:
+                row.pop("dead")
+        return rows
+
+
+def _has_matrix(module: nn.Module) -> bool:
+    """Return True if a module has a weight matrix: a parameter of more than one dimension."""
+    return any(p.dim() > 1 for p in module.parameters())
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.numel() > 0
+
+
+def dead(values: Tensor, channels: int) -> Tensor:
+    """Return the share of units that are not above 0 for any sample.
+
+    Args:
+        values: Of a batch.
+        channels: The dimension of the units.
+    """
+    units = values.movedim(channels, 0).flatten(1)
+    return (units.amax(1) <= 0).float().mean()
+
+
+def symmetric(model: nn.Module) -> list[str]:
+    """Return the layers whose units all begin alike, and so would for ever: every row of their weight is the same.
+
+    The second half of a low-rank adapter is none: it begins at 0 on purpose, and what follows it tells its units apart.
+    """
+    return [
+        name
+        for name, module in model.named_modules()
+        if "lora_B" not in name
+        and isinstance(module, WEIGHTED)
+        and len(module.weight) > 1
+        and bool((module.weight == module.weight[:1]).all())
+    ]
+
+
+def spread(model: nn.Module) -> dict[str, float]:
+    """Return the standard deviation of each layer's weights times the root of its inputs: 1 to 1.4 after usual initialization."""
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, WEIGHTED)]
+    with torch.no_grad():
+        return {name: float(m.weight.std() * m.weight[0].numel() ** 0.5) for name, m in layers[:MOST] if m.weight.numel() > 1}

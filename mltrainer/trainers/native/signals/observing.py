@@ -1,0 +1,310 @@
+"""What one batch shows of a model: its modules, its outputs beside the targets, its loss; training cannot notice it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.opening import OpenTask, Samples
+from mltrainer.tasks.structures import main_output
+from mltrainer.tasks.task import Task
+from mltrainer.tasks.user_code import user_frame
+from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
+from mltrainer.trainers.native.evaluation import evaluating
+from mltrainer.trainers.native.optimization.precision import autocast, full
+from mltrainer.trainers.native.signals.distributions import histograms, weights_of
+from mltrainer.trainers.native.signals.modules import Modules, spread, symmetric
+from mltrainer.workspace import MACHINE_ERRNOS
+
+SHARE = 0.025  # of a run's training may be spent on observing its model
+FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
+LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How often a model is observed, and on how many samples.
+
+    Attributes:
+        evaluations: At so many evaluations of the run, about.
+        samples: Of each split.
+    """
+
+    evaluations: int
+    samples: int
+
+
+def watch_for(plan: Plan) -> Watch:
+    """Return the budget of observing a run: its samples go forward three times, about as much as training on them once."""
+    affordable = SHARE * plan.steps * plan.step_samples
+    evaluations = max(FEWEST, min(MOST, int(affordable / SAMPLES)))
+    return Watch(evaluations, max(LEAST_SAMPLES, min(SAMPLES, int(affordable / evaluations))))
+
+
+def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
+    """Return the untrained model's signals: of training samples in evaluation mode, and of its weights."""
+    with _as_added(task.root):
+        found, outputs, target = _observed(task.task, model, config, task.split("train"), "train", watch)
+    return {**found, **_tried(task.task, outputs, target), "symmetric": symmetric(model), "weights": spread(model)}
+
+
+def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
+    """Return a model's signals between two steps: of validation samples, and of training samples in both modes."""
+    with _as_added(task.root):
+        found = {name: _in_mode(task, model, config, watch, mode) for name, mode in (("evaluating", False), ("training", True))}
+        validation, _, _ = _observed(task.task, model, config, task.split("validation"), "validation", watch)
+    return {"validation": validation, **found, "memory_mb": memory_mb()}
+
+
+def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch, training: bool) -> dict[str, Any]:
+    outputs, target, loss = _passed(task.task, model, config, task.split("train"), "train", watch, training)
+    return {"loss": loss, "accuracy": accuracy(main_output(outputs), target)}
+
+
+@contextlib.contextmanager
+def _as_added(root: Path) -> Iterator[None]:
+    """Say of an error that observing met it, which training itself may never do, and how to train without.
+
+    Raises:
+        InputError: With the user's line, where one is on the stack.
+    """
+    try:
+        yield
+    except MltrainerError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in MACHINE_ERRNOS):
+            raise
+        raise InputError(
+            f"observing the model for the diagnostics failed: {type(error).__name__}: {error}",
+            where=user_frame(error, root),
+            mend="it calls forward and loss in evaluation and in training mode, without gradients; to train without it: "
+            "mltrainer phase run planning --set signals=false",
+        ) from error
+
+
+def is_watched(number: int, planned: int, wanted: int) -> bool:
+    """Return True if the model is observed at an evaluation.
+
+    Args:
+        number: From 1.
+        planned: The evaluations of the whole run.
+        wanted: At how many of them, about.
+    """
+    if planned <= wanted or number in (1, planned):
+        return True
+    return math.floor(number * (wanted - 1) / planned) > math.floor((number - 1) * (wanted - 1) / planned)
+
+
+def _observed(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch
+) -> tuple[dict[str, Any], Any, Any]:
+    """Return a model's signals on one batch of a split, in evaluation mode, with its outputs and targets.
+
+    Args:
+        task: Whose forward pass and loss.
+        model: On its device.
+        config: Seed, device and precision.
+        samples: The first of a stream, else evenly spaced ones.
+        split: Its name.
+        watch: How many.
+
+    Returns:
+        `loss`; `accuracy`, None where the targets are no classes; `output`, `target` and `modules`; `distributions` of some
+        layers' weights and activations; `first` and `last`, the types of the first and the last module that gave something.
+    """
+    modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
+    with modules:
+        outputs, target, loss = _passed(task, model, config, samples, split, watch)
+    output = main_output(outputs)
+    found = {
+        "loss": loss,
+        "accuracy": accuracy(output, target),
+        "output": of_output(output),
+        "target": of_target(target),
+        "modules": modules.found(),
+        "distributions": histograms(weights_of(model), modules.activations),
+        "first": modules.first,
+        "last": modules.last,
+    }
+    return found, outputs, target
+
+
+@torch.no_grad()
+def _passed(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch, training: bool = False
+) -> tuple[Any, Any, float]:
+    """Return outputs as the loss gets them, targets and loss of one batch; in training mode, too, buffers stay as they are."""
+    with evaluating(model):
+        model.train(training)
+        (batch,) = list(evaluation_batches(samples, samples.spread(watch.samples), config, split))[:1]
+        seeds.seed_everything(seeds.key(config.seed, "observe"))
+        with autocast(config):
+            outputs, target = task.forward(model, batch)
+            loss = task.loss(full(outputs), target)
+    return full(outputs), target, float(loss)
+
+
+@torch.no_grad()
+def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
+    """Return the loss with the targets in another order, and the cross-entropy of outputs taken for probabilities and logits."""
+    output = main_output(outputs)
+    if not isinstance(target, Tensor) or not isinstance(output, Tensor) or len(target) < 2:
+        return {"shuffled_loss": None, "as_probabilities": None, "as_logits": None}
+    found: dict[str, float | None] = {"shuffled_loss": _shuffled_loss(task, outputs, target)}
+    if output.dim() != 2 or not is_classes(target) or int(target.max()) >= output.shape[1]:
+        return {**found, "as_probabilities": None, "as_logits": None}
+    chosen = output.gather(1, target[:, None]).double().clamp_min(1e-12)
+    return {
+        **found,
+        "as_probabilities": float(-chosen.log().mean()),
+        "as_logits": float(nn.functional.cross_entropy(output.double(), target)),
+    }
+
+
+def _shuffled_loss(task: Task, outputs: Any, target: Tensor) -> float | None:
+    """Return the loss of outputs beside other samples' targets; None where the task's loss refuses these, as it may."""
+    try:
+        return float(task.loss(outputs, target.roll(len(target) // 2, 0)))
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return None
+
+
+# --- outputs and targets --------------------------------------------------------------------------
+
+
+def of_output(output: Any) -> dict[str, Any] | None:
+    """Return shape, range and spread of outputs, and the share of the most frequent answer; None where they are no tensor."""
+    if not isinstance(output, Tensor) or not output.is_floating_point() or not output.numel():
+        return None
+    rows = output.flatten(1) if output.dim() > 1 else output[:, None]
+    answers = answers_of(output)
+    return {
+        "shape": list(output.shape[1:]),
+        "lowest": float(output.min()),
+        "largest": float(output.max()),
+        "spread": float(rows.std(0).mean()) if len(rows) > 1 else 0.0,
+        "sums_to_one": bool(output.dim() == 2 and torch.allclose(rows.sum(1), torch.ones(len(rows)).to(rows), atol=1e-4)),
+        "zero": float((output == 0).float().mean()),
+        "top": None if answers is None else float(answers.bincount().max() / len(answers)),
+    }
+
+
+def of_target(target: Any) -> dict[str, Any] | None:
+    """Return shape and range of targets, how many classes there are and how even they are; None where they are no tensor."""
+    if not isinstance(target, Tensor) or not target.numel():
+        return None
+    is_class = is_classes(target)
+    counts = target.bincount() if is_class else torch.zeros(0)
+    numbers = target.float()
+    return {
+        "shape": list(target.shape[1:]),
+        "classes": int((counts > 0).sum()) if is_class else None,
+        "entropy": entropy(counts) if is_class else None,
+        "top": float(counts.max() / counts.sum()) if is_class else None,
+        "lowest": float(numbers.min()),
+        "largest": float(numbers.max()),
+        "spread": float(numbers.flatten(1).std(0).mean() if target.dim() > 1 else numbers.std()) if len(target) > 1 else 0.0,
+    }
+
+
+def is_classes(target: Tensor) -> bool:
+    """Return True if targets are class numbers: int64 of one dimension, none negative."""
+    return target.dim() == 1 and target.dtype == torch.int64 and bool((target >= 0).all())
+
+
+def entropy(counts: Tensor) -> float:
+    """Return the entropy of class counts, in nats."""
+    shares = counts[counts > 0].double() / counts.sum()
+    return float(-(shares * shares.log()).sum())
+
+
+def answers_of(output: Tensor) -> Tensor | None:
+    """Return the class that each output names: the largest of several, or one number on either side of its middle."""
+    if output.dim() == 2 and output.shape[1] > 1:
+        return output.argmax(1)
+    if output.dim() > 2:
+        return None
+    middle = 0.5 if float(output.min()) >= 0 and float(output.max()) <= 1 else 0.0
+    return (output.flatten() > middle).long()
+
+
+def accuracy(output: Any, target: Any) -> float | None:
+    """Return the share of right answers; None where the targets are no classes."""
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not is_classes(target):
+        return None
+    answers = answers_of(output)
+    return None if answers is None or answers.shape != target.shape else float((answers == target).float().mean())
+
+
+def memory_mb() -> float:
+    """Return the memory that the process holds now, in MiB; where the system does not tell, the most that it held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return pages * resource.getpagesize() / 2**20
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+ROWS = 500  # of which neighbours are looked for
+NEIGHBOURS = 5
+FEW_VALUES = 20  # a feature with more is no category
+
+
+def of_data(task: OpenTask) -> dict[str, Any] | None:
+    """Return the signals of the training samples in memory; None where they are none, or hold no numbers."""
+    samples = task.split("train")
+    if samples.tensors is None or not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
+        return None
+    inputs, target = samples.tensors[0], samples.tensors[-1]
+    counts = {"counts": [int(n) for n in target.bincount()]} if is_classes(target) else {}
+    found = {"not_finite": int((~torch.isfinite(inputs)).sum()), "features": inputs[0].numel(), **counts}
+    if isinstance(task.task, BuiltinTask):
+        return found  # what its inputs hold is encoded: planning judges the data itself, and the model scales it
+    places = torch.from_numpy(samples.spread(ROWS))
+    rows, labels = inputs[places].flatten(1).double(), target[places]
+    good = torch.isfinite(rows)
+    kept = rows[good]
+    found |= {
+        "largest": float(kept.abs().max()) if len(kept) else None,
+        "spread": float(kept.std()) if len(kept) > 1 else None,
+        **task.repeated_shares(),
+    }
+    if counts:
+        found |= {"telling": telling(rows, labels), "neighbours": neighbours(rows, labels) if bool(good.all()) else None}
+    return found
+
+
+def telling(rows: Tensor, labels: Tensor) -> float:
+    """Return the best accuracy, from 0 to 1, of naming the class by a single feature of few values."""
+    best = 0.0
+    for column in rows.T[:4096]:
+        values, place = column.unique(return_inverse=True)
+        if 1 < len(values) <= FEW_VALUES:
+            table = torch.zeros(len(values), int(labels.max()) + 1).index_put_((place, labels), torch.ones(len(labels)), True)
+            best = max(best, float(table.amax(1).sum() / len(labels)))
+    return best
+
+
+def neighbours(rows: Tensor, labels: Tensor) -> float:
+    """Return the accuracy, from 0 to 1, of a vote of the nearest samples by their standardized features."""
+    scaled = (rows - rows.mean(0)) / rows.std(0).clamp_min(1e-12)
+    distances = torch.cdist(scaled, scaled).fill_diagonal_(math.inf)
+    near = labels[distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices]
+    return float((near.mode(1).values == labels).double().mean())

@@ -1,0 +1,493 @@
+"""The training loop: a small state machine. What varies - task, optimizer, schedule, sinks - is handed in."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.schedules import Plateau, learning_rate
+from mltrainer.reproducibility import fingerprint
+from mltrainer.tasks.altering import alteration
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.updating import Length
+from mltrainer.trainers.native.callbacks import Callbacks
+from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
+from mltrainer.trainers.native.evaluation import measure
+from mltrainer.trainers.native.frozen_parameters import Held
+from mltrainer.trainers.native.interval import Interval
+from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
+from mltrainer.trainers.native.optimization.custom import own_updates
+from mltrainer.trainers.native.optimization.gradients import counts_clipped
+from mltrainer.trainers.native.recording import NonFiniteError, Recorder
+from mltrainer.trainers.native.saving import Due
+from mltrainer.trainers.native.signals.early import BATCHES, Early, EarlySteps, update_ratios
+from mltrainer.trainers.native.signals.losses import Losses
+from mltrainer.trainers.native.signals.margins import Margins
+from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
+from mltrainer.trainers.native.stepping import Measured, Stepper
+from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
+
+
+class Stage(enum.Enum):
+    """The stages of a run; each handler returns the next."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    CHECKPOINT = "checkpoint"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Where a run's events go.
+
+    Attributes:
+        checkpoint: Called with the state tree, the step, and why it is due; saves it.
+        row: Called with each new history row.
+        progress: Called with (step, last loss) after every fetch.
+        compare: Called with new lines of the chain; returns the first divergence from another run, or None.
+        stop_signal: Returns the name of the signal that asked for a stop, or None.
+    """
+
+    checkpoint: Callable[[dict[str, Any], int, Due], None]
+    row: Callable[[dict[str, Any]], None]
+    progress: Callable[[int, float], None]
+    compare: Callable[[list[str]], dict[str, Any] | None]
+    stop_signal: Callable[[], str | None]
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    reason: str = "epochs"
+    divergence: dict[str, Any] | None = None
+    nonfinite: dict[str, Any] | None = None
+    seen: dict[str, Any] | None = None  # of the model, where that ended the run
+    evaluate_s: float = 0.0
+    checkpoint_s: float = 0.0
+    train_s: float = 0.0
+    interruptions: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Until:
+    """Where training ends before its plan does.
+
+    Attributes:
+        max_steps: After this step, for a probe or a short reproduction.
+        difference: At the first difference from another run.
+        rungs: At one of these epochs or fractions of one, where the best so far is worse than the value beside it.
+    """
+
+    max_steps: int | None = None
+    difference: bool = True
+    rungs: Sequence[tuple[float, float]] = ()
+
+
+class Trainer:
+    """Trains a task's model from step to step; the position is all that tells where it stands.
+
+    Args:
+        task: The opened task.
+        model: The model, on its device.
+        config: What decides the run.
+        plan: Where each step lies.
+        recorder: What writes the chain.
+        sinks: Where events go.
+        callbacks: The user's own, of which some take part in each step.
+        held: The parameters that are not trained, or not yet.
+        until: Where it ends before its plan does.
+    """
+
+    def __init__(
+        self,
+        task: OpenTask,
+        model: nn.Module,
+        config: TrainingConfig,
+        plan: Plan,
+        recorder: Recorder,
+        sinks: Sinks,
+        callbacks: Callbacks,
+        held: Held,
+        until: Until,
+    ) -> None:
+        self.task, self.model, self.config, self.plan = task, model, config, plan
+        self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
+        self.length = Length(plan.steps, plan.steps_per_epoch)
+        self.stepper = self._stepper()
+        callbacks.attach(self.stepper)
+        self.average = Average(model, config, plan)
+        self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
+        self.parameters = self.stepper.parameters
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
+        self.layers = [named[place][0] for place in self.layer_places]
+        self.watch = watch_for(plan)
+        self.margins = Margins(config, plan.epochs, task.split("train").ids)
+        self.stepper.saw = self.margins.note
+        self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if config.signals else [])
+        self.history: list[dict[str, Any]] = []
+        self.step = 0
+        self.until = until
+        self.last_step = min(plan.steps, until.max_steps or plan.steps)
+        self.outcome = Outcome()
+        self._steps: Iterator[Step] = iter(())
+        self._row_started = self._saved_at = time.perf_counter()
+        self._samples_seen = 0
+        self._waited = 0.0
+        self._delivered: State | None = None
+        self.refused: int | None = None  # the step that would have spoiled the weights, and was not taken
+
+    def _stepper(self) -> Stepper:
+        own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
+        return Stepper(self.task.task, self.model, self.config, own)
+
+    def _take(self, number: int, step: Step) -> Measured:
+        """Take the step of a number (from 1) at its learning rate."""
+        self.task.task.enter(number, self.length)
+        if self.stepper.own is not None:
+            self.stepper.own.enter(number, self.history)
+        return self.stepper.take(number, self.rate(number), step)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
+        schedule = self.config.schedule
+        if not isinstance(schedule, Plateau):
+            return self.scheduled(step)
+        reductions = plateaus(self.history, self.config.metric, schedule.patience, schedule.min_delta)
+        return self.scheduled(step) * schedule.reduced(reductions)
+
+    # --- state that resuming needs ---
+
+    def state_tree(self) -> dict[str, Any]:
+        """Return everything that resuming needs; draws need nothing, they follow from the position."""
+        return {
+            "model": self.model.state_dict(),
+            **self.stepper.state_dict(),
+            "average": self.average.state_dict(),
+            "callbacks": self.callbacks.state_dict(),
+            "delivered": self._delivered,
+            "step": self.step,
+            "history": list(self.history),
+            "first_loss": self.recorder.first_loss,
+            "interval": self.recorder.interval.tree(),
+            "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
+            "gradients": self.recorder.gradients_sha256,
+            "signals": {"losses": self.recorder.losses.tree(), "early": self.early.early.tree(), "margins": self.margins.tree()},
+        }
+
+    def take_over(self, tree: dict[str, Any]) -> None:
+        """Begin with the weights of another run's checkpoint; chain, history and best are this run's own.
+
+        Raises:
+            RuntimeError: The model's state does not fit.
+            ValueError: The optimizer's state does not fit.
+        """
+        self._load(tree, self.stepper.take_over)
+        self.recorder.begin(self.step * len(self.parameters) * 4)
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Continue from a checkpoint's tree, in the middle of an epoch too."""
+        self._load(tree, self.stepper.load_state_dict)
+        self.history = list(tree["history"])
+        self.recorder.first_loss = tree["first_loss"]
+        if "signals" in tree:  # a checkpoint of version 0.1 has none
+            self.recorder.losses = Losses(**tree["signals"]["losses"])
+            self.early.early = Early(**tree["signals"]["early"])
+            self.margins.restore(tree["signals"].get("margins"))
+        head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
+        size = self.step * len(self.parameters) * 4
+        self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
+
+    def put_back(self, tree: dict[str, Any]) -> None:
+        """Put model, optimizer and callbacks back to where a checkpoint of this run holds them; what is recorded stays."""
+        self._load(tree, self.stepper.load_state_dict)
+
+    def begin_again(self, state: dict[str, Any], callbacks: Callbacks, tree: dict[str, Any] | None) -> None:
+        """Put model and optimizer back to where they were before the first step; what is recorded stays.
+
+        Args:
+            state: The new model's.
+            callbacks: New ones.
+            tree: What a fork began with, or None.
+        """
+        self.held.begin()
+        self.model.load_state_dict(state, strict=True)
+        self.stepper, self.step = self._stepper(), 0
+        callbacks.attach(self.stepper)
+        if tree is not None:
+            self._load(tree, self.stepper.take_over)
+
+    def _load(self, tree: dict[str, Any], load_optimizer: Callable[[dict[str, Any]], None]) -> None:
+        self.model.load_state_dict(tree["model"], strict=True)
+        load_optimizer(tree)
+        self.average.load_state_dict(tree["average"])
+        self.callbacks.load_state_dict(tree["callbacks"])
+        self.step = tree["step"]
+
+    # --- the machine ---
+
+    def run(self) -> Outcome:
+        """Train until the plan, early stopping, a signal, a divergence or a number that is not finite ends it."""
+        self.model.train()
+        if not self.recorder.head.entries and self._note_weights():
+            return self.outcome
+        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        self._steps = altered(steps, self.plan, self.step, alteration(self.task.task, self.config))
+        self._row_started = self._saved_at = time.perf_counter()  # what was prepared before is no time of training
+        handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
+        state = Stage.TRAIN if self._more_to_do() else Stage.STOP
+        try:
+            while state is not Stage.STOP:
+                state = handlers[state]()
+        except NonFiniteError as error:
+            epoch, _ = self.plan.place(error.step)
+            self.outcome.reason = "nonfinite"
+            found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
+            self.outcome.nonfinite = found
+            self.outcome.seen = self._at_evaluation() if self.config.signals else None
+        self._steps = iter(())  # ends the loader's processes
+        return self.outcome
+
+    def _more_to_do(self) -> bool:
+        if patience_is_over(self.history, self.config):
+            self.outcome.reason = "early_stopping"
+            return False
+        if self._is_pruned():
+            self.outcome.reason = "pruned"
+            return False
+        return self.step < self.last_step
+
+    def _is_pruned(self) -> bool:
+        if not self.until.rungs:
+            return False
+        seen = by_epochs_seen(self.history, self.plan.steps_per_epoch)
+        return missed_rung(seen, self.until.rungs, self.config.metric) is not None
+
+    def _train(self) -> Stage:
+        """Train up to the next step at which something else is due."""
+        started = time.perf_counter()
+        self._delivered = None
+        boundary = self._next_boundary()
+        while self.step < boundary:
+            if self.recorder.full and self._fetch():
+                return Stage.STOP
+            if self.step + 1 == boundary and self._evaluation_due(boundary):
+                self._remember_weights()
+            self._train_step()
+            if (cause := self.sinks.stop_signal()) is not None:
+                self.outcome.reason = "signal"
+                self.outcome.interruptions.append({"step": self.step, "cause": cause})
+                break
+            if self._minutes_passed():
+                break
+        diverged = self._fetch()
+        self.outcome.train_s += time.perf_counter() - started
+        if diverged:
+            return Stage.STOP
+        return Stage.EVALUATE if self._evaluation_due(self.step) else Stage.CHECKPOINT
+
+    def _train_step(self) -> None:
+        begun = time.perf_counter()
+        step = next(self._steps)
+        loaded = time.perf_counter()
+        self.step += 1
+        epoch = self.plan.place(self.step)[0] + 1
+        self.held.enter(epoch)
+        self.margins.enter(epoch)
+        if self.step <= BATCHES and self.config.signals:
+            self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
+        measured = self._take(self.step, step)
+        if measured.taken:
+            self.early.after(self.step)
+            self.average.update(self.step)
+            self.margins.took(step.ids, len(step.micro_batches))
+        self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
+        self._samples_seen += len(step.ids)
+        self._waited += loaded - begun
+        self.recorder.timings.wait_s.append(loaded - begun)
+        self.recorder.timings.step_s.append(time.perf_counter() - begun)
+        if not measured.taken:
+            self.refused = self.step
+            self._fetch()  # raises
+
+    def take_again(self, until: int) -> Step:
+        """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
+
+        Args:
+            until: Its number; the trainer stands at one before it, as `put_back` or `begin_again` leave it.
+        """
+        self.model.train()
+        later = [row for row in self.history if row["step"] > self.step]
+        self.history = [row for row in self.history if row["step"] <= self.step]
+        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
+        steps = altered(steps, self.plan, self.step, alteration(self.task.task, self.config))
+        for number, step in enumerate(steps, self.step + 1):
+            self.held.enter(self.plan.place(number)[0] + 1)
+            if number == until:
+                break
+            while later and later[0]["step"] < number:
+                self.history.append(later.pop(0))  # by which a plateau's rate falls
+            self._take(number, step)
+            self.step = number
+        self.history += later
+        return step
+
+    def _next_boundary(self) -> int:
+        """Return the next step after which to evaluate or to save."""
+        every = (self.plan.steps_per_epoch, self.config.evaluate.every_n_steps, self.config.checkpoint.every_n_steps)
+        return min(self.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
+
+    def _evaluation_due(self, step: int) -> bool:
+        """Return True if the validation set is measured after a step; the planned last step always is."""
+        if step == self.plan.steps:
+            return True
+        if self.config.evaluate.every_n_steps:
+            return step % self.config.evaluate.every_n_steps == 0
+        epoch, rest = divmod(step, self.plan.steps_per_epoch)
+        return rest == 0 and epoch % (self.config.evaluate.every_n_epochs or 1) == 0
+
+    def _fetch(self) -> bool:
+        """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
+        lines = self.recorder.fetch(self.stepper.may_overflow())
+        self.early.fetch()
+        self.margins.fetch()
+        if losses := self.recorder.interval.recent["losses"]:
+            self.sinks.progress(self.step, losses[-1])
+        return self._differs(lines)
+
+    def _differs(self, lines: list[str]) -> bool:
+        if self.outcome.divergence is None:
+            self.outcome.divergence = self.sinks.compare(lines)
+        if self.outcome.divergence is None or not self.until.difference:
+            return False
+        self.outcome.reason = "diverged"
+        return True
+
+    def _note_weights(self) -> bool:
+        return self._differs(self.recorder.note_weights(self.step, weights_sha256(self.model.state_dict())))
+
+    # --- evaluation ---
+
+    def _remember_weights(self) -> None:
+        self._before = [self.parameters[place].detach().clone() for place in self.layer_places]
+
+    def _update_ratios(self) -> list[float]:
+        """Return |update| / |weight| of each layer for the last step."""
+        after = [self.parameters[place].detach() for place in self.layer_places]
+        return [float(value) for value in update_ratios(self._before, after).tolist()] if after else []
+
+    def _evaluate(self) -> Stage:
+        started = time.perf_counter()
+        ratios = self._update_ratios()
+        self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.optimizer)
+        with holding(self.model, self._delivered):
+            spread = self.task.split("train").spread(len(self.task.split("validation")))
+            row = self._row(started, ratios, self._measure("train", spread), self._measure("validation"))
+            row |= self._observed()
+        if self._delivered is not None:
+            row["trained"] = self._measure("validation")
+        self.history.append(row)
+        self.recorder.interval = Interval()
+        self.sinks.row(row)
+        diverged = self._note_weights()
+        self.outcome.evaluate_s += time.perf_counter() - started
+        self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0
+        return Stage.STOP if diverged else Stage.CHECKPOINT
+
+    def rehearsed_row(self, measured: dict[str, float]) -> dict[str, Any]:
+        """Return a row such as an evaluation after the present step gives, with metrics that were measured before.
+
+        Args:
+            measured: The metrics, of few samples.
+        """
+        row = self._row(time.perf_counter(), [0.0] * len(self.layer_places), measured, measured)
+        return row | ({"signals": self._at_evaluation()} if self.config.signals else {})
+
+    def _row(
+        self, now: float, ratios: list[float], of_train: dict[str, float], of_validation: dict[str, float]
+    ) -> dict[str, Any]:
+        seconds = now - self._row_started
+        return {
+            "epoch": self.plan.place(self.step)[0] + 1,
+            "step": self.step,
+            "lr": self.stepper.used_rate(),
+            **self.recorder.interval.row(self.layer_places),
+            **({} if counts_clipped(self.config) else {"clipped": None}),
+            "update_ratios": ratios,
+            "train": of_train,
+            "validation": of_validation,
+            "seconds": seconds,
+            "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
+            "data_wait": self._waited / seconds if seconds > 0 else 0.0,
+            **({**self.stepper.scaled(), "memory_mb": memory_mb()} if self.config.signals else {}),
+        }
+
+    def _observed(self) -> dict[str, Any]:
+        """Return the model's signals at some of the evaluations, chosen by the plan alone; empty at the others."""
+        planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
+        watched = self.config.signals and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
+        return {"signals": self._at_evaluation()} if watched else {}
+
+    def _at_evaluation(self) -> dict[str, Any]:
+        return at_evaluation(self.task, self.model, self.config, self.watch)
+
+    def measured_samples(self) -> dict[str, int]:
+        """Return on how many samples of each split an evaluation measures."""
+        train, validation = self.task.split("train"), len(self.task.split("validation"))
+        return {"train": len(train.spread(validation)), "validation": validation}
+
+    def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
+        return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions)
+
+    # --- checkpoints ---
+
+    def _checkpoint(self) -> Stage:
+        started = time.perf_counter()
+        if (due := self._due()) is not None:
+            self.sinks.checkpoint(self.state_tree(), self.step, due)
+            self._saved_at = time.perf_counter()
+        self.outcome.checkpoint_s += time.perf_counter() - started
+        if self.outcome.reason == "signal" or not self._more_to_do():
+            return Stage.STOP
+        return Stage.TRAIN
+
+    def _due(self) -> Due | None:
+        """Return the reason that a checkpoint is due here; None where none is."""
+        if self._must_be_kept():
+            return Due.KEPT
+        if self._is_best():
+            return Due.BEST
+        every = self.config.checkpoint.every_n_steps
+        return Due.GO_ON if self._minutes_passed() or (every and self.step % every == 0) else None
+
+    def _minutes_passed(self) -> bool:
+        """Return True if the last checkpoint is older than `every_minutes`; the step at which that happens decides no bit."""
+        minutes = self.config.checkpoint.every_minutes
+        return minutes is not None and time.perf_counter() - self._saved_at >= 60 * minutes
+
+    def _must_be_kept(self) -> bool:
+        """Return True if a checkpoint is due by the calendar, or because the run ends or stops here."""
+        epoch, rest = divmod(self.step, self.plan.steps_per_epoch)
+        periodic = rest == 0 and epoch % self.config.checkpoint.every_n_epochs == 0
+        return (
+            periodic
+            or self.outcome.reason == "signal"
+            or self.step == self.last_step
+            or patience_is_over(self.history, self.config)
+            or self._is_pruned()
+        )
+
+    def _is_best(self) -> bool:
+        best = best_row(self.history, self.config.metric)
+        return self.config.checkpoint.save_best and best is not None and best["step"] == self.step

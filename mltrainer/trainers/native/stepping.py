@@ -1,0 +1,237 @@
+"""One optimizer step: forward, backward, gradients, update. It knows of no epoch, file or evaluation, and waits for nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.data.addresses import Batch, Step
+from mltrainer.trainers.native.optimization.custom import OwnUpdates, groups_of
+from mltrainer.trainers.native.optimization.gradients import gradient_norms, shape
+from mltrainer.trainers.native.optimization.groups import parameter_groups
+from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, build_optimizer, kind_of
+from mltrainer.trainers.native.optimization.precision import autocast, choose, full
+from mltrainer.trainers.native.preparing import lay_out_like_parameters
+from mltrainer.trainers.native.shards import TreeSum, shard_key, update_key
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A step's numbers, on the device.
+
+    Attributes:
+        loss: The mean loss over the step's items.
+        norms: The L2 norm of each parameter's gradient, before anything is done to it.
+        total: The norm of all together.
+        taken: Whether the weights were changed: not by what was known not to be finite before.
+    """
+
+    loss: Tensor
+    norms: Tensor
+    total: Tensor
+    taken: bool = True
+
+
+def summed(mean: Tensor, items: float | Tensor) -> Tensor:
+    """Return the sum that a mean is of; over no items it is 0, though their mean is no number."""
+    total = mean * items
+    return torch.where(items > 0, total, 0.0) if isinstance(items, Tensor) else total
+
+
+@contextlib.contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Give a model the buffers that it has now back after a block; one that it does not have yet, it does not have then."""
+    owned = [(owner._buffers, name, b) for owner in model.modules() for name, b in owner._buffers.items()]
+    before = [None if buffer is None else buffer.clone() for _, _, buffer in owned]
+    yield
+    for (buffers, name, buffer), kept in zip(owned, before, strict=True):
+        buffers[name] = None if buffer is None or kept is None else buffer.copy_(kept)
+
+
+class Stepper:
+    """Takes steps.
+
+    Args:
+        task: Forward and loss.
+        model: On its device.
+        config: Optimizer, gradients, precision, seed.
+        own: The task's own updates, where the config leaves them to it.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, config: TrainingConfig, own: OwnUpdates | None = None) -> None:
+        self.task, self.model, self.config, self.own = task, model, config, own
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer: Any = build_optimizer(config.optimizer, model) if own is None else own.optimizer
+        self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
+        thaws = config.start is not None and bool(config.start.unfreeze)
+        if self.scaler.is_enabled() or thaws:
+            begin_momentum(self.optimizer)
+        self._autocast = autocast(config)
+        self.looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
+        self.before_step: Callable[[int], None] = lambda _number: None
+        self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
+        self._update = self._step if config.optimizer.sam is None else self._sharp_step
+        self.groups = parameter_groups(config.optimizer, model) if own is None else groups_of(own.optimizer, model)
+        kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
+        self._made = {"optimizer": kind, "groups": [group["parameters"] for group in self.groups]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(), "made": self._made}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state.
+
+        Raises:
+            ValueError: It is another optimizer's.
+        """
+        self.optimizer.load_state_dict(state["optimizer"])
+        lay_out_like_parameters(self.optimizer)
+        self.scaler.load_state_dict(state["scaler"])
+
+    def take_over(self, state: dict[str, Any]) -> None:
+        """Take over the state of another run's optimizer; the options are the config's, though torch saves them with the state.
+
+        Raises:
+            ValueError: It is of another kind, or groups parameters in another way.
+        """
+        made, own = state["made"], self._made
+        if made["optimizer"] != own["optimizer"]:
+            raise ValueError(f"its optimizer is {made['optimizer']}, and the config's is {own['optimizer']}")
+        if made["groups"] != own["groups"]:
+            raise ValueError("its optimizer groups the parameters in another way")
+        names = {SHARE, "rho", "adaptive", *self.config.optimizer.model_dump()}
+        is_own = self.own is not None
+        options = [{k: v for k, v in group.items() if k in names or is_own} for group in self.optimizer.param_groups]
+        for group in options:
+            group.pop("params", None)
+        self.load_state_dict(state)
+        for group, chosen in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(chosen)
+
+    def take(self, number: int, rate: float, step: Step) -> Measured:
+        """Take the step of a number (from 1) at a learning rate."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group[SHARE]
+        self.before_step(number)
+        loss = self._backward(number, step)
+        self.scaler.unscale_(self.optimizer)
+        gradients = self._gradients()
+        measured = Measured(loss, *gradient_norms(gradients))
+        if self.looks and not self._is_finite(measured):
+            return replace(measured, taken=False)
+        self._update(number, step, gradients, measured.total)
+        return measured
+
+    def _is_finite(self, measured: Measured) -> bool:
+        """Return True if a step may be taken; a gradient that is scaled may overflow, and is then not applied anyway."""
+        return math.isfinite(measured.loss) and (self.scaler.is_enabled() or math.isfinite(measured.total))
+
+    def used_rate(self) -> float:
+        """Return the learning rate of the last step, before the groups' shares; a callback may have set another than planned."""
+        group = max(self.optimizer.param_groups, key=lambda group: float(group[SHARE]))
+        if self.own is not None:  # whose shares are rates, so that the config's is a factor
+            return float(group["lr"])
+        return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
+
+    def may_overflow(self) -> bool:
+        """Return True if gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
+        return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
+
+    def scaled(self) -> dict[str, float]:
+        """Return the loss scale and the share of zeros among the last step's gradients; empty without such a scale.
+
+        A gradient of fp16 that is too small for it becomes 0 (Micikevicius et al., 2018, arXiv 1710.03740); so does that of a
+        unit that is dead.
+        """
+        if not self.scaler.is_enabled():
+            return {}
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        zeros = sum((gradient == 0).sum() for gradient in gradients)
+        return {"loss_scale": self.scaler.get_scale(), "zero_gradients": float(zeros) / max(1, sum(g.numel() for g in gradients))}
+
+    def seed(self, number: int, shard: int) -> None:
+        """Set the generators to the draws of a step's micro-batch."""
+        seeds.seed_everything(shard_key(self.config.seed, number, shard))
+
+    def _step(self, number: int, _step: Step, gradients: list[Tensor], total: Tensor) -> None:
+        shape(gradients, self.parameters, total, self.config, number)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def _sharp_step(self, number: int, step: Step, _gradients: list[Tensor], _total: Tensor) -> None:
+        """Climb to the worst point nearby, take the gradient there under the same draws, come back and step with it."""
+        self.optimizer.first_step()
+        with buffers_kept(self.model):  # statistics are of the batch at the weights, once
+            self._backward(number, step)
+        gradients = self._gradients()
+        shape(gradients, self.parameters, gradient_norms(gradients)[1], self.config, number)
+        self.optimizer.second_step()
+
+    def clear(self) -> None:
+        """Leave no gradient behind: of a parameter that the optimizer leaves out, they would pile up."""
+        self.optimizer.zero_grad(set_to_none=True)
+        for p in self.parameters:
+            p.grad = None
+
+    def _backward(self, number: int, step: Step) -> Tensor:
+        """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
+        self.clear()
+        if len(step.micro_batches) > 1:
+            return self._accumulate(number, step.micro_batches)
+        self.seed(number, 0)
+        loss, _ = self._loss(step.micro_batches[0])
+        self.scaler.scale(loss).backward()
+        return loss.detach()
+
+    def _accumulate(self, number: int, micro_batches: list[Batch]) -> Tensor:
+        """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
+        tree = TreeSum()
+        for shard, micro in enumerate(micro_batches):
+            self.seed(number, shard)
+            tree.add(self._weighted(micro))
+        *gradients, total, weight = tree.total()
+        torch._foreach_div_(gradients, weight)
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            p.grad = gradient if p.requires_grad else None
+        seeds.seed_everything(update_key(self.config.seed, number))  # not where the last shard's draws ended
+        return total / weight
+
+    def _weighted(self, micro: Batch) -> list[Tensor]:
+        """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
+        loss, items = self._loss(micro)
+        share = items / self.config.batch_size  # near 1, for the range of fp16
+        self.scaler.scale(loss * share).backward()
+        gradients = self._gradients()
+        for p in self.parameters:
+            p.grad = None
+        weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
+        return [*gradients, summed(loss.detach(), share), weight]
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
+        """Return a batch's mean loss, and how many items it is the mean of."""
+        with self._autocast:
+            outputs, targets = self.task.forward(self.model, batch)
+            self.saw(outputs, targets)
+            return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
+
+    def _gradients(self) -> list[Tensor]:
+        """Return every parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up.
+
+        One that is held has none, so that no optimizer changes it, and counts as zero.
+        """
+        for p in self.parameters:
+            if p.grad is None and p.requires_grad:
+                p.grad = torch.zeros_like(p)
+            elif p.grad is not None and p.grad.is_sparse:  # neither norms nor most optimizers can do with it
+                p.grad = p.grad.to_dense()
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]

@@ -1,0 +1,117 @@
+"""A trace of single steps: what each module gave, in order, as digests; two traces name the first thing that differed.
+
+Only processes that look for the cause of a difference trace; the loop itself knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from mltrainer.checkpointing.weights import raw_bytes
+from mltrainer.reproducibility.nondeterminism import Witness
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.structures import tensors_in
+from mltrainer.workspace import write_json
+
+TRACE_FILE = "trace.jsonl"
+WITNESS_FILE = "witness.json"
+
+
+class Tracer:
+    """Writes one line per batch, module output, loss and gradient of the traced steps, in the order in which they come.
+
+    Args:
+        folder: Where `trace.jsonl` and, after `close`, `witness.json` lie.
+        root: The project's folder.
+        first_step: The first step that is traced; the steps before it run untraced.
+    """
+
+    def __init__(self, folder: Path, root: Path, first_step: int) -> None:
+        self._folder, self._first_step = folder, first_step
+        self._witness = Witness(root)
+        self._witness.install()
+        self._file = open(folder / TRACE_FILE, "w", encoding="utf-8")  # noqa: SIM115 - closed by `close`
+        self._position: Callable[[], int] = lambda: 0
+
+    def note(self, what: str, name: str, digest: str) -> None:
+        """Write one line: step, what it is of, its name, and the digest."""
+        self._file.write(json.dumps([self._position(), what, name, digest]) + "\n")
+
+    def attach(self, opened: OpenTask, model: nn.Module, position: Callable[[], int]) -> None:
+        """Begin to trace a training.
+
+        Args:
+            opened: Its task, whose `forward` and `loss` are watched on this object.
+            model: Its model; only passes in training mode are traced.
+            position: Returns the current step, from 1.
+        """
+        self._position = position
+        if opened.config.compile:  # importing the compiler takes a second
+            self._tensors = torch.compiler.disable(self._tensors)  # type: ignore[method-assign]  # hooks are not compiled
+        task, source = opened.task, _source(opened)
+        self.note("data", source, opened.data_sha256)
+        forward, loss = task.forward, task.loss
+
+        def traced_forward(model: nn.Module, batch: Any) -> tuple[Any, Any]:
+            if model.training:
+                self._tensors("data", source, batch)
+            return forward(model, batch)
+
+        def traced_loss(outputs: Any, targets: Any) -> Tensor:
+            found = loss(outputs, targets)
+            if found.requires_grad:
+                self._tensors("loss", type(task).__name__, found)
+            return found
+
+        task.forward, task.loss = traced_forward, traced_loss  # type: ignore[method-assign]  # this one task alone
+        for name, module in model.named_modules():
+            module.register_forward_hook(self._module_hook(f"{name or 'the model'} ({type(module).__name__})"))
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._gradient_hook(name))
+
+    def _module_hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, _inputs: Any, outputs: Any) -> None:
+            if module.training:
+                self._tensors("forward", name, outputs)
+
+        return hook
+
+    def _gradient_hook(self, name: str) -> Callable[[Tensor], None]:
+        return lambda parameter: self._tensors("backward", name, parameter.grad)
+
+    def _tensors(self, what: str, name: str, found: Any) -> None:
+        if self._position() >= self._first_step:
+            self.note(what, name, tensors_digest(found))
+
+    def close(self) -> None:
+        """End the trace, and write what the project's own code used beside it."""
+        self._witness.remove()
+        self._file.close()
+        write_json(self._folder / WITNESS_FILE, {"calls": self._witness.calls()})
+
+
+def _source(opened: OpenTask) -> str:
+    """Return the name of the class that gives the training samples."""
+    samples = opened.split("train")
+    given: Any = opened.task if samples.dataset is None else samples.given
+    while isinstance(given, Subset):
+        given = given.dataset
+    return type(given).__name__
+
+
+def tensors_digest(found: Any) -> str:
+    """Return the digest of all tensors in a structure, with shapes and types."""
+    sha = hashlib.sha256()
+    for tensor in tensors_in(found):
+        sha.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
+        sha.update(raw_bytes(tensor.detach()))
+    return sha.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""The script trainer: a program that trains by itself, run and observed."""

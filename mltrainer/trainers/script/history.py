@@ -1,0 +1,143 @@
+"""The history of a program's run: its own evaluations, and between them the measurements of its optimizer's steps."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mltrainer.trainers.script.metrics import Told
+
+FEWEST = 3  # evaluations of its own; a program that writes fewer is looked at in PARTS
+PARTS = 20
+NS = 1e-9
+
+
+@dataclass
+class Steps:
+    """The measurements of an optimizer's steps, by the step's number from 1; what was not measured is missing.
+
+    Attributes:
+        losses: Of each step.
+        norms: Of all gradients together.
+        rates: Learning rates.
+        times: In nanoseconds, of a clock of their own.
+        layers: Of some steps: gradient norm and update share by weight.
+        names: The weights' names.
+        parameters: Number of trained parameters.
+    """
+
+    losses: dict[int, float] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)
+    rates: dict[int, float] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+    layers: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    parameters: int = 0
+
+
+def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) -> Steps:
+    """Return the measurements of a process's steps, from its lines.
+
+    Args:
+        rows: The observer's, each with when it was written and what it is.
+        told: The program's own, which count more.
+    """
+    found = Steps()
+    for _, what, *values in rows:
+        if what == "about":
+            found.names += values[0]
+            found.parameters += values[1]
+        elif what == "layers":
+            found.layers[values[0]] = (values[1], values[2])
+        elif what == "step":
+            step, _, rate, loss, norm, time = values
+            found.times[step] = time
+            kept = ((found.rates, rate), (found.losses, loss), (found.norms, norm))
+            for place, value in kept:
+                if value is not None:
+                    place[step] = float(value)
+    found.losses.update({row[2]: float(row[3]) for row in told if row[1] == "loss"})
+    return found
+
+
+def first_nonfinite(seen: Steps) -> tuple[int, str] | None:
+    """Return the first step whose loss or gradient norm was not finite, and which of them; None where all were."""
+    found = [(step, what) for what, by in (("loss", seen.losses), ("gradient norm", seen.norms)) for step in _bad(by)]
+    return min(found, default=None)
+
+
+def _bad(values: Mapping[int, float]) -> list[int]:
+    return [step for step, value in values.items() if not math.isfinite(value)]
+
+
+def epochs_of(told: Sequence[Told]) -> float:
+    """Return the number of epochs at the last evaluation, counted from 0 or 1; 1 where the evaluations name none."""
+    counted = [row.epoch for row in told if row.epoch is not None]
+    return max(1.0, counted[-1] + (1 if counted[0] == 0 else 0)) if counted else 1.0
+
+
+def placed(told: Sequence[Told], steps: int) -> dict[int, Told]:
+    """Return the evaluations by the step after which they were made.
+
+    By their step, else by their share of the epochs, else evenly; the last one is that of the end, which is what is delivered.
+    """
+    epochs, shift = epochs_of(told), 1 if told and told[0].epoch == 0 else 0
+    found: dict[int, Told] = {}
+    for number, row in enumerate(told, 1):
+        share = number / len(told) if row.epoch is None else (row.epoch + shift) / epochs
+        step = round(steps * share) if row.step is None else row.step
+        found[steps if number == len(told) else min(max(1, step), steps)] = row
+    return found
+
+
+def history(told: Sequence[Told], seen: Steps, steps: int) -> list[dict[str, Any]]:
+    """Return the rows of a history, the last one after the last step.
+
+    Args:
+        told: The program's evaluations.
+        seen: The measurements of its steps.
+        steps: Number of its steps.
+    """
+    by_step = placed(told, steps)
+    parts = range(1, PARTS + 1) if len(told) < FEWEST else ()
+    ends = sorted({*by_step, steps, *(max(1, round(steps * part / PARTS)) for part in parts)})
+    epochs = epochs_of(told)
+    return [_row(by_step.get(end), seen, begin, end, epochs * end / steps) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _row(told: Told | None, seen: Steps, begin: int, end: int, epoch: float) -> dict[str, Any]:
+    """Return the row of the steps after `begin` to `end`."""
+    within = range(begin + 1, end + 1)
+    losses, norms = ([by[step] for step in within if step in by] for by in (seen.losses, seen.norms))
+    looked = [seen.layers[step] for step in within if step in seen.layers]
+    known = [time for step in (begin, end) if (time := seen.times.get(step)) is not None]
+    return {
+        "epoch": round(epoch, 9),
+        "step": end,
+        "lr": seen.rates.get(end, math.nan),
+        "train_loss": statistics.fmean(losses) if losses else None,
+        "train": told.train if told else {},
+        "validation": told.validation if told else {},
+        "grad_norm": _ends_of(norms),
+        "layer_norms": [_median(norms.get(name) for norms, _ in looked) for name in seen.names],
+        "update_ratios": [_median(updates.get(name) for _, updates in looked) for name in seen.names],
+        "seconds": (known[1] - known[0]) * NS if len(known) == 2 else math.nan,
+        "samples_per_s": math.nan,
+        "data_wait": math.nan,
+        "clipped": None,
+    }
+
+
+def _ends_of(norms: Sequence[float]) -> dict[str, float | None]:
+    if not norms:
+        return {"median": None, "max": None, "min": None}
+    bad = next((norm for norm in norms if not math.isfinite(norm)), None)
+    return {"median": statistics.median(norms), "max": max(norms) if bad is None else bad, "min": min(norms)}
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

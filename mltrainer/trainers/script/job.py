@@ -1,0 +1,216 @@
+"""One job of a program that trains by itself: run under observation in a copy of its folder. The program knows nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, StoppedError, interrupted
+from mltrainer.observe.rows import require_as_recorded
+from mltrainer.records.run import sealed
+from mltrainer.redaction import tail
+from mltrainer.reproducibility.causes import HASH_SEEDS
+from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
+from mltrainer.trainers.script.observed import Observed, observed
+from mltrainer.trainers.script.result import require_left, result_of
+from mltrainer.workspace import read_json, write_json, write_text
+from mltrainer.wrap.checking import Check
+from mltrainer.wrap.silence import silence
+from mltrainer.wrap.starting import Program
+
+RESULT_FILE = "result.json"
+SCRATCH, PRINTED = "scratch", "program.txt"
+ERROR_FILE = "error.json"
+AFRESH = "type the same command again: the program begins anew"
+KEPT_BYTES = 1 << 20  # at either end of what the program printed
+NOTE_S = 10.0  # between two notes of how far a program is
+
+
+def work(job: dict[str, Any], events: Events) -> None:
+    """Run one job; the tool's entry point.
+
+    Raises:
+        MltrainerError: The program failed, or is not what was planned.
+    """
+    try:
+        run_job(job, events, lambda: "SIGTERM" if events.listener_gone else None)
+    except KeyboardInterrupt as error:
+        raise interrupted(error, AFRESH) from error
+
+
+def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None]) -> dict[str, Any]:
+    """Run what a job describes and return its result, which is also written to `result.json`.
+
+    Args:
+        job: As the workflow writes it.
+        events: Where progress goes.
+        stop: Returns the name of a signal that does not end this process by itself, or None.
+
+    Raises:
+        MltrainerError: The program failed, is not what was planned, or a signal stopped it: it begins anew then.
+    """
+    root = Path.cwd()
+    folder = root / job["folder"]
+    config = TrainingConfig.model_validate(job["config"])
+    _put_first_on_path(Path(sys.executable).parent)
+    # The lock comes first: entering the others removes the files of a process that may still be running.
+    with run_lock(job, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
+        _require_data(job, root)
+        found = _ran(job, config, root, scratch, _pace(events, stop))
+        _require_own_packages(found, f"task.script ({config.task.script})")
+        result = result_of(job, config, found, root, folder)
+        if "trace_from" in job:
+            free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
+            result["cause"] = _cause(_check(free, scratch / "cause", events, stop), found.steps)
+        if job.get("resumable") and config.task.resume is not None:
+            result["program"]["resumed"] = _resumed(
+                config, _check(_program(config, root), scratch / "resumed", events, stop), events
+            )
+        result = sealed(result)
+        write_json(folder / RESULT_FILE, result)
+    return result
+
+
+def _put_first_on_path(folder: Path) -> None:
+    """Have `python` mean this interpreter, whose packages planning records."""
+    before = os.environ.get("PATH", os.defpath)
+    if before.partition(os.pathsep)[0] != str(folder):
+        os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
+
+
+def _require_own_packages(found: Observed, command: str) -> None:
+    """Refuse a program that ran on other packages than those that planning records.
+
+    Raises:
+        InputError: It did.
+    """
+    if found.judged.prefix and Path(found.judged.prefix).resolve() != Path(sys.prefix).resolve():
+        told = f"it ran on the packages of {found.judged.prefix}; those of {sys.prefix}, where mltrainer is, are what is recorded"
+        raise InputError(
+            told, where=command, mend="install mltrainer where the program runs, or type `python` for its interpreter"
+        )
+
+
+@contextlib.contextmanager
+def _scratch(path: Path) -> Any:
+    """Give an empty folder, and remove it with all that the program left there."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _require_data(job: dict[str, Any], root: Path) -> None:
+    """Refuse data that is not what planning recorded; a reproduction finds out what becomes of it.
+
+    Raises:
+        GateError: A file is gone, or changed.
+    """
+    if job["purpose"] != "reproduction":
+        require_as_recorded(job.get("data_files") or [], root)
+
+
+def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
+    """Run the program as the job asks, and keep what it printed."""
+    is_disturbed = bool(job.get("fill_memory")) or job["purpose"] == "reproduction"
+    settings = {"steps": job.get("max_steps") or 0, "signals": config.signals, "by_position": _is_by_position(job, root)}
+    try:
+        return observed(_program(config, root), scratch, settings, is_disturbed, on_step)
+    finally:
+        with contextlib.suppress(OSError):
+            write_text(scratch.parent / PRINTED, _ends_of(scratch / "run" / "log.txt"))
+
+
+def _is_by_position(job: dict[str, Any], root: Path) -> bool:
+    """Return True where the run to compare with was observed before version 0.3, with weights in their optimizer's order."""
+    if job.get("compare") is None:
+        return False
+    libraries = read_json(root / job["compare"] / RESULT_FILE).get("libraries") or {}
+    return str(libraries.get("mltrainer", "")).startswith(("0.1.", "0.2."))
+
+
+def _ends_of(log: Path) -> str:
+    """Return a program's printed text; of a long one its beginning and its end, with the size of the gap.
+
+    The words at both sides of what is left out go with it: a secret of which a part is missing would not be recognized.
+    """
+    left_out = log.stat().st_size - 2 * KEPT_BYTES
+    if left_out <= 0:
+        return tail(log, 2 * KEPT_BYTES)
+    with log.open("rb") as file:
+        head = file.read(KEPT_BYTES).decode("utf-8", "replace")
+    *whole, _ = head.rsplit(maxsplit=1) or [""]
+    return f"{''.join(whole)}\n[{left_out:,} bytes are left out here]\n{tail(log, KEPT_BYTES)}"
+
+
+def _program(config: TrainingConfig, root: Path) -> Program:
+    """Return the program to run; its metrics and outputs are left out of the copy, so that every run writes its own."""
+    seed = os.environ.get("PYTHONHASHSEED", HASH_SEEDS[0])  # this process's own, which the run's record holds
+    command = config.task.command(config.seed)
+    return Program(command, root, leaves=config.task.writes, where="task.script", hash_seeds=(seed, seed))
+
+
+def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
+    """Return a callback of the steps so far: it notes the step and rate now and then, and ends the program on a signal."""
+    first: tuple[int, float] | None = None
+    last, told = time.monotonic(), 0
+    quiet, go_on = silence(lambda text: events.send("note", text=text)), _ended_by(stop)
+
+    def tell(step: int) -> None:
+        nonlocal first, last, told
+        go_on()
+        quiet(step)
+        now = time.monotonic()
+        first = first or ((step, now) if step else None)
+        if first is not None and step > max(first[0], told) and now - last > NOTE_S:
+            last, told = now, step
+            events.send("note", text=f"step {step:,}, {(step - first[0]) / (now - first[1]):.3g} steps/s")
+
+    return tell
+
+
+def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:
+    """Return a check that raises StoppedError once a signal, or the end of the workflow, asks the program to end."""
+
+    def go_on() -> None:
+        if (cause := stop()) is not None:
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=AFRESH)
+
+    return go_on
+
+
+# --- why, and whether it resumes ------------------------------------------------------------------
+
+
+def _check(program: Program, scratch: Path, events: Events, stop: Callable[[], str | None]) -> Check:
+    return Check(program, scratch, lambda event: events.send(**event), _ended_by(stop))
+
+
+def _cause(check: Check, steps: int) -> dict[str, Any] | None:
+    """Return the cause of steps that do not repeat, as records hold it; None where they repeat now."""
+    verdict = check.repeats(steps)
+    if verdict.cause is None:
+        return None
+    cause, step = verdict.cause, verdict.difference.step if verdict.difference else 0
+    calls = [{"kind": line.kind, "call": line.call, "where": line.where, "function": line.text} for line in cause.lines]
+    return {"kind": cause.kind, "step": cause.step or step, "what": cause.shown or "the steps", "calls": calls}
+
+
+def _resumed(config: TrainingConfig, check: Check, events: Events) -> dict[str, Any]:
+    """Return the comparison of the program, killed in mid-run and resumed, with the undisturbed run: `same` bits or not."""
+    events.send("note", text="trained to its end, and once more killed and gone on with: does it end in the same bits?")
+    resumed = check.resumes(
+        config.task.resuming(config.seed), where="task.resume", on_whole=lambda place: require_left(config, place)
+    )
+    found = dataclasses.asdict(resumed)
+    return {key: found[key] for key in ("same", "steps", "killed_after", "went_on_after", "step", "what")}

@@ -1,0 +1,146 @@
+"""A program's metrics file: a mapping of JSON at its end, or one for each evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mltrainer.errors import InputError
+
+TRAIN = "train_"  # begins the names of what was measured on training samples
+EVALUATED = "eval_"  # begins those of validation where transformers writes them: here they have none
+PLACES = ("step", "epoch")
+TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
+    ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
+)
+
+
+class Told(NamedTuple):
+    """An evaluation as the program reports it.
+
+    Attributes:
+        step: Number of optimizer steps before it; None where the program does not say.
+        epoch: Likewise in epochs.
+        validation: Metrics by name.
+        train: Those measured on training samples, their names without `train_`.
+    """
+
+    step: int | None
+    epoch: float | None
+    validation: dict[str, float]
+    train: dict[str, float]
+
+
+def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
+    """Return the evaluations that a program wrote down, in order.
+
+    Args:
+        path: One mapping of JSON, a list of them, or one on each line.
+        name: The file's name in messages.
+        metric: The name that the last one must hold.
+
+    Raises:
+        InputError: The file is missing, is no such JSON, or does not hold the metric.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        mend = "let the program write its metrics there, or name the file that it writes in task.metrics"
+        raise InputError(f"the program left no metrics that can be read ({error})", where=name, mend=mend) from error
+    written = _mappings(text, name)
+    rows = [told_of(row, f"{name}:{line}") for line, row in written]
+    if not rows or metric not in rows[-1].validation:
+        found = ", ".join(_shown(*item) for item in written[-1][1].items()) if rows else ""
+        raise InputError(
+            f"the last evaluation holds no number {metric}; it holds {found or 'nothing'}",
+            where=name,
+            mend="write it there as a number, not within another mapping, or name another metric",
+        )
+    return rows
+
+
+def _shown(key: str, value: Any) -> str:
+    return str(key) if _is_number(value) else f"{key} (a {type(value).__name__})"
+
+
+def ended_by(told: Sequence[Told], end: Told, steps: int) -> list[Told]:
+    """Return a callback's evaluations followed by the program's final one; merged into one where both are of the last step.
+
+    Args:
+        told: The callback's.
+        end: The program's.
+        steps: Number of its steps.
+    """
+    *before, last = told or [end]
+    if not told or last.step != steps:
+        return [*told, end]
+    return [*before, Told(steps, last.epoch, {**last.validation, **end.validation}, {**last.train, **end.train})]
+
+
+def told_alone(told: list[Told], metric: str) -> list[Told]:
+    """Return a callback's evaluations, for a task that names no file of metrics.
+
+    Args:
+        told: The callback's.
+        metric: The name that the last one must hold.
+
+    Raises:
+        InputError: It reported none, or not the metric.
+    """
+    if not told or metric not in told[-1].validation:
+        found = ", ".join(told[-1].validation) if told else ""
+        raise InputError(
+            f"no file of metrics is named, and no callback told {metric} at last; it told {found or 'nothing'}",
+            where="task.metrics",
+            mend="name the file that the program writes its metrics to, or tell them (mltrainer.integrations.reporting)",
+        )
+    return told
+
+
+def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
+    """Return the rows with the line that each begins on.
+
+    Raises:
+        InputError: It is no JSON.
+    """
+    try:
+        whole = json.loads(text)
+        return [(1, row) for row in whole] if isinstance(whole, list) else [(1, whole)]
+    except ValueError:
+        pass
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append((number, json.loads(line)))
+            except ValueError as error:
+                mend = "write one mapping of JSON, or one on each line"
+                raise InputError(f"no JSON: {error}", where=f"{name}:{number}", mend=mend) from error
+    return rows
+
+
+def told_of(row: Any, where: str) -> Told:
+    """Return an evaluation from a mapping of names to numbers; other values, and durations, are left out.
+
+    `eval_accuracy` is accuracy on validation, and `train_accuracy` accuracy on training samples.
+
+    Raises:
+        InputError: It is no mapping.
+    """
+    if not isinstance(row, Mapping):
+        raise InputError(f"a {type(row).__name__} was found, a mapping of metrics by name was expected", where=where)
+    numbers = {str(key): float(value) for key, value in row.items() if _is_number(value) and not _is_time(str(key))}
+    step, epoch = (numbers.pop(place, None) for place in PLACES)
+    validation = {key.removeprefix(EVALUATED): value for key, value in numbers.items() if not key.startswith(TRAIN)}
+    train = {key.removeprefix(TRAIN): value for key, value in numbers.items() if key.startswith(TRAIN)}
+    return Told(None if step is None else int(step), epoch, validation, train)
+
+
+def _is_time(name: str) -> bool:
+    return not TIMES.isdisjoint(name.lower().split("_"))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

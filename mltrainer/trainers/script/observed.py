@@ -1,0 +1,158 @@
+"""A program run once under observation: its steps, the files it read and left, and its reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.observe.lines import Key, rows_of
+from mltrainer.observe.rows import rows_of_paths, rows_of_reads
+from mltrainer.reproducibility.fingerprint import ids_digest
+from mltrainer.trainers.script.metrics import Told, told_of
+from mltrainer.workspace import digest
+from mltrainer.wrap.checking import ALL, NOTHING, required
+from mltrainer.wrap.judged import Judged, judged
+from mltrainer.wrap.lines import Chain, Entry, last_step
+from mltrainer.wrap.starting import Ended, Program, Surroundings, lacks_terminal, start
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The observations of a program's run.
+
+    Attributes:
+        command: As it was started.
+        place: The folder that it ran in.
+        seconds: Its duration.
+        entries: The steps of the process that made most.
+        processes: Number of processes that trained.
+        others: Digests of the other processes' computations.
+        weights_sha256: Digest of all weights at the end.
+        signals: The observer's measurements of its steps.
+        told: Its own reports on its steps, by a callback.
+        judged: The files that it read.
+    """
+
+    command: list[str]
+    place: Path
+    seconds: float
+    entries: tuple[Entry, ...]
+    processes: int
+    others: tuple[str, ...]
+    weights_sha256: str
+    signals: list[list[Any]]
+    told: list[list[Any]]
+    judged: Judged
+
+    @property
+    def steps(self) -> int:
+        """The number of its steps."""
+        return self.entries[-1].step
+
+    @property
+    def code(self) -> list[dict[str, Any]]:
+        """The rows of its own sources, those in its folder."""
+        rows = self.judged.code
+        return [{"path": r.path, "sha256": r.sha256, "size": r.bytes} for r in rows if not Path(r.path).is_absolute()]
+
+    @property
+    def evaluations(self) -> list[Told]:
+        """Those that it reported by a callback."""
+        rows = [row for row in self.told if row[1] == "metrics"]
+        return [told_of({**values, "step": step, "epoch": epoch}, "a callback") for _, _, step, epoch, values in rows]
+
+    @property
+    def samples(self) -> dict[int, str]:
+        """A digest of the samples of each reported step, those of all its processes."""
+        found: dict[int, str] = {}
+        for _, what, step, *values in self.told:
+            if what == "samples":
+                found[step] = found.get(step, "") + str(values[0])
+        return {step: ids_digest(digests.encode()) for step, digests in found.items()}
+
+
+def observed(
+    program: Program, scratch: Path, settings: dict[str, Any], is_disturbed: bool, on_step: Callable[[int], None]
+) -> Observed:
+    """Run a program and return the observations.
+
+    Args:
+        program: The program to run.
+        scratch: An empty folder, in which it is left.
+        settings: The observer's: `steps`, after which the program is ended, 0 for never; `signals`, whether its steps are
+            looked at more closely than their bits; `by_position`, whether weights stand in their optimizer's order.
+        is_disturbed: Whether all is changed that must not matter.
+        on_step: Called now and then with the number of its steps so far.
+
+    Raises:
+        InputError: It failed, or trained nothing.
+    """
+    change = ALL if is_disturbed else NOTHING
+    ended = _started(program, scratch / "run", change, {**settings, "files": True}, lambda lines: on_step(last_step(lines)))
+    chains = required(ended, program)
+    key = max(sorted(chains), key=lambda each: len(chains[each].entries))
+    others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
+    return Observed(
+        list(program.command),
+        ended.place,
+        ended.seconds,
+        chains[key].entries,
+        len(chains),
+        others,
+        _bits(chains[key]) if others or not chains[key].end else chains[key].end[0],
+        _of(ended.lines, "signals", key),
+        [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
+        judged(ended.lines, ended.place, program.folder),
+    )
+
+
+def _started(
+    program: Program, folder: Path, change: Surroundings, settings: dict[str, Any], on_poll: Callable[[Path], None]
+) -> Ended:
+    """Run a program to its end; one that fails for want of a terminal once more with one."""
+    ended = start(program, folder, change, settings, on_poll)
+    if not lacks_terminal(ended):
+        return ended
+    shutil.rmtree(folder)
+    return start(dataclasses.replace(program, has_terminal=True), folder, change, settings, on_poll)
+
+
+def _of(lines: Path, kind: str, key: Key) -> list[list[Any]]:
+    return rows_of(lines, kind).get(key, [])
+
+
+def _bits(chain: Chain) -> str:
+    """Return the digest of all that a process computed."""
+    return digest([list(chain.end), [list(entry) for entry in chain.entries]])
+
+
+def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str, Any]]:
+    """Return the rows of a program's data, by path: the files it was seen to open, and those its task declares.
+
+    Args:
+        found: The files it was seen to open; sources outside of its folder count as data, files of the machine and of Python do
+            not count.
+        declared: Files and folders, relative to the project.
+        root: The project's folder.
+
+    Raises:
+        InputError: A declared file is missing.
+    """
+    opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
+    rows = rows_of_reads(opened, root, found.prefix)
+    for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
+        rows.setdefault(row["path"], row)
+    return [rows[path] for path in sorted(rows)]
+
+
+def _declared(name: str, root: Path) -> list[str]:
+    path = root / name
+    if not path.exists():
+        raise InputError(f"{name} is not there", where="task.reads", mend="bring it, or take the name away")
+    files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+    return [str(file.relative_to(root) if file.is_relative_to(root) else file) for file in files]

@@ -1,0 +1,258 @@
+"""A program's run as records hold it: its inputs, weights and outputs by digest, and the measurements of its steps.
+
+What only the program could show stays empty, and the gates' items that need it do not apply.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import resource
+import shutil
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mltrainer
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.observe.rows import rows_of_paths
+from mltrainer.records.run import OUTPUTS
+from mltrainer.reproducibility import fingerprint
+from mltrainer.tools.unseen import identity
+from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
+from mltrainer.trainers.script.metrics import Told, ended_by, read_metrics, told_alone
+from mltrainer.trainers.script.observed import Observed, data_of
+from mltrainer.workspace import digest, plain
+
+PROBE = "probe"
+OF_LIBRARIES = (
+    "all_results.json",
+    "eval_results.json",
+    "trainer_state.json",
+)  # transformers writes them, and no source names them
+
+
+def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root: Path, folder: Path) -> dict[str, Any]:
+    """Return a whole result, and keep the files that the program left.
+
+    Args:
+        job: The job.
+        config: The run's.
+        found: The observations of the program.
+        root: The project's folder.
+        folder: The run's.
+
+    Raises:
+        InputError: The program left no metrics, or not the files that its task names.
+    """
+    seen, is_whole = steps_of(found.signals, found.told), not job.get("max_steps")
+    told = _told(config, found) if is_whole else []
+    opened = data_of(found.judged, config.task.reads, root)
+    outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
+    chain, divergence = _chain(job, found, seen, root)
+    rows = history(told, seen, found.steps)
+    epochs = max(1, math.ceil(rows[-1]["epoch"]))
+    result = {
+        **_identity(job, config, found, root),
+        "data_sha256": digest(_contracted(job, opened, root)),
+        "data": _facts(config, found, opened, root) if job["purpose"] == PROBE else None,
+        **_course(found, chain, seen, epochs, is_whole),
+        "first_divergence": divergence,
+        **_quality(config, rows, told, seen),
+        **_costs(found, seen),
+        "program": {
+            "command": found.command,
+            "processes": found.processes,
+            "evaluations": len(told),
+            "losses": len(seen.losses),
+            "outputs": outputs,
+            "read": opened,
+            "resumed": None,
+        },
+    }
+    return dict(plain(result))
+
+
+def _course(found: Observed, chain: fingerprint.Head, seen: Steps, epochs: int, is_whole: bool) -> dict[str, Any]:
+    """Return the run's progress and end; batches and samples stay 0, because only the program knows them."""
+    bad = first_nonfinite(seen)
+    return {
+        "state": "failed" if bad else "finished",
+        "stop_reason": "nonfinite" if bad else "epochs" if is_whole else "max_steps",
+        "steps": found.steps,
+        "epochs": epochs,
+        "planned_steps": found.steps,
+        "planned_epochs": epochs,
+        "batch_size": 0,
+        "accumulate": 1,
+        "train_samples": 0,
+        "measured_samples": {},
+        "chain": {"entries": chain.entries, "head": chain.value},
+        "interruptions": [],
+        "nonfinite": {"step": bad[0], "epoch": epochs, "what": bad[1], "samples": []} if bad else None,
+    }
+
+
+def _told(config: TrainingConfig, found: Observed) -> list[Told]:
+    """Return the program's evaluations: its metrics file's; where that holds only the last one, a callback's come before."""
+    if config.task.metrics is None:
+        return told_alone(found.evaluations, config.metric.name)
+    rows = read_metrics(found.place / config.task.metrics, config.task.metrics, config.metric.name)
+    return ended_by(found.evaluations, rows[0], found.steps) if len(rows) == 1 else rows
+
+
+def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list[dict[str, Any]]:
+    """Keep the files that the program left, and return their rows.
+
+    Raises:
+        InputError: One is not there.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in config.task.outputs:
+        _require_output(place, name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(place / name, folder / name)
+    return rows_of_paths([str((folder / name).relative_to(root)) for name in config.task.outputs], root)
+
+
+def _require_output(place: Path, name: str) -> None:
+    if not (place / name).is_file():
+        is_folder = (place / name).is_dir()
+        told = f"the program left a folder {name}" if is_folder else f"the program left no file {name}"
+        mend = "name each of its files" if is_folder else "let it write the file, or take the name away"
+        raise InputError(told, where="task.outputs", mend=mend)
+
+
+def _contracted(job: dict[str, Any], opened: list[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+    """Return the rows of the data that names the run: a probe's own files, else those of planning's probe as they are now."""
+    planned = job.get("data_files")
+    return opened if planned is None else rows_of_paths([row["path"] for row in planned], root)
+
+
+def _identity(job: dict[str, Any], config: TrainingConfig, found: Observed, root: Path) -> dict[str, Any]:
+    """Return the run's identity, and the inputs that its bits are a function of."""
+    about = found.judged.about
+    return {
+        **identity(job, config.model_dump(), found.code, found.weights_sha256, "program"),
+        "draws": {},
+        "libraries": {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), "PyTorch": about.get("torch", "")},
+        "rehearsal": {"samples": 0, "seconds": 0.0},
+    }
+
+
+def _facts(config: TrainingConfig, found: Observed, opened: list[dict[str, Any]], root: Path) -> dict[str, Any]:
+    """Return planning's record of the data: its files; their samples only the program knows."""
+    sha256 = digest(opened)
+    return {
+        "sha256": sha256,
+        "samples": 0,
+        "source": config.task.script,
+        "kind": "program",
+        "files": opened,
+        "fingerprinted": 0,
+        "splits": {name: {"samples": 0, "sha256": sha256} for name in ("train", "validation", "test")},
+        **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
+        "findings": [*_findings(opened), *metrics_findings(config, found, root)],
+        "duplicates_across_splits": None,
+    }
+
+
+def _findings(opened: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    yield {"severity": "info", "what": "which samples train and which validate, only the program knows: none were compared"}
+    if not opened:
+        told = "it was seen to open no file of data: name those that a library's C code opens in task.reads"
+        yield {"severity": "warning", "what": told}
+
+
+def metrics_findings(config: TrainingConfig, found: Observed, root: Path) -> Iterator[dict[str, str]]:
+    """Yield a warning where a program may write no metrics: otherwise only the end of the whole run would show it.
+
+    Args:
+        config: Names the file.
+        found: The observations of the program's first steps.
+        root: The project's folder: a file that lies there an earlier run has left.
+    """
+    name = config.task.metrics
+    if name is None or (root / name).exists() or (found.place / name).exists() or Path(name).name in OF_LIBRARIES:
+        return
+    sources = (found.place / row.path for row in found.judged.code)  # a path that is absolute stays so
+    texts = [*found.command, *(path.read_text("utf-8", "replace") for path in sources if path.is_file())]
+    if not any(Path(name).name in text for text in texts):
+        what = f"no source of the program names {Path(name).name}, the file of task.metrics"
+        yield {"severity": "warning", "what": f"{what}, without which the baseline fails at its end"}
+
+
+def require_left(config: TrainingConfig, place: Path) -> None:
+    """Refuse the folder of a program that has ended where metrics or outputs are missing.
+
+    Args:
+        config: Names them.
+        place: The folder that it ran in.
+
+    Raises:
+        InputError: A file is not there, or the metrics are not in it.
+    """
+    if config.task.metrics is not None:
+        read_metrics(place / config.task.metrics, config.task.metrics, config.metric.name)
+    for name in config.task.outputs:
+        _require_output(place, name)
+
+
+def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
+    """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
+    entries = []
+    for entry in found.entries:
+        ids = found.samples.get(entry.step, fingerprint.NO_IDS)
+        loss = seen.losses.get(entry.step, math.nan)
+        bits = digest([entry.optimizer, entry.gradients, entry.weights, entry.whole])
+        # No norm: it is the observer's own sum, whose last bit depends on where in memory the same gradients lie.
+        entries += [fingerprint.step_entry(entry.step, ids, loss, math.nan), fingerprint.weights_entry(entry.step, bits)]
+    entries += [fingerprint.weights_entry(found.steps, other) for other in (*found.others, found.weights_sha256)]
+    head, lines = fingerprint.extend(fingerprint.Head(), entries)
+    path = root / job["folder"] / fingerprint.CHAIN_FILE
+    path.unlink(missing_ok=True)
+    fingerprint.append(path, lines)
+    if job.get("compare") is None:
+        return head, None
+    if job.get("max_steps"):
+        del lines[2 * len(found.entries) :]  # the end of a run that was ended early is like none of the whole run
+    return head, fingerprint.first_divergence(fingerprint.read(root / job["compare"] / fingerprint.CHAIN_FILE), lines)
+
+
+def _quality(config: TrainingConfig, rows: list[dict[str, Any]], told: list[Told], seen: Steps) -> dict[str, Any]:
+    """Return metrics and history; the last evaluation is judged, because the program leaves its final state."""
+    parts = ("epoch", "step", "validation", "train")
+    last = {key: rows[-1][key] for key in parts} if told else None
+    metrics = {**last["validation"], **{f"train_{name}": value for name, value in last["train"].items()}} if last else {}
+    return {
+        "metric": config.metric.model_dump(),
+        "saved": config.checkpoint.model_dump(),
+        "best": last,
+        "final": last,
+        "metrics": metrics,
+        "history": rows,
+        "layers": seen.names,
+        "groups": [],
+        "first_loss": seen.losses.get(1),
+        "parameters": seen.parameters,
+        "checkpoints": [],
+        "evaluation": None,
+    }
+
+
+def _costs(found: Observed, seen: Steps) -> dict[str, Any]:
+    """Return the run's times and memory."""
+    times = [seen.times[step] for step in sorted(seen.times)]
+    paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
+    paces = paces or [found.seconds / found.steps * 1e6]
+    return {
+        "time_s": {"train": found.seconds},
+        "wall_s": found.seconds,
+        "step_time_us": {"median": statistics.median(paces), "p95": sorted(paces)[int(0.95 * (len(paces) - 1))]},
+        "step_pace_us": statistics.fmean(paces),
+        "shortest_step_us": min(paces),
+        "memory": {"peak_rss_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, "device_peak_mb": None},
+        "gpu": None,
+    }

@@ -1,0 +1,141 @@
+"""Plain models on a task's rows: what they read, what they answer, and how far a network is from them."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mltrainer.references import job
+from mltrainer.references.comparing import Asked, compare
+from mltrainer.references.models import Reference, Setting, fit, predict, references
+from mltrainer.tasks.plain import Plain
+
+ASKED = Asked(level=0.95, resamples=200, draws=10**7, sign=1, seed=42)
+GENERATOR = np.random.default_rng(7)
+CELLS = GENERATOR.normal(size=(200, 3)).astype(np.float32)
+CELLS[:, 2] = np.arange(200) % 3  # a category
+CELLS[::9] = np.nan
+LABELS = np.where(np.nan_to_num(CELLS[:, 2]) == 1, 2, 0)  # class 1 is in no row
+TABLE = Plain("table", CELLS, LABELS, (2,))
+TEXTS = Plain("texts", ["good film", "bad film"] * 20, np.arange(40) % 2)
+PIXELS = Plain("pixels", GENERATOR.random((40, 9), dtype=np.float32), np.arange(40) % 2)
+
+
+def predicted(reference: Reference, plain: Plain, classes: int) -> torch.Tensor:
+    model = reference.make(Setting(plain, 3))
+    fit(model, plain)
+    return predict(model, plain.inputs, classes)
+
+
+@pytest.mark.parametrize("reference", references("table", classification=True), ids=lambda one: one.name)
+def test_a_class_without_a_training_row_is_never_predicted_and_its_logit_is_finite(reference: Reference) -> None:
+    found = predicted(reference, TABLE, 3)
+    assert found.shape == (200, 3)
+    assert bool(found.isfinite().all())
+    assert 1 not in found.argmax(1)
+    assert torch.equal(found, predicted(reference, TABLE, 3))
+
+
+def test_categories_are_declared_and_told_apart() -> None:
+    linear, boosting = (predicted(one, TABLE, 3).argmax(1).numpy() for one in references("table", classification=True)[1:])
+    seen = ~np.isnan(CELLS[:, 2])
+    assert (linear == LABELS)[seen].all()
+    assert (boosting == LABELS)[seen].all()
+
+
+@pytest.mark.parametrize("plain", [TEXTS, PIXELS], ids=["texts", "pixels"])
+def test_texts_and_images_have_models_of_their_own(plain: Plain) -> None:
+    found = {one.name: predicted(one, plain, 2).argmax(1).numpy() for one in references(plain.form, classification=True)}
+    assert (found["constant"] == found["constant"][0]).all()
+    assert (found["linear"] == plain.targets).mean() > 0.7
+
+
+def test_quantities_are_predicted_in_their_own_units() -> None:
+    plain = Plain("table", CELLS, 1000 + 5 * np.nan_to_num(CELLS[:, 0]).astype(float), (2,))
+    mean, ridge, boosting = (predicted(one, plain, 0) for one in references("table", classification=False))
+    assert mean[0] == pytest.approx(plain.targets.mean())
+    assert (ridge - torch.from_numpy(plain.targets)).abs().mean() < (mean - torch.from_numpy(plain.targets)).abs().mean() / 5
+    assert boosting.dtype == torch.float32
+
+
+# --- comparing ------------------------------------------------------------------------------------
+
+
+def hits(outputs: torch.Tensor, _targets: torch.Tensor) -> float:
+    return float(outputs.mean())
+
+
+def right(share: float, rows: int = 400) -> torch.Tensor:
+    return (torch.arange(rows) < share * rows).float()
+
+
+@pytest.mark.parametrize(
+    ("other", "sign", "verdict"),
+    [(0.9, 1, "behind"), (0.3, 1, "ahead"), (0.605, 1, "level"), (0.9, -1, "ahead"), (0.3, -1, "behind"), (0.6, 1, "level")],
+)
+def test_a_network_is_behind_where_the_whole_lead_is_on_the_other_side_of_zero(other: float, sign: int, verdict: str) -> None:
+    asked = Asked(**{**vars(ASKED), "sign": sign})
+    found = compare(right(0.6), {"it": right(other)}, torch.zeros(400), hits, asked)["others"]["it"]
+    assert found["verdict"] == verdict
+    assert found["lead"][0] <= sign * (0.6 - other) <= found["lead"][1]
+
+
+def test_a_resample_without_a_number_gives_no_verdict() -> None:
+    found = compare(right(0.6), {"it": right(0.6) * torch.nan}, torch.zeros(400), hits, ASKED)["others"]["it"]
+    assert (found["verdict"], found["lead"], found["interval"]) == (None, None, None)
+
+
+def test_many_rows_are_drawn_less_often_but_a_hundred_times() -> None:
+    assert [ASKED.resamples_of(rows) for rows in (10, 80_000, 10**7)] == [200, 125, 100]
+
+
+# --- what may go wrong ----------------------------------------------------------------------------
+
+
+def fitted(make: Any, seconds: float = 5) -> job.Fit:
+    return job._fitted(Reference("it", "a model", make), Setting(TEXTS, 1), TEXTS, 2, seconds)
+
+
+def test_a_model_that_fails_or_takes_too_long_says_why_in_its_row() -> None:
+    def slow(_: Setting) -> None:
+        time.sleep(5)
+
+    assert fitted(lambda _: 1 / 0).reason == "ZeroDivisionError: division by zero"
+    found = fitted(slow, 0.05)
+    assert found.reason == "it would take longer than 0.05 s"
+    assert found.outputs is None
+    assert found.seconds < 1
+
+
+def test_more_rows_than_the_limits_allow_are_drawn_by_the_seed() -> None:
+    limits = {"max_rows": 50, "max_cells": 120}
+    ids = np.arange(100, 200)
+    found = job._some(ids, TABLE, limits, 1)
+    assert len(found) == 40
+    assert set(found) <= set(ids)
+    assert np.array_equal(found, job._some(ids, TABLE, limits, 1))
+    assert not np.array_equal(found, job._some(ids, TABLE, limits, 2))
+    assert len(job._some(ids, TEXTS, limits, 1)) == 50
+
+
+def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path: Any) -> None:
+    found = fitted(lambda asked: references("texts", classification=True)[1].make(asked))
+    job._keep(tmp_path / "it", found)
+    kept = job._kept(tmp_path / "it")
+    assert kept is not None
+    assert found.outputs is not None
+    assert torch.equal(kept.outputs, found.outputs)
+    assert (kept.seconds, kept.rows) == (found.seconds, 40)
+    (tmp_path / "it.npy").write_bytes(b"damaged")
+    assert job._kept(tmp_path / "it") is None
+
+
+def test_a_task_without_plain_rows_has_no_models() -> None:
+    opened = SimpleNamespace(split=lambda _: SimpleNamespace(ids=np.arange(3)))
+    task = SimpleNamespace(plain=lambda _: None)
+    assert job._fits(opened, task, None, {"settings": {}}, None, None) == []  # type: ignore[arg-type]

@@ -1,0 +1,208 @@
+"""Workers that live across runs, die, hang and are stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.starting import Start
+from mltrainer.errors import MachineError
+from mltrainer.search import pool as pools
+from mltrainer.search import runs as of_runs
+from mltrainer.search.pool import Ended, Pool, places
+from mltrainer.search.runs import Runs
+from mltrainer.workspace import read_json, write_json
+from tests.search.test_program import study
+from tests.search.test_study import Silent
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pools, "PROGRAM", "tests.search.worker_of_tests")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return tmp_path
+
+
+@pytest.fixture
+def pool(folder: Path) -> Iterator[Pool]:
+    with Pool(study({}, 1), [{}, {}], silent_s=60) as made:
+        yield made
+
+
+def job(folder: Path, name: str, **values: Any) -> Path:
+    write_json(folder / "jobs" / f"{name}.json", {"do": "train", "times": 99, **values})
+    return folder / "jobs" / f"{name}.json"
+
+
+def ended(pool: Pool, count: int) -> list[Ended]:
+    found: list[Ended] = []
+    until = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < until:
+        found += pool.wait()
+    return sorted(found, key=lambda one: one.nr)
+
+
+def tried(folder: Path, name: str) -> set[str]:
+    return {path.suffix for path in (folder / "jobs").glob(f"{name}.[0-9]*")}
+
+
+def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> None:
+    for nr in (1, 2, 3):
+        pool.begin(nr, job(folder, f"job{nr}", reason=None if nr < 3 else "no such model"))
+        assert ended(pool, 1) == [Ended(nr, None if nr < 3 else "no such model")]
+    assert tried(folder, "job1") == tried(folder, "job2") == tried(folder, "job3")
+
+
+def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) -> None:
+    pool.begin(3, job(folder, "one", sleep=0.5, beat={"epoch": 2, "value": 0.5}))
+    assert pool.running == [{"nr": 3}]
+    until = time.monotonic() + 30
+    while pool.running == [{"nr": 3}] and time.monotonic() < until:
+        assert pool.wait() == []
+    assert pool.running == [{"nr": 3, "epoch": 2, "value": 0.5}]
+    assert ended(pool, 1) == [Ended(3)]
+    assert pool.running == []
+
+
+def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool: Pool, folder: Path) -> None:
+    assert (pool.room, pool.busy) == (2, 0)
+    pool.begin(1, job(folder, "one", sleep=0.2))
+    pool.begin(2, job(folder, "two", sleep=0.2))
+    assert (pool.room, pool.busy) == (0, 2)
+    assert ended(pool, 2) == [Ended(1), Ended(2)]
+    assert (pool.room, pool.busy) == (2, 0)
+    assert tried(folder, "one") != tried(folder, "two")
+
+
+def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Path) -> None:
+    pool.begin(1, job(folder, "dies", do="die"))
+    pool.begin(2, job(folder, "lives", sleep=0.2))
+    assert ended(pool, 2) == [Ended(1, death="its process ended with signal 9 (SIGKILL)"), Ended(2)]
+    pool.begin(3, job(folder, "next"))
+    assert ended(pool, 1) == [Ended(3)]
+
+
+def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
+    with Pool(study({}, 1), [{}], silent_s=1.0) as pool:
+        pool.begin(1, job(folder, "hangs", do="hang"))
+        assert ended(pool, 1) == [Ended(1, death="its process ended with signal 9 (SIGKILL)")]
+
+
+def test_a_fault_of_the_machine_ends_the_study(pool: Pool, folder: Path) -> None:
+    pool.begin(1, job(folder, "full", do="full"))
+    with pytest.raises(MachineError, match="no space left"):
+        ended(pool, 1)
+
+
+def test_workers_end_with_the_pool(folder: Path) -> None:
+    with Pool(study({}, 1), [{}, {}], silent_s=60) as pool:
+        pool.begin(1, job(folder, "busy", do="hang"))
+        pool.begin(2, job(folder, "idle"))
+        while not (tried(folder, "busy") and tried(folder, "idle")):
+            time.sleep(0.05)
+        processes = [int(next(iter(tried(folder, name)))[1:]) for name in ("busy", "idle")]
+    for process in processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_each_worker_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-7")
+    assert places(None, "cuda", 1) == [{"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "GPU-7"}]
+    assert len(places(3, "cuda", 1)) == len(places(3, "cpu", 1)) == 3
+    cores = len(os.sched_getaffinity(0))
+    assert len(places(None, "cpu", 1)) == cores
+    assert len(places(None, "cpu", 2 * cores)) == 1
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def runs_of(pool: Pool, signalled: list[str] | None = None) -> Runs:
+    return Runs(study({}, 1), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
+
+
+def result_of(runs: Runs, nr: int, path: Path) -> dict[str, Any]:
+    runs._begun[nr] = {"run": path.stem, "folder": str(path.with_suffix("").relative_to(runs.root)), "contract": {}}
+    (path.with_suffix("") / "checkpoints").mkdir(parents=True, exist_ok=True)
+    write_json(path.with_suffix("") / "job.json", read_json(path))
+    runs.pool.begin(nr, path.with_suffix("") / "job.json")
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if found := runs.wait():
+            return found[0][1]
+    raise AssertionError("no end")
+
+
+def test_a_run_that_kills_its_worker_again_and_again_has_failed_with_the_reason(pool: Pool, folder: Path) -> None:
+    runs = runs_of(pool)
+    found = result_of(runs, 1, job(folder, "bad", do="die"))
+    assert found["reason"] == "its process ended with signal 9 (SIGKILL), 3 times"
+    assert read_json(runs.folder / "state.json")["deaths"]["bad"] == ["its beginning"] * 3
+    again = runs_of(pool)
+    assert again.attempts("bad") == 4
+
+
+def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, folder: Path) -> None:
+    runs = runs_of(pool)
+    runs._deaths["slow"] = ["step-000010", "step-000020"]
+    found = result_of(runs, 1, job(folder, "slow", do="die", times=2, reason="trained in the end"))
+    assert found["reason"] == "trained in the end"
+    assert runs.attempts("slow") == 5
+
+
+def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = runs_of(pool)
+    config = TrainingConfig.model_validate(runs.job["config"])
+    result = {"state": "finished", "history": [], "train_samples": 64}
+    monkeypatch.setattr(of_runs, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
+    runs.begin(1, config, [])
+    runs.begin(2, config, [])
+    assert pool.busy == 1
+    found: list[Any] = []
+    while len(found) < 2:
+        found += runs.wait()
+    assert sorted(nr for nr, _ in found) == [1, 2]
+    assert len(list(folder.glob(".mltrainer/runs/*/job.[0-9]*"))) == 1
+
+
+def test_a_signal_stops_the_study_and_its_workers(pool: Pool, folder: Path) -> None:
+    runs = runs_of(pool, ["SIGINT"])
+    pool.begin(1, job(folder, "busy", do="hang"))
+    with pytest.raises(Exception, match="stopped by SIGINT") as stopped:
+        runs.wait()
+    assert getattr(stopped.value, "exit_code", None) == 128 + signal.SIGINT
+    assert pool.busy == 0
+
+
+def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool: Pool, folder: Path) -> None:
+    runs = runs_of(pool)
+    runs.job["contract"]["data_sha256"] = "of samples, splits and weights"
+    config = TrainingConfig.model_validate(runs.job["config"])
+    pretrained = config.model_copy(update={"start": Start(weights="w.safetensors")})
+    assert "data_sha256" in runs.contract(config)
+    assert "data_sha256" not in runs.contract(pretrained)
+
+
+def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "hunter2-" + "Zx81kQ9w"
+    monkeypatch.setenv("TRACKER_TOKEN", secret)
+    job_file = job(folder, "one")
+    job_file.write_text(json.dumps({"do": "train", "print": f"login with {secret} failed"}))
+    with Pool(study({}, 1), [{}], silent_s=60) as pool:
+        pool.begin(1, job_file)
+        assert ended(pool, 1) == [Ended(1)]
+    assert (folder / ".mltrainer/studies/study/workers.txt").read_text().split() == (
+        ["login", "with", "[removed:", "value", "of", "an", "environment", "variable]", "failed"]
+    )

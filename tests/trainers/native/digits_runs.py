@@ -1,0 +1,276 @@
+"""Small trainings in this process: digits with dropout and augmentation per sample, stopped and gone on with as a test wants."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import MltrainerError
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.job import run_job
+from mltrainer.workspace import digest, read_json
+
+TASK = '''
+import random
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import Dataset
+import mltrainer
+
+
+class Moved(Dataset):
+    """Digits, each moved and made noisy by draws from three generators."""
+
+    def __init__(self, n):
+        digits = load_digits()
+        self.x, self.y = digits.images[:n].astype(np.float32) / 16, digits.target[:n]
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        image = np.roll(self.x[i], random.randint(-1, 1), axis=1) + np.random.normal(0, 0.05, (8, 8))
+        return torch.tensor(image, dtype=torch.float32) + 0.05 * torch.randn(8, 8), int(self.y[i])
+
+
+class Rows(nn.Module):
+    """Reads an image row by row."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.head(nn.functional.dropout(self.rnn(x)[0][:, -1], 0.2, self.training))
+
+
+class Attention(nn.Module):
+    """A transformer over the rows of an image."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 32, dropout=0.1, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.head(self.encoder(x).mean(1))
+
+
+class Counting(nn.Module):
+    """Counts its batches whatever its mode, and fades by the count."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.head(x.flatten(1)) / (1 + 0.01 * self.calls)
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 10))
+
+
+def cnn():
+    features = nn.Sequential(nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(features, nn.Dropout(0.3), nn.Linear(288, 10))
+
+
+def colour():
+    """Convolutions over three channels: the order of channels in memory matters."""
+    features = nn.Sequential(nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 3, 3), nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(features, nn.Dropout(0.3), nn.Linear(128, 10))
+
+
+class Digits(mltrainer.Task):
+    def __init__(self, model="mlp", n=120, greedy=False):
+        self.name, self.n, self.greedy = model, n, greedy
+
+    def samples(self):
+        return Moved(self.n)
+
+    def model(self):
+        return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
+                "counting": Counting}[self.name]()
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def metrics(self, outputs, targets):
+        if self.greedy:
+            random.random(), np.random.permutation(9), torch.rand(7)
+        return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+'''
+CONFIG: dict[str, Any] = {
+    "name": "digits",
+    "task": {"use": "digits_task:Digits"},
+    "split": {"validation": 0.2, "test": 0.0},
+    "metric": {"name": "accuracy", "mode": "max"},
+    "epochs": 3,
+    "batch_size": 8,
+    "accumulate": 2,
+    "optimizer": {"name": "adamw", "lr": 0.01},
+    "schedule": {"name": "cosine", "warmup_epochs": 1},
+    "clip": {"norm": 1.0},
+    "early_stopping": {"patience": 3},
+    "checkpoint": {"every_n_epochs": 1, "save_best": True, "save_last": True, "keep": 2},
+}
+STEPS = 18
+Stop = Callable[[int], bool]
+
+
+def make(root: Path) -> Path:
+    """Write the task into a folder."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "digits_task.py").write_text(TASK)
+    return root
+
+
+def config(changes: dict[str, Any]) -> TrainingConfig:
+    """Return the config of a run."""
+    return TrainingConfig.model_validate({**CONFIG, **changes})
+
+
+def job(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the job of a run; the loader is not part of its contract."""
+    values = config(changes).model_dump()
+    named = digest({key: value for key, value in values.items() if key != "loader"})
+    contract = {"config_sha256": named, "code_sha256": "0", "environment_sha256": "0"}
+    base = {"schema": 1, "run": "run", "phase": "test", "purpose": "train", "folder": ".mltrainer/runs/run", "threads": 1}
+    return {**base, "config": values, "contract": contract}
+
+
+def train(root: Path, stops: tuple[int, ...] = (), workers: tuple[int, ...] = (), **changes: Any) -> dict[str, Any]:
+    """Train to the end, stopped after some steps and gone on with, as a fresh process would; return the last result.
+
+    Args:
+        root: The project's folder, made by `make`.
+        stops: The steps after which to stop, rising.
+        workers: Loader processes of each part, before and after each stop.
+        changes: Config keys.
+    """
+    result: dict[str, Any] = {}
+    for part, stop in enumerate([*stops, None]):
+        loader = {"loader": {"workers": workers[part % len(workers)]}} if workers else {}
+        result = part_of(root, job({**changes, **loader}), lambda step, stop=stop: step == stop)
+    return result
+
+
+def part_of(root: Path, work: dict[str, Any], stop: Stop) -> dict[str, Any]:
+    """Run a job in this process until a step at which `stop` says so, or to its end."""
+    chain, start = root / work["folder"] / "chain.txt", [0]
+
+    def signal() -> str | None:
+        start[0] += 1
+        return "SIGINT" if stop(begun + start[0]) else None
+
+    begun = _saved_step(root / work["folder"] / "checkpoints") if chain.exists() else 0
+    with _in(root):
+        return run_job(work, Events(None), signal)
+
+
+def _saved_step(folder: Path) -> int:
+    return max((int(path.name.partition("-")[2]) for path in folder.glob("step-*")), default=0)
+
+
+@contextlib.contextmanager
+def _in(root: Path) -> Iterator[None]:
+    """Stand in a project, with nothing of another one imported, and leave torch as it was."""
+    before, path, threads = Path.cwd(), [*sys.path], torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    sys.modules.pop("digits_task", None)
+    importlib.invalidate_caches()
+    os.chdir(root)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+        sys.modules.pop("digits_task", None)
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+
+
+def kill_points(root: Path, points: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Kill a run at each point, go on with it in a fresh process, and return the points after which the bits were others.
+
+    Processes are forked from this one, which has trained once itself and so imported all that they need. A point is
+    ("step", n): after that step; or ("file", n): before the n-th call that makes a checkpoint's files durable or renames
+    them into place. A last run is killed five times.
+    """
+    reference, wrong = train(make(root / "reference")), []
+    for number, point in enumerate(points):
+        folder = make(root / str(number))
+        killed = _forked(lambda folder=folder, point=point: _die_at(folder, [point]))
+        ended = _forked(lambda folder=folder, workers=number % 2: train(folder, workers=(workers,)))
+        if killed != 9 or ended != 0 or not agrees(folder, reference):
+            wrong.append(point)
+        shutil.rmtree(folder)
+    folder = make(root / "five")
+    killed = [_forked(lambda step=step: _die_at(folder, [("step", step)], step % 2)) for step in (2, 7, 8, 13, 16)]
+    if killed != [9] * 5 or _forked(lambda: train(folder)) != 0 or not agrees(folder, reference):
+        wrong.append(("five times", 5))
+    return wrong
+
+
+def agrees(root: Path, reference: dict[str, Any]) -> bool:
+    """Return whether a finished run has the reference's weights, chain, history's numbers and best."""
+    return same(read_json(root / ".mltrainer/runs/run/result.json"), reference)
+
+
+def same(found: dict[str, Any], reference: dict[str, Any]) -> bool:
+    """Return whether two results have the same weights, chain, measurements and first loss."""
+    rows = [
+        [(row["step"], row["train_loss"], row["validation"], row["grad_norm"]) for row in r["history"]]
+        for r in (found, reference)
+    ]
+    keys = ("weights_sha256", "chain", "metrics", "first_loss", "steps")
+    return rows[0] == rows[1] and all(found[key] == reference[key] for key in keys)
+
+
+def _die_at(root: Path, points: list[tuple[str, int]], workers: int = 0) -> None:
+    steps = {n for kind, n in points if kind == "step"}
+    calls = {n for kind, n in points if kind == "file"}
+    count = [0]
+
+    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            count[0] += 1
+            if count[0] in calls:
+                os.kill(os.getpid(), 9)
+            return call(*args, **kwargs)
+
+        return wrapped
+
+    for name in ("fsync", "rename", "replace"):
+        setattr(os, name, dying(getattr(os, name)))
+    part_of(root, job({"loader": {"workers": workers}}), lambda step: step in steps and os.kill(os.getpid(), 9) is not None)
+
+
+def _forked(work: Callable[[], Any]) -> int:
+    """Run work in a forked process; return its exit code, or the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except MltrainerError as error:
+            sys.stderr.write(f"{error}\n")
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -1,0 +1,22 @@
+"""What a recorder has when a number is not finite."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mltrainer.trainers.native.recording import NonFiniteError, Recorder
+
+
+def test_a_spike_just_before_a_loss_that_is_not_finite_is_told(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, 1, torch.device("cpu"), 40, batch_size=32)
+    for step, loss in enumerate([*[1.0 + 0.01 * (n % 3) for n in range(20)], 50.0, math.nan], 1):
+        recorder.note(step, np.arange(32), torch.tensor(loss), torch.ones(1), torch.tensor(1.0))
+    with pytest.raises(NonFiniteError) as caught:
+        recorder.fetch()
+    assert (caught.value.step, caught.value.what) == (22, "loss")
+    assert [(spike["step"], spike["loss"]) for spike in recorder.losses.spikes] == [(21, 50.0)]

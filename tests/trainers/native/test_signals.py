@@ -1,0 +1,328 @@
+"""What is observed beside the training: the bits are the same with and without it, and it says what is so."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mltrainer
+from mltrainer.errors import InputError
+from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.data.addresses import Plan
+from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES, chosen_layers, histogram, histograms, some_of
+from mltrainer.trainers.native.signals.losses import Losses
+from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
+from mltrainer.trainers.native.signals.modules import Modules, symmetric
+from mltrainer.trainers.native.signals.observing import is_watched, neighbours, telling, watch_for
+from tests.trainers.native import digits_runs
+
+
+class Lively(Task):
+    """A model with everything that an observation could disturb: dropout, batch norm, a draw in the forward pass."""
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        x = torch.randn(160, 6, generator=torch.Generator().manual_seed(0))
+        return x, (x[:, 0] > 0).long()
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 2))
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        x = batch[0] + 0.01 * torch.randn_like(batch[0]) if model.training else batch[0]
+        return model(x), batch[1]
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+
+
+def fitted(**changes: Any) -> dict[str, Any]:
+    settings = {"epochs": 6, "batch_size": 16, "early_stopping": None, "metric": {"name": "accuracy", "mode": "max"}, **changes}
+    return dict(mltrainer.fit(Lively(), tell=lambda _event: None, **settings).result)
+
+
+@pytest.mark.slow
+def test_the_bits_are_the_same_whether_a_model_is_observed_or_not() -> None:
+    on, off = fitted(signals=True), fitted(signals=False)
+    assert (on["weights_sha256"], on["chain"]) == (off["weights_sha256"], off["chain"])
+    plain = [{key: row[key] for key in ("train_loss", "train", "validation", "grad_norm")} for row in on["history"]]
+    assert plain == [{key: row[key] for key in ("train_loss", "train", "validation", "grad_norm")} for row in off["history"]]
+    assert off["signals"] is None
+    assert all("signals" not in row for row in off["history"])
+
+
+@pytest.mark.slow
+def test_what_is_observed() -> None:
+    found = fitted()
+    start, rows = found["signals"]["start"], [row["signals"] for row in found["history"] if "signals" in row]
+    assert start["data"]["counts"][0] + start["data"]["counts"][1] == 112
+    assert (start["data"]["not_finite"], start["data"]["shared"], start["data"]["repeated"]) == (0, 0.0, 0.0)
+    assert start["model"]["loss"] == pytest.approx(math.log(2), abs=0.4)
+    assert (start["model"]["first"], start["model"]["last"]) == ("Linear", "Linear")
+    assert start["model"]["shuffled_loss"] != start["model"]["loss"]
+    assert [step for step, _, _ in found["signals"]["early"]["updates"]] == [1, 2, 4, 8, 16, 32]
+    assert len(found["signals"]["early"]["labels"]) == 32
+    assert {"0", "2", "4"} <= set(rows[-1]["validation"]["modules"])
+    assert rows[-1]["memory_mb"] > 10
+    for found in (start["model"], rows[0]["validation"], rows[-1]["validation"]):
+        assert {kind: list(layers) for kind, layers in found["distributions"].items()} == {
+            "weights": ["0.weight", "4.weight"],
+            "activations": ["0", "4"],
+        }
+    assert rows[-1]["validation"]["distributions"]["weights"] != start["model"]["distributions"]["weights"]
+    assert rows[-1]["training"]["loss"] != rows[-1]["evaluating"]["loss"]
+
+
+@pytest.mark.parametrize("planned", [1, 3, 4, 5, 30, 100, 1000])
+def test_the_first_and_the_last_of_a_few_evaluations_are_watched(planned: int) -> None:
+    watched = [number for number in range(1, planned + 1) if is_watched(number, planned, 4)]
+    assert watched[0] == 1
+    assert watched[-1] == planned
+    assert len(watched) <= 5
+    assert len([n for n in range(1, planned + 1) if is_watched(n, planned, 12)]) <= 13
+
+
+@pytest.mark.parametrize(("steps", "batch", "evaluations", "samples"), [(60, 64, 4, 24), (660, 64, 4, 256), (10**5, 64, 12, 256)])
+def test_observing_takes_a_small_share_of_the_training(steps: int, batch: int, evaluations: int, samples: int) -> None:
+    plan = Plan(samples=steps * batch, batch_size=batch, accumulate=1, epochs=1)
+    assert plan.steps == steps
+    watch = watch_for(plan)
+    assert (watch.evaluations, watch.samples) == (evaluations, samples)
+    assert watch.evaluations * watch.samples <= 0.03 * steps * batch
+
+
+def test_a_run_of_few_steps_is_observed_on_the_fewest_samples_that_tell_anything() -> None:
+    watch = watch_for(Plan(samples=640, batch_size=32, accumulate=1, epochs=1))
+    assert (watch.evaluations, watch.samples) == (4, 16)
+
+
+def test_units_that_are_never_above_zero_are_dead_behind_a_module_or_a_function() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(torch.relu(self.a(x)))
+
+    model = Functional()
+    with torch.no_grad():
+        model.a.weight[:6], model.a.bias[:6] = 0.0, -1.0
+        model.a.weight[6:], model.a.bias[6:] = 1.0, 5.0
+    layered = nn.Sequential(model.a, nn.ReLU(), model.b)
+    for one, name in ((model, "b"), (layered, "1")):
+        with Modules(one) as seen:
+            one(torch.randn(32, 4))
+        assert seen.found()[name]["dead"] == 0.75
+    tanh = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    with Modules(tanh) as seen:
+        tanh(torch.randn(32, 4))
+    assert all("dead" not in row for row in seen.found().values())
+
+
+def test_a_channel_is_a_convolutions_unit_and_a_tanh_far_out_is_saturated() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3), nn.Tanh())
+    with torch.no_grad():
+        model[0].weight[0], model[0].bias[0] = 0.0, -1.0
+        model[0].bias[1:] = 9.0
+        model[3].bias.fill_(1000.0)
+    with Modules(model) as seen:
+        model(torch.rand(8, 1, 8, 8))
+    assert seen.found()["1"]["dead"] == 0.25
+    assert seen.found()["4"]["saturated"] == 1.0
+
+
+def test_a_histogram_leaves_out_the_values_far_out_and_those_that_are_not_finite() -> None:
+    values = np.concatenate([np.linspace(-1, 1, 998), [1e9, -1e9, np.nan, np.inf]]).astype(np.float32)
+    found = histogram(values)
+    assert found is not None
+    assert (found["low"], found["high"]) == (pytest.approx(-0.992, abs=0.002), pytest.approx(0.992, abs=0.002))
+    assert sum(found["counts"]) == 990
+    assert max(found["counts"]) - min(found["counts"]) <= 2
+    assert histogram(np.full(5, np.nan, np.float32)) is None
+    same = histogram(np.full(8, 0.5, np.float32))
+    assert same == {"low": 0.5, "high": 0.5, "counts": [8] + [0] * (BINS - 1)}
+
+
+def test_the_values_read_of_a_tensor_are_in_step_with_no_dimension() -> None:
+    columns = some_of(torch.arange(64.0).repeat(256, 1))
+    counts = columns.long().bincount(minlength=64)
+    assert (len(columns), int(counts.min()), int(counts.max())) == (VALUES, 15, 17)
+    assert sorted(set(some_of(torch.tensor([[3.0, 1.0]])).tolist())) == [1.0, 3.0]
+
+
+def test_only_so_many_layers_have_histograms() -> None:
+    layers = [str(nr) for nr in range(100)]
+    assert (len(chosen_layers(layers)), chosen_layers(layers)[0], chosen_layers(layers)[-1]) == (LAYERS, "0", "99")
+    assert chosen_layers(["a"]) == ["a"]
+    assert histograms({}, {}) is None
+
+
+@pytest.mark.slow
+def test_what_a_loss_scale_is_and_how_many_gradients_are_zero_is_told_of_fp16_alone() -> None:
+    rows = fitted(precision="fp16", epochs=2)["history"]
+    assert all(row["loss_scale"] >= 1 and 0 <= row["zero_gradients"] < 1 for row in rows)
+    assert all("loss_scale" not in row for row in fitted(epochs=1)["history"])
+
+
+def test_layers_whose_units_begin_alike() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    nn.init.constant_(model[0].weight, 0.1)
+    assert symmetric(model) == ["0"]
+
+
+def test_a_spike_is_told_and_neither_a_rise_nor_a_ragged_batch_is_one() -> None:
+    losses = Losses()
+    losses.extend(1, [2.0 + 0.01 * (n % 3) for n in range(60)], [64] * 60, 64)
+    losses.extend(61, [2.1, 30.0, 2.0, 50.0], [64, 3, 64, 64], 64)
+    assert [(spike["step"], spike["loss"]) for spike in losses.spikes] == [(64, 50.0)]
+    again = Losses(**losses.tree())
+    assert again == losses
+    small = Losses()
+    small.extend(1, [2.0, 0.1] * 200, [4] * 400, 4)
+    small.extend(401, [9.0, 0.1], [4, 4], 4)
+    assert small.spikes == []  # of eight batches of four one is high
+
+
+def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share() -> None:
+    labels = torch.arange(200) % 4
+    rows = torch.stack([labels.double(), torch.randn(200, dtype=torch.double)], 1)
+    assert telling(rows, labels) == 1.0
+    assert telling(rows[:, 1:], labels) == 0.0
+    near = torch.nn.functional.one_hot(labels).double() + 0.01 * torch.randn(200, 4, dtype=torch.double)
+    assert neighbours(near, labels) == 1.0
+    assert neighbours(near, labels[torch.randperm(200)]) < 0.6
+
+
+# --- margins --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_margins_of_a_run_that_was_gone_on_with_are_those_of_one_that_was_not(tmp_path: Path) -> None:
+    files = []
+    for name, stops in (("whole", ()), ("stopped", (8,))):
+        root = digits_runs.make(tmp_path / name)
+        digits_runs.train(root, stops=stops)
+        files.append((root / ".mltrainer/runs/run" / MARGINS_FILE).read_bytes())
+    assert files[0] == files[1]
+    noted = np.frombuffer(files[0], dtype="<f4")
+    assert np.isfinite(noted).sum() == 96
+
+
+def noted(**settings: Any) -> Margins:
+    config = SimpleNamespace(augment=None, signals=True, label_smoothing=0.0, **settings)
+    found = Margins(config, epochs=1, ids=np.arange(4))
+    found.enter(1)
+    return found
+
+
+def test_a_margin_is_what_the_own_class_has_above_the_others() -> None:
+    found = noted()
+    found.note(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))
+    found.note(torch.full((2, 3), 9.0), torch.tensor([0, 0]))  # a second pass, such as that of SAM
+    found.took(np.array([3, 1]), passes=1)
+    found.fetch()
+    assert found.means().nan_to_num(-99).tolist() == [-99, -4, -99, 1]
+
+
+@pytest.mark.parametrize(
+    "targets", [torch.tensor([0.5, 1.0]), torch.tensor([[1, 0, 0], [0, 1, 0]]), torch.tensor([-100, 7])], ids=str
+)
+def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
+    found = noted()
+    found.note(torch.zeros(2, 3), targets)
+    found.took(np.array([0, 1]), passes=1)
+    found.fetch()
+    assert bool(found.means().isnan().all())
+
+
+# --- outputs of several parts ---------------------------------------------------------------------
+
+
+class Named(Lively):
+    """The same model, whose outputs have a name beside another part that counts nothing."""
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        outputs, targets = super().forward(model, batch)
+        return {"offset": outputs[:, 0] * 0, "logits": outputs}, targets
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        return super().loss(outputs["logits"], targets) + outputs["offset"].sum()
+
+    def metrics(self, outputs: Any, targets: Tensor) -> dict[str, float]:
+        return super().metrics(outputs["logits"], targets)
+
+
+class Paired(Lively):
+    """The same model, with outputs in a tuple and targets in a dict."""
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        outputs, targets = super().forward(model, batch)
+        return (outputs, outputs * 0), {"kind": targets}
+
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        return super().loss(outputs[0], targets["kind"]) + outputs[1].sum()
+
+    def metrics(self, outputs: Any, targets: Any) -> dict[str, float]:
+        return super().metrics(outputs[0], targets["kind"])
+
+
+def of(task: Task) -> dict[str, Any]:
+    settings = {"epochs": 2, "batch_size": 16, "early_stopping": None, "metric": {"name": "accuracy", "mode": "max"}}
+    return dict(mltrainer.fit(task, tell=lambda _event: None, **settings).result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [Named, Paired])
+def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task: type[Task]) -> None:
+    plain, found = of(Lively()), of(task())
+    assert found["weights_sha256"] == plain["weights_sha256"]
+    one, other = (each["signals"]["start"]["model"] for each in (plain, found))
+    assert (other["loss"], other["output"]) == (one["loss"], one["output"])
+    assert other["shuffled_loss"] == (one["shuffled_loss"] if task is Named else None)
+    assert [row["signals"]["training"]["loss"] for row in found["history"]] == [
+        row["signals"]["training"]["loss"] for row in plain["history"]
+    ]
+
+
+def test_a_loss_that_takes_no_other_samples_targets_is_observed_without_them() -> None:
+    class Strict(Lively):
+        def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            assert targets is self.first
+            return super().loss(outputs, targets)
+
+        def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+            self.first = batch[1]
+            return super().forward(model, batch)
+
+    start = of(Strict())["signals"]["start"]["model"]
+    assert start["shuffled_loss"] is None
+    assert start["loss"] > 0
+
+
+class Penalized(Lively):
+    """A penalty on gradients, which there are in training alone."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.made.training:
+            torch.autograd.grad(outputs.sum(), next(self.made.parameters()), retain_graph=True)
+        return super().loss(outputs, targets)
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        self.made = model
+        return super().forward(model, batch)
+
+
+def test_where_observing_fails_the_code_is_not_blamed() -> None:
+    with pytest.raises(InputError, match=r"observing the model for the diagnostics failed: RuntimeError.*") as error:
+        of(Penalized())
+    assert "--set signals=false" in str(error.value.mend)
