@@ -46,7 +46,7 @@ def seeding(step: int) -> None:
 def chain() -> float:
     """Return what noting a step, fetching and appending it to the chain takes, per step."""
     with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(Path(folder), 6, torch.device("cpu"), 10**6)
+        recorder = Recorder(Path(folder), 6, 10**6)
         ids, loss, norms = np.arange(64), torch.tensor(0.5), torch.ones(6)
 
         def step(number: int) -> None:

@@ -27,6 +27,8 @@ DEMO: dict[str, Any] = {
 }
 WAYS: dict[str, dict[str, Any]] = {
     "one batch a step": {"accumulate": 1},
+    "clipped now and then": {"accumulate": 1, "clip": {"norm": 1.0}},
+    "normalized, clipped": {"accumulate": 1, "clip": {"norm": 0.5}, "gradients": {"normalize": True}},
     "2 micro-batches": {"accumulate": 2},
     "3 micro-batches": {"accumulate": 3},
     "sam, one batch a step": {"accumulate": 1, "optimizer": {"name": "sgd", "lr": 0.05, "sam": {}}},
@@ -44,11 +46,11 @@ def works() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Train every work in this process and print its digest."""
+    """Train every work in this process and print its weights' digest and the head of its chain."""
     for name, changes in works():
         with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-            digest = train(make(Path(folder)), **changes)["weights_sha256"]
-        print(f"{name}: {digest[:16]}", flush=True)
+            result = train(make(Path(folder)), **changes)
+        print(f"{name}: {result['weights_sha256'][:16]} {result['chain']['head'][:16]}", flush=True)
 
 
 if __name__ == "__main__":

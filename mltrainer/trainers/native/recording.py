@@ -94,7 +94,6 @@ class Recorder:
     Args:
         folder: The run's folder.
         parameters: How many trainable parameter tensors the model has.
-        device: Where the numbers are collected.
         planned_steps: Steps of the whole run, which bounds the size of the gradients' file.
         clip_norm: The norm above which a step's gradients are clipped, to count those steps.
         batch_size: Samples of a full step.
@@ -104,7 +103,6 @@ class Recorder:
         self,
         folder: Path,
         parameters: int,
-        device: torch.device,
         planned_steps: int,
         clip_norm: float | None = None,
         batch_size: int = 1,
@@ -117,9 +115,7 @@ class Recorder:
         self._clip_norm = clip_norm
         self.timings = Timings()
         self.fetched: list[tuple[int, float, float]] = []  # step, loss and gradient norm of what was fetched last
-        self._losses = torch.zeros(FETCH_STEPS, device=device)
-        self._totals = torch.zeros(FETCH_STEPS, device=device)
-        self._norms = torch.zeros(FETCH_STEPS, parameters, device=device)
+        self._measured: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, norms and total of each noted step, on the device
         self._ids: list[np.ndarray] = []
         self._first_step = 0
         self._gradients = hashlib.sha256()
@@ -132,12 +128,9 @@ class Recorder:
 
     def note(self, step: int, ids: np.ndarray, loss: Tensor, norms: Tensor, total: Tensor) -> None:
         """Note one step; nothing waits for the device."""
-        place = len(self._ids)
-        if place == 0:
+        if not self._ids:
             self._first_step = step
-        self._losses[place] = loss
-        self._totals[place] = total
-        self._norms[place] = norms
+        self._measured.append((loss, norms, total))
         self._ids.append(ids)
 
     def fetch(self, overflows: bool = False) -> list[str]:
@@ -150,12 +143,12 @@ class Recorder:
             NonFiniteError: A loss or a gradient norm is NaN or infinite; the lines up to that step are written.
         """
         count, begun = len(self._ids), time.perf_counter()
-        losses, totals = self._losses[:count].tolist(), self._totals[:count].tolist()
-        self.timings.share_out(time.perf_counter() - begun, count)
-        self.fetched = list(zip(range(self._first_step, self._first_step + count), losses, totals, strict=True))
+        self.fetched = []
         if count == 0:
             return []
-        norms = self._norms[:count].cpu()
+        losses, norms, totals = self._on_host()
+        self.timings.share_out(time.perf_counter() - begun, count)
+        self.fetched = list(zip(range(self._first_step, self._first_step + count), losses, totals, strict=True))
         good = [math.isfinite(loss) and (overflows or math.isfinite(total)) for loss, total in zip(losses, totals, strict=True)]
         bad = good.index(False) if False in good else None
         kept = count if bad is None else bad + 1
@@ -176,6 +169,12 @@ class Recorder:
         both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
         self.interval.extend(losses, sizes, both, self._clip_norm)
         return lines
+
+    def _on_host(self) -> tuple[list[float], Tensor, list[float]]:
+        """Return losses, norms [steps, parameters] and totals of the noted steps, as fp32 on the host, and forget them."""
+        losses, norms, totals = (torch.stack([part.float() for part in parts]) for parts in zip(*self._measured, strict=True))
+        self._measured = []
+        return losses.flatten().tolist(), norms.cpu(), totals.tolist()
 
     def note_weights(self, step: int, sha256: str) -> list[str]:
         """Extend the chain by the digest of all weights after a step."""

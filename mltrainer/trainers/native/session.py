@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from mltrainer.checkpointing.format import load
@@ -107,8 +106,8 @@ class Session:
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
-        device, full = torch.device(config.device), self.plan.batch_size * self.plan.accumulate
-        recorder = Recorder(self.folder, trainable, device, self.plan.steps, clipped_above(config), full)
+        full = self.plan.batch_size * self.plan.accumulate
+        recorder = Recorder(self.folder, trainable, self.plan.steps, clipped_above(config), full)
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         until = Until(self.job.get("max_steps"), self._stops_at_difference(), self.job.get("rungs") or ())
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until)

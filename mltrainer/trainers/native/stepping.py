@@ -76,6 +76,7 @@ class Stepper:
         if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
         self._autocast = autocast(config)
+        self._lowers = self._autocast._enabled
         self.looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
         self.before_step: Callable[[int], None] = lambda _number: None
         self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
@@ -179,7 +180,8 @@ class Stepper:
 
     def clear(self) -> None:
         """Leave no gradient behind: of a parameter that the optimizer leaves out, they would pile up."""
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.own is not None:  # it may hold more than the model's parameters
+            self.optimizer.zero_grad(set_to_none=True)
         for p in self.parameters:
             p.grad = None
 
@@ -219,7 +221,7 @@ class Stepper:
 
     def _loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
         """Return a batch's mean loss, and how many items it is the mean of."""
-        with self._autocast:
+        with self._autocast if self._lowers or torch.is_autocast_enabled(self.config.device) else contextlib.nullcontext():
             outputs, targets = self.task.forward(self.model, batch)
             self.saw(outputs, targets)
             return self.task.loss(full(outputs), targets), self.task.loss_items(targets)

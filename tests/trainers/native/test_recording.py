@@ -13,7 +13,7 @@ from mltrainer.trainers.native.recording import NonFiniteError, Recorder
 
 
 def test_a_spike_just_before_a_loss_that_is_not_finite_is_told(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, 1, torch.device("cpu"), 40, batch_size=32)
+    recorder = Recorder(tmp_path, 1, 40, batch_size=32)
     for step, loss in enumerate([*[1.0 + 0.01 * (n % 3) for n in range(20)], 50.0, math.nan], 1):
         recorder.note(step, np.arange(32), torch.tensor(loss), torch.ones(1), torch.tensor(1.0))
     with pytest.raises(NonFiniteError) as caught:

@@ -10,6 +10,7 @@ from torch import Tensor
 from mltrainer.configs.project import Clip, Noise, TrainingConfig
 
 SMALLEST_NORM = 1e-6  # added to a norm that is divided by
+SURELY_BELOW = 0.99  # of a limit; the factor is rounded by 6e-8 at most at each of its three operations
 SMALLEST_UNIT = 1e-3  # weights that begin as zeros may grow (Brock et al., 2021, arXiv 2102.06171)
 
 
@@ -57,7 +58,9 @@ def clip(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, l
     Sources: Pascanu et al., 2013, arXiv 1211.5063 (norm); Brock et al., 2021, arXiv 2102.06171 (adaptive).
     """
     if limit.norm is not None:
-        torch._foreach_mul_(gradients, (limit.norm / (total + SMALLEST_NORM)).clamp_(max=1.0))
+        # Where the factor is surely 1 it would change no bit; a CPU's number is there to look at.
+        if total.device.type != "cpu" or not float(total) + SMALLEST_NORM < SURELY_BELOW * limit.norm:
+            torch._foreach_mul_(gradients, (limit.norm / (total + SMALLEST_NORM)).clamp_(max=1.0))
     elif limit.value is not None:
         torch._foreach_clamp_max_(gradients, limit.value)
         torch._foreach_clamp_min_(gradients, -limit.value)

@@ -11,7 +11,14 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from mltrainer.configs.project import Clip, Noise
-from mltrainer.trainers.native.optimization.gradients import clipped_above, counts_clipped, gradient_norms, shape, unit_norms
+from mltrainer.trainers.native.optimization.gradients import (
+    SMALLEST_NORM,
+    clipped_above,
+    counts_clipped,
+    gradient_norms,
+    shape,
+    unit_norms,
+)
 from tests.trainers.native.digits_runs import config, make, train
 
 
@@ -63,6 +70,15 @@ def test_norms_are_those_of_each_parameter_and_of_all() -> None:
 def test_clipping_by_norm_scales_to_the_limit_and_leaves_small_gradients_alone() -> None:
     assert all(map(torch.equal, shaped(*PAIR, clip={"norm": 10.0}), PAIR))
     assert norm(shaped(*PAIR, clip={"norm": 1.0})) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("limit", [1e-7, 1e-5, 1.0, 13.0])
+@pytest.mark.parametrize("share", [0.5, 0.98, 0.9899, 0.9901, 0.999, 1.0, 1.01])
+def test_gradients_below_the_limit_have_the_bits_of_a_multiplication_by_the_factor(limit: float, share: float) -> None:
+    gradient = torch.rand(1000) * limit
+    gradient *= share * limit / torch.linalg.vector_norm(gradient)
+    factor = (limit / (torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient)])) + SMALLEST_NORM)).clamp(max=1)
+    assert torch.equal(shaped(gradient, clip={"norm": limit})[0], gradient * factor)
 
 
 def test_clipping_by_value_limits_each_number() -> None:
