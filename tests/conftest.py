@@ -20,6 +20,7 @@ import pytest
 from mltrainer.cli.main import run
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import InUseError
+from mltrainer.records.job import JobBase
 from mltrainer.runs.launcher import program_of
 from mltrainer.workspace import Project, locked, write_json
 from tests.forking import FORKING
@@ -161,12 +162,12 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def launch(
         project: Project,
         tool: str,
-        job: dict[str, Any],
+        job: JobBase,
         on_event: Callable[[dict[str, Any]], None],
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        path = project.root / job["folder"] / "job.json"
-        write_json(path, job)
+        path = project.root / job.folder / "job.json"
+        write_json(path, job.written())
         page = tool_page(tool, project.root)
         module, *entry_point = program_of(page)
         program = importlib.import_module(getattr(importlib.import_module(module), "PROGRAM", f"{module}.program"))
@@ -176,7 +177,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             here.setattr(sys, "path", [*sys.path])
             here.delitem(sys.modules, "my_task", raising=False)  # another test's
             for name, value in {**page.environment, **(variables or {})}.items():
-                here.setenv(name, value.format(threads=job["threads"]))
+                here.setenv(name, value.format(threads=job.threads))
             error = attempt(work, path, Told(on_event), project.root)
         for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", None)).startswith(str(project.root))]:
             del sys.modules[name]

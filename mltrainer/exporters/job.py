@@ -21,6 +21,7 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.user_code import user_code, user_frame
@@ -35,24 +36,21 @@ TEST_FILE = "test.json"
 SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together, to see whether they differ in shape
 
 
-def work(job: dict[str, Any], events: Events) -> int:
+def work(job: ExportJob, events: Events) -> int:
     """Run one job; the tool's entry point."""
-    result = export_run(job) if job["checkpoint"] else rehearse(job)
+    result = rehearse(job) if job.checkpoint is None else export_run(job, job.checkpoint)
     for row in result["exports"]:
         told = f"agrees within {row['relative_difference']:.2g}" if row["agrees"] else row["reason"]
         events.send("note", text=f"{row['format']}: {row['state']}, {told}")
     return 0
 
 
-def export_run(job: dict[str, Any]) -> dict[str, Any]:
+def export_run(job: ExportJob, checkpoint: str) -> dict[str, Any]:
     """Export a run's checkpoint.
 
     Args:
-        job: `run`; `run_folder`; `checkpoint` (the folder of one); `config`; `out`, where the model goes; `formats`,
-            `samples` and `tolerance` as in the production template; `test`, how the test split is measured, or None:
-            `ledger`, the file of its openings, `openings` and `splits`, those before, and `salt` of the rows' digests, beside
-            `interval`; `trained`, whether the trained weights go out where averaged ones are delivered; `folder`, where
-            `result.json` goes. Paths are relative to the project, which is the current folder.
+        job: The export.
+        checkpoint: The folder of the run's checkpoint.
 
     Returns:
         exports (rows of `export.export`), inference (the task's description of its inputs and outputs), test (as `measure_test`)
@@ -63,23 +61,23 @@ def export_run(job: dict[str, Any]) -> dict[str, Any]:
         InputError: The task calls its model with something else than tensors.
     """
     root = Path.cwd()
-    with locked(root / job["folder"] / "lock", f"the export of run {job['run']}"):
-        result = _export(job, root)
-        write_json(root / job["folder"] / RESULT_FILE, result)
+    with locked(root / job.folder / "lock", f"the export of run {job.run}"):
+        result = _export(job, checkpoint, root)
+        write_json(root / job.folder / RESULT_FILE, result)
     return result
 
 
-def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
-    config = TrainingConfig.model_validate(job["config"])
-    tree, manifest = load(root / job["checkpoint"], recorded_files(root, job))
+def _export(job: ExportJob, checkpoint: str, root: Path) -> dict[str, Any]:
+    config = job.config
+    tree, manifest = load(root / checkpoint, recorded_files(root, job.run_folder, checkpoint))
     task, model = open_untrained(config, root)
     check_data(task, manifest)
-    state = tree["model"] if job.get("trained") else delivered(tree)
+    state = tree["model"] if job.trained else delivered(tree)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
-    calls = real_calls(task, model, config, job["samples"])
+    calls = real_calls(task, model, config, job.samples)
     model.cpu()
-    out = root / job["out"]
+    out = root / job.out
     _remove_earlier(out)
     inference = task.task.inference()
     preprocess = preprocess_of(inference, root)
@@ -88,20 +86,20 @@ def _export(job: dict[str, Any], root: Path) -> dict[str, Any]:
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
     files = task.task.delivered()
     origin = _origin(job, manifest, weights)
-    write_deployment(out, exports, {**inference, **names}, job["config"], origin, files, preprocess)
+    write_deployment(out, exports, {**inference, **names}, job.config.model_dump(), origin, files, preprocess)
     model.load_state_dict(state, strict=True)
     test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
     return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
 
 
-def _written(job: dict[str, Any], model: nn.Module, calls: Calls, out: Path) -> list[dict[str, Any]]:
+def _written(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> list[dict[str, Any]]:
     """Return the rows of the model's exports, written as its task calls it."""
     inputs = calls.all.tensors
     plain_model = as_called(model, calls.all)
-    return export(plain_model, inputs, job["formats"], out, job["tolerance"], inputs, calls.all.inputs, calls.others)
+    return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others)
 
 
-def rehearse(job: dict[str, Any]) -> dict[str, Any]:
+def rehearse(job: ExportJob) -> dict[str, Any]:
     """Try an export on an untrained model, so that faults of the task show before the training.
 
     Args:
@@ -112,20 +110,20 @@ def rehearse(job: dict[str, Any]) -> dict[str, Any]:
         the `mend`, or None.
     """
     root = Path.cwd()
-    with locked(root / job["folder"] / "lock", "the rehearsal of the export"):
+    with locked(root / job.folder / "lock", "the rehearsal of the export"):
         try:
             result = {**_rehearsed(job, root), "fault": None}
         except InputError as error:
             fault = {"what": error.message, "where": error.where, "mend": error.mend}
             result = {"exports": [], "inference": False, "evaluation": False, "fault": fault}
         finally:
-            shutil.rmtree(root / job["out"], ignore_errors=True)
-        write_json(root / job["folder"] / RESULT_FILE, {"schema": 1, **result})
+            shutil.rmtree(root / job.out, ignore_errors=True)
+        write_json(root / job.folder / RESULT_FILE, {"schema": 1, **result})
     return result
 
 
-def _rehearsed(job: dict[str, Any], root: Path) -> dict[str, Any]:
-    config = TrainingConfig.model_validate(job["config"])
+def _rehearsed(job: ExportJob, root: Path) -> dict[str, Any]:
+    config = job.config
     task, model = open_untrained(config, root)
     model.to(config.device).eval()
     samples = task.split("validation")
@@ -140,12 +138,12 @@ def _rehearsed(job: dict[str, Any], root: Path) -> dict[str, Any]:
         json.dumps(plain(inference))
     preprocess_of(inference, root)
     model.eval()
-    rows = _written(job, model, real_calls(task, model, config, job["samples"]), root / job["out"])
+    rows = _written(job, model, real_calls(task, model, config, job.samples), root / job.out)
     return {"exports": rows, "inference": bool(inference), "evaluation": evaluation is not None}
 
 
-def _first(job: dict[str, Any], available: int) -> np.ndarray:
-    return np.arange(min(job["samples"], available))
+def _first(job: ExportJob, available: int) -> np.ndarray:
+    return np.arange(min(job.samples, available))
 
 
 def _remove_earlier(out: Path) -> None:
@@ -164,10 +162,10 @@ def _remove_earlier(out: Path) -> None:
             (out / f"{made.file}.data").unlink(missing_ok=True)
 
 
-def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict[str, Any]:
+def _origin(job: ExportJob, manifest: dict[str, Any], weights: str) -> dict[str, Any]:
     """Return the origin for the model's manifest: version, run, checkpoint, weights' digest, metrics and contract."""
     kept = {key: manifest.get(key) for key in ("step", "epoch", "metrics", "contract")}
-    made = {"mltrainer": mltrainer.__version__, "run": job["run"], "checkpoint": job["checkpoint"]}
+    made = {"mltrainer": mltrainer.__version__, "run": job.run, "checkpoint": job.checkpoint}
     return {**made, "weights_sha256": weights, **kept}
 
 
@@ -175,7 +173,7 @@ def _origin(job: dict[str, Any], manifest: dict[str, Any], weights: str) -> dict
 
 
 def measure_test(
-    job: dict[str, Any],
+    job: ExportJob,
     root: Path,
     task: OpenTask,
     model: nn.Module,
@@ -188,16 +186,16 @@ def measure_test(
     Returns:
         `samples` (0 while it is sealed), `metrics`, `intervals` (as `intervals.intervals`) and `sealed`, why it was not opened.
     """
-    sealed = "it was not asked for" if not job["test"] else _unfit(exports)
-    if sealed:
+    sealed = "it was not asked for" if job.test is None else _unfit(exports)
+    if sealed or job.test is None:
         return {"samples": 0, "metrics": {}, "intervals": None, "sealed": sealed}
-    rows = task.test_rows(job["test"].get("salt", ""))
-    _note_opening(job, root, task.data_sha256, weights, rows)
+    rows = task.test_rows(job.test.salt)
+    _note_opening(job, job.test, root, task.data_sha256, weights, rows)
     samples = task.open_test()
     found = evaluate(task.task, model, config, samples, "test", hold=_interval_of_loss(task, config))
     measured = {"samples": len(samples), "metrics": plain(found.metrics)}
-    write_json(root / job["run_folder"] / TEST_FILE, {**measured, "weights_sha256": weights, "rows": rows})
-    return {**measured, "intervals": _intervals(job, task, found, len(samples), config), "sealed": None}
+    write_json(root / job.run_folder / TEST_FILE, {**measured, "weights_sha256": weights, "rows": rows})
+    return {**measured, "intervals": _intervals(job.test, task, found, len(samples), config), "sealed": None}
 
 
 def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
@@ -205,9 +203,9 @@ def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
     return "loss" in config.acceptance and not accumulates(task.task)
 
 
-def _intervals(job: dict[str, Any], task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Any:
+def _intervals(opening: TestOpening, task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Any:
     """Return the metrics' intervals; None where there is only a loss without an acceptance criterion."""
-    asked = Interval(**job["test"]["interval"])
+    asked = Interval(**opening.interval)
     if accumulates(task.task):
         return no_intervals(asked, "the metrics are accumulated, and no outputs are held that could be drawn anew")
     if not (needs_outputs(task.task) or _interval_of_loss(task, config)):
@@ -221,19 +219,19 @@ def _unfit(exports: list[dict[str, Any]]) -> str | None:
     return f"{', '.join(bad)} cannot be delivered" if bad else None
 
 
-def _note_opening(job: dict[str, Any], root: Path, data: str, weights: str, rows: dict[str, Any]) -> None:
+def _note_opening(job: ExportJob, opening: TestOpening, root: Path, data: str, weights: str, rows: dict[str, Any]) -> None:
     """Write an opening down before it happens, so that a crash counts too: beside the run, and in the ledger.
 
     The same weights on the same data show nothing new when they are measured again, whichever run they came from.
     """
     noted = {"samples": None, "metrics": {}, "weights_sha256": weights, "rows": rows}
-    write_json(root / job["run_folder"] / TEST_FILE, noted)
-    before = job["test"]["openings"]
-    row = {"run": job["run"], "data_sha256": data, "weights_sha256": weights, "purpose": "final evaluation"}
-    if identity(row) not in set(map(identity, before)) and job["run"] not in {seen["run"] for seen in before}:
+    write_json(root / job.run_folder / TEST_FILE, noted)
+    before = opening.openings
+    row = {"run": job.run, "data_sha256": data, "weights_sha256": weights, "purpose": "final evaluation"}
+    if identity(row) not in set(map(identity, before)) and job.run not in {seen["run"] for seen in before}:
         name = digest(rows)
-        splits = {**job["test"].get("splits", {}), name: rows}
-        write_json(root / job["test"]["ledger"], {"openings": merged(before, [{**row, "rows_sha256": name}]), "splits": splits})
+        splits = {**opening.splits, name: rows}
+        write_json(root / opening.ledger, {"openings": merged(before, [{**row, "rows_sha256": name}]), "splits": splits})
 
 
 # --- real inputs --------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 from mltrainer.configs.pages import PhasePage, trainer_of
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
+from mltrainer.records.job import file_rows
 from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.runs.tool import Tool, tool_for
 from mltrainer.workspace import Project, sha256_file
@@ -84,8 +85,8 @@ class Context:
         """Return a job's entry for the files that planning saw opened: `data_files` of a program, `input_files` of a task."""
         evidence = self.earlier["planning"]["evidence"]
         if self.is_of_program:
-            return {"data_files": evidence["data"]["files"]}
-        return {"input_files": evidence["opened"]} if evidence.get("opened") else {}
+            return {"data_files": file_rows(evidence["data"]["files"])}
+        return {"input_files": file_rows(evidence["opened"])} if evidence.get("opened") else {}
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
         """Return a config as a tool gets it: with the loader processes that planning found, where it asks for `auto`."""

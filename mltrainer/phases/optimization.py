@@ -20,8 +20,10 @@ from mltrainer.phases.baseline import run_source
 from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
+from mltrainer.records.job import SearchJob, file_rows
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.retrain import reproduce
+from mltrainer.runs.tool import page_for
 from mltrainer.search.points import mean_of, points
 from mltrainer.workspace import digest, write_atomic
 
@@ -87,10 +89,11 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     _require_one_trainer(ctx)
     config, template = ctx.planned_config(), _template(ctx)
     values = overlay(config.model_dump(), of_task(template["trial"], config.task))
-    trial_config = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial")).model_dump()
+    of_trials = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
+    trial_config = of_trials.model_dump()
     space = _space(ctx, template["space"], trial_config)
     template = {**template, **_fitting(ctx, template, space, trial_config)}
-    study = {
+    study: dict[str, Any] = {
         "space": space,
         "trials": template["trials"],
         "strategy": template["strategy"],
@@ -99,24 +102,26 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
     }
     _require_measurable(ctx, study.get("pruning"), trial_config)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
-    study_id = digest({**study, **contract, "config": bits_config(TrainingConfig.model_validate(trial_config))})[:12]
-    job = {
-        "schema": 1,
-        "run": study_id,
-        "phase": "optimization",
-        "folder": f".mltrainer/studies/{study_id}",
-        **study,
-        **{key: template.get(key, default) for key, default in NOT_BITS.items()},
+    study_id = digest({**study, **contract, "config": bits_config(of_trials)})[:12]
+    tool = page_for(ctx.project.root, ctx.page.tool, "optimization").tool
+    of_machine: dict[str, Any] = {key: template.get(key, default) for key, default in NOT_BITS.items()}
+    job = SearchJob(
+        run=study_id,
+        phase="optimization",
+        folder=f".mltrainer/studies/{study_id}",
+        **{**study, "config": of_trials},
+        **of_machine,
         **_expected(ctx, trial_config, space),
         **_compared(ctx, config),
-        "contract": {key: value for key, value in contract.items() if key != "config_sha256"},
-        "code_files": ctx.earlier["planning"]["source"]["files"],
+        contract={key: value for key, value in contract.items() if key != "config_sha256"},
+        code_files=file_rows(ctx.earlier["planning"]["source"]["files"]),
         **ctx.planned_data(),
-        "gate": ctx.previous,
-        "parent": ctx.earlier["baseline"]["evidence"]["run"]["id"],
-        "threads": config.threads,
-    }
-    found = ctx.tool.run(job)
+        gate=ctx.previous,
+        parent=ctx.earlier["baseline"]["evidence"]["run"]["id"],
+        threads=config.threads,
+        tool=tool,
+    )
+    found = ctx.tools.run(tool, job)
     about = {"cheaper": differences(config.model_dump(), values), "points": template.get("points")}
     return _collect(ctx, diagnosis, {**found, **about}, job)
 
@@ -163,7 +168,7 @@ def _compared(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
     """Return the job's entries for the comparison: the planned config, the least number of seeds, the level, earlier ones."""
     settings = _settings(ctx)
     return {
-        "planned": ctx.with_workers(config).model_dump(),
+        "planned": ctx.with_workers(config),
         "seeds": int(settings["seeds"]),
         "level": float(settings["level"]),
         "earlier": known_comparisons(ctx.project, ctx.current),
@@ -243,7 +248,7 @@ def _settings(ctx: Context) -> dict[str, Any]:
     return next(dict(item.settings) for item in ctx.page.items if item.id == "improvement_validated")
 
 
-def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job: dict[str, Any]) -> Result:
+def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job: SearchJob) -> Result:
     """Return the phase's evidence, after the best trial was trained once more."""
     best = next((trial for trial in found["trials"] if trial["nr"] == found["best"]), None)
     if best:
@@ -257,19 +262,19 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
     config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate").model_dump()
     evidence: dict[str, Any] = {
         "skipped": False,
-        "strategy": job["strategy"],
+        "strategy": job.strategy,
         "seed": planned.seed,
-        "space": job["space"],
+        "space": job.space,
         "cheaper": found["cheaper"],
-        "planned_trials": found.get("planned", job["trials"]),
+        "planned_trials": found.get("planned", job.trials),
         **{key: found[key] for key in RECORDED if key in found},
         "metric": config["metric"],
         "trials": found["trials"],
         "best": found["best"],
         "baseline": {
-            "run": job["parent"],
+            "run": job.parent,
             "value": diagnosis["evidence"]["metrics"].get(planned.metric.name),
-            "values": {key: value for key, value in flatten(planned.model_dump()).items() if key in job["space"]},
+            "values": {key: value for key, value in flatten(planned.model_dump()).items() if key in job.space},
         },
         "replay": {"run": best["run"] if best else None, "identical": replay is not None and replay.row["identical"]},
         "comparison": comparison,

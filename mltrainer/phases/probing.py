@@ -14,6 +14,7 @@ from mltrainer.checkpointing.manifest import folders
 from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
+from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
 from mltrainer.reproducibility.hash_seeds import hash_seeds
@@ -32,21 +33,21 @@ def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
     steps, tool = settings.probe_steps, ctx.tool
     halfway = "; the second time stopped half-way and gone on with" if "resume" in tool.capabilities else ""
     ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
-    whole = {**_job(ctx, config, "first", steps), "rehearse": True}
+    asked: dict[str, Any] = {"rehearse": True}
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
-        whole["measure_loader"] = limits
-    first = tool.run(whole)
+        asked["measure_loader"] = limits
+    first = tool.run(_job(ctx, config, "first", steps, **asked))
     as_fed = fed(config, first)
-    halves = {**_job(ctx, as_fed, "second", steps), "resumable": True, "fill_memory": True}
+    halves = _job(ctx, as_fed, "second", steps, resumable=True, fill_memory=True)
     seeds = _hash_seeds(ctx, config, first)
     if "resume" in tool.capabilities:
-        tool.run({**halves, "max_steps": _middle(steps)}, {HASH_SEED_VARIABLE: seeds[-1]})
-        second = tool.run({**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)
+        tool.run(halves.model_copy(update={"max_steps": _middle(steps)}), {HASH_SEED_VARIABLE: seeds[-1]})
+        second = tool.run(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)
     else:
         second = _whole_again(ctx, halves, first, seeds)
     second["hash_seeds"] = [*seeds]
-    checkpoints = ctx.project.root / halves["folder"] / "checkpoints"
+    checkpoints = ctx.project.root / halves.folder / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
     second["checkpoint_bytes"] = max(sizes, default=0)  # a loss that is not a number leaves none
     shutil.rmtree(checkpoints, ignore_errors=True)
@@ -62,11 +63,11 @@ def _hash_seeds(ctx: Context, config: TrainingConfig, first: dict[str, Any]) -> 
     return hash_seeds(named(sources, data, tuple(command))).seeds
 
 
-def _whole_again(ctx: Context, job: dict[str, Any], first: dict[str, Any], seeds: tuple[str, ...]) -> dict[str, Any]:
+def _whole_again(ctx: Context, job: TrainingJob, first: dict[str, Any], seeds: tuple[str, ...]) -> dict[str, Any]:
     """Return the result of the same steps in whole under other hash seeds: the first one that differs, else the last."""
     for seed in seeds[2:]:
         ctx.note(f"once more, with hash seed {seed}: small sets of your strings come in another order")
-        found = ctx.tool.run({**job, "resumable": False}, {HASH_SEED_VARIABLE: seed})
+        found = ctx.tool.run(job.model_copy(update={"resumable": False}), {HASH_SEED_VARIABLE: seed})
         if found["chain"] != first["chain"]:
             return found
     return ctx.tool.run(job, HASH_SEED.variables)
@@ -115,23 +116,23 @@ def _cost(probe: dict[str, Any]) -> dict[str, float]:
     return {"step_us": probe["shortest_step_us"], "peak_mb": memory["device_peak_mb"] or memory["peak_rss_mb"]}
 
 
-def _job(ctx: Context, config: TrainingConfig, name: str, steps: int) -> dict[str, Any]:
+def _job(ctx: Context, config: TrainingConfig, name: str, steps: int, **more: Any) -> TrainingJob:
     folder = ctx.project.state_dir / "probe" / name
     shutil.rmtree(folder, ignore_errors=True)
-    return {
-        "schema": 1,
-        "run": f"probe-{name}",
-        "phase": "planning",
-        "purpose": "probe",
-        "folder": ctx.project.relative(folder),
-        "config": config.model_dump(),
-        "gate": None,
-        "contract": {},
-        "code_files": None,
-        "max_steps": steps,
-        "threads": config.threads,
-        "data_limits": _settings(ctx).model_dump(include=set(DataLimits.model_fields)),
-    }
+    return TrainingJob(
+        run=f"probe-{name}",
+        phase="planning",
+        purpose="probe",
+        folder=ctx.project.relative(folder),
+        config=config,
+        gate=None,
+        contract={},
+        code_files=None,
+        max_steps=steps,
+        threads=config.threads,
+        data_limits=_settings(ctx).model_dump(include=set(DataLimits.model_fields)),
+        **more,
+    )
 
 
 def _settings(ctx: Context) -> PlanningSettings:
@@ -142,11 +143,11 @@ def _middle(steps: int) -> int:
     return max(1, steps // 2)
 
 
-def _other_workers(config: TrainingConfig) -> dict[str, Any]:
+def _other_workers(config: TrainingConfig) -> TrainingConfig:
     """Return the config with one worker less; none stay none, since a data set may be unfit for other processes."""
     if config.task.script is not None:
-        return config.model_dump()
-    return {**config.model_dump(), "loader": {**config.loader.model_dump(), "workers": max(0, config.loader.processes - 1)}}
+        return config
+    return config.model_copy(update={"loader": config.loader.model_copy(update={"workers": max(0, config.loader.processes - 1)})})
 
 
 # --- what the probes show -------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
     """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption."""
     steps = _settings(ctx).probe_steps
     if ctx.is_of_program:
-        job = {**_job(ctx, config, "cause", steps), "trace_from": 1}
+        job = _job(ctx, config, "cause", steps, trace_from=1)
         found = None if resumed else ctx.tool.run(job)["cause"]
         kind = "state" if resumed else "chance"
         found = found or {"kind": kind, "step": difference["step"] if difference else 0, "what": "what went on", "calls": []}

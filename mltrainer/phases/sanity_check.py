@@ -12,6 +12,7 @@ import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.phases.context import Context
+from mltrainer.records.job import ExportJob
 from mltrainer.reproducibility.environment import environment_digest
 from mltrainer.runs.exporting import MANAGER
 from mltrainer.workspace import digest
@@ -47,17 +48,16 @@ def rehearse(ctx: Context, config: TrainingConfig, probe: dict[str, Any], enviro
     return {key: found[key] for key in ("exports", "inference", "evaluation", "fault")} | {"sha256": name}
 
 
-def _job(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> dict[str, Any]:
+def _job(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> ExportJob:
     folder = ctx.project.relative(ctx.project.state_dir / "probe" / "rehearsal")
-    return {
-        "schema": 1,
-        "run": "probe-rehearsal",
-        "folder": folder,
-        "run_folder": folder,
-        "checkpoint": None,
-        "config": config.model_dump(),
-        "out": f"{folder}/model",
+    return ExportJob(
+        run="probe-rehearsal",
+        folder=folder,
+        run_folder=folder,
+        checkpoint=None,
+        config=config,
+        out=f"{folder}/model",
         **export,
-        "test": None,
-        "threads": config.threads,
-    }
+        test=None,
+        threads=config.threads,
+    )

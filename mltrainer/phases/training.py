@@ -8,6 +8,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
+from mltrainer.records.job import TrainingJob, file_rows
 from mltrainer.reproducibility.evidence import has_ended, set_aside
 from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
 
@@ -35,20 +36,19 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
     if has_ended(folder):
         ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
     alerts = Alerts(folder, ctx.project.root, config.model_dump(), ctx.tell)
-    job = {
-        "schema": 1,
-        "run": run,
-        "phase": ctx.page.phase,
-        "purpose": "train",
-        "folder": ctx.project.relative(folder),
-        "config": ctx.with_workers(config).model_dump(),
-        "gate": ctx.previous,
-        "contract": contract,
-        "code_files": ctx.earlier["planning"]["source"]["files"],
-        "parent": parent,
-        "threads": config.threads,
+    job = TrainingJob(
+        run=run,
+        phase=ctx.page.phase,
+        purpose="train",
+        folder=ctx.project.relative(folder),
+        config=ctx.with_workers(config),
+        gate=ctx.previous,
+        contract=contract,
+        code_files=file_rows(ctx.earlier["planning"]["source"]["files"]),
+        parent=parent,
+        threads=config.threads,
         **ctx.planned_data(),
-    }
+    )
     return _evidence(ctx.tool_that_tells(alerts).run(job), ctx.page.phase)
 
 

@@ -24,6 +24,7 @@ from mltrainer.gates.gate import Gate, check_gates, gates_before, why_closed
 from mltrainer.gates.statistics import fewest_pairs
 from mltrainer.project.contributions import contributions
 from mltrainer.project.exploring import require_no_secret
+from mltrainer.records.job import AblationJob, Variant, file_rows
 from mltrainer.records.reading import Record
 from mltrainer.reports.ablation import markdown
 from mltrainer.runs.contract import contract_of
@@ -196,7 +197,7 @@ def _held(values: Any, key: str) -> Any:
 # --- its runs -------------------------------------------------------------------------------------
 
 
-def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seeds: int, phase: str) -> Found:
+def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seeds: int, phase: str) -> AblationJob:
     """Return the tool's job; periodic checkpoints are not kept, which renames no run.
 
     Args:
@@ -207,27 +208,28 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         seeds: On how many fresh seeds; 0: on the config's own.
         phase: What its runs are told to be of.
     """
-    program = {"data_files": planning.data["evidence"]["data"]["files"]} if config.task.script is not None else {}
+    program: Found = (
+        {"data_files": file_rows(planning.data["evidence"]["data"]["files"])} if config.task.script is not None else {}
+    )
     if not program:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning.data, config, root).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
     run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": seeds})[:12]
-    return {
-        "schema": 1,
-        "run": run,
-        "phase": phase,
-        "folder": f".mltrainer/ablations/{run}",
-        "config": config.model_dump(),
-        "variants": variants,
-        "seeds": seeds,
-        "contract": contract,
-        "code_files": planning.data["source"]["files"],
-        "gate": planning.sha256,
-        "parent": None,
-        "threads": config.threads,
+    return AblationJob(
+        run=run,
+        phase=phase,
+        folder=f".mltrainer/ablations/{run}",
+        config=config,
+        variants=[Variant.model_validate(row) for row in variants],
+        seeds=seeds,
+        contract=contract,
+        code_files=planning.trusted.source.files,
+        gate=planning.sha256,
+        parent=None,
+        threads=config.threads,
         **program,
-    }
+    )
 
 
 def _seconds_of_a_run(project: Project, ablation: Ablation) -> float:

@@ -20,6 +20,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, StoppedError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import plan_config
+from mltrainer.records.job import ExplorationJob
 from mltrainer.records.reading import read_record
 from mltrainer.redaction import scan_text
 from mltrainer.reports.exploring import rate_figure
@@ -120,18 +121,17 @@ class Exploration:
             on_event: Takes the events in place of the tools' own.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
-        job = {
-            "schema": 1,
-            "run": self.question,
-            "purpose": "explore",
-            "question": self.question,
-            "folder": self.project.relative(self.folder),
-            "config": self.config.model_dump(),
-            "contract": {},
-            "threads": self.config.threads,
-            "settings": self.settings,
-            "asked": asked,
-        }
+        job = ExplorationJob(
+            run=self.question,
+            purpose="explore",
+            question=self.question,
+            folder=self.project.relative(self.folder),
+            config=self.config,
+            contract={},
+            threads=self.config.threads,
+            settings=self.settings,
+            asked=asked,
+        )
         try:
             return self.tools.run(EXPLORER, job, on_event=on_event)
         except (StoppedError, KeyboardInterrupt):

@@ -13,9 +13,10 @@ from typing import Any, Literal
 from mltrainer.checkpointing.manifest import folders, step_of
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.job import RowsJob
 from mltrainer.runs.find import config_of, diagnose_run, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, Project, digest, locked
+from mltrainer.workspace import LOCK_FILE, Project, locked
 
 TOOL = "row_inspector"
 SHOWN = 20  # rows, unless asked otherwise; a step has its batch
@@ -66,21 +67,21 @@ def show_rows(
     return {**head, **{key: value for key, value in found.items() if key != "schema"}}
 
 
-def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int | None) -> Found:
+def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int | None) -> RowsJob:
     folder = project.runs_dir / run
     place = None if step is None else next(path for path in folders(folder / "checkpoints") if step_of(path) == step)
-    job = {
-        "schema": 1,
-        "run": run,
-        "run_folder": project.relative(folder),
-        "checkpoint": None if place is None else project.relative(place),
-        "config": config.model_dump(),
-        "chosen": question.chosen,
-        "number": question.number,
-        "most": most,
-        "threads": config.threads,
-    }
-    return {**job, "folder": project.relative(project.state_dir / "rows" / digest(job)[:12])}
+    job = RowsJob(
+        run=run,
+        folder="",
+        run_folder=project.relative(folder),
+        checkpoint=None if place is None else project.relative(place),
+        config=config,
+        chosen=question.chosen,
+        number=question.number,
+        most=most,
+        threads=config.threads,
+    )
+    return job.model_copy(update={"folder": project.relative(project.state_dir / "rows" / job.name)})
 
 
 def _untaken(question: Question, result: Mapping[str, Any]) -> str | None:

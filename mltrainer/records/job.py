@@ -1,18 +1,21 @@
-"""What the workflow asks of a tool, as it lies in `job.json`: checked where it is written and where it is read."""
+"""Jobs of the tools: models in memory, dumped where `job.json` is written and parsed once where it is read."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow, Number, Part
 from mltrainer.records.faults import fault_lines
+from mltrainer.workspace import digest
 
 
-class Asked(Part):
+class JobBase(Part):
     """What every job has.
 
     Attributes:
@@ -20,23 +23,33 @@ class Asked(Part):
         run: The name of what is made: a run, a study, a probe.
         phase: Who asks; None where no phase does.
         folder: Where the result goes, relative to the project.
+        config: The training config, with all its keys.
         threads: CPU threads of one operation, set before the interpreter starts.
         launch: Digest of the launcher's mark, without which a tool does not start.
     """
 
-    schema_number: Literal[1] = Field(alias="schema")
+    schema_number: Literal[1] = Field(1, alias="schema")
     run: str
     phase: str | None = None
     folder: str
+    config: TrainingConfig
     threads: int
     launch: str | None = None
 
+    def written(self) -> dict[str, Any]:
+        """Return the job as its file holds it: the entries that were given, the config in full."""
+        return self.model_dump(by_alias=True, include={"schema_number", *self.model_fields_set})
 
-class Contracted(Asked):
+    @property
+    def name(self) -> str:
+        """A name for the job's folder, by everything else in the job."""
+        return digest({key: value for key, value in self.written().items() if key != "folder"})[:12]
+
+
+class RunJob(JobBase):
     """A job whose result is named by what it is a function of.
 
     Attributes:
-        config: The training config.
         contract: Digests of config, data, code and environment; empty for what is no run.
         gate: Digest of the record by which the phase was allowed to begin.
         code_files: The files that planning saw imported.
@@ -46,7 +59,6 @@ class Contracted(Asked):
         tool: The tool that trains, which a result is told to be of.
     """
 
-    config: dict[str, Any]
     contract: dict[str, str]
     gate: str | None = None
     code_files: list[FileRow] | None = None
@@ -56,7 +68,7 @@ class Contracted(Asked):
     tool: str | None = None
 
 
-class Training(Contracted):
+class TrainingJob(RunJob):
     """Train a config.
 
     Attributes:
@@ -90,7 +102,7 @@ class Training(Contracted):
     to_the_end: bool = False
 
 
-class Exploring(Contracted):
+class ExplorationJob(TrainingJob):
     """Answer a question about a config without training a run: `asked` is about what, `settings` are the tool's numbers."""
 
     purpose: Literal["explore"]
@@ -99,13 +111,30 @@ class Exploring(Contracted):
     asked: dict[str, Any]
 
 
-class Exporting(Asked):
+class TestOpening(Part):
+    """How the test split is measured, which opens it.
+
+    Attributes:
+        ledger: The file of its openings.
+        openings: Those before.
+        splits: Digests of the rows of the splits that they opened.
+        salt: Of the rows' digests.
+        interval: Settings of the metrics' intervals.
+    """
+
+    ledger: str
+    openings: list[dict[str, Any]]
+    splits: dict[str, Any] = Field(default_factory=dict)
+    salt: str = ""
+    interval: dict[str, Any]
+
+
+class ExportJob(JobBase):
     """Export a checkpoint of a run, or the untrained model.
 
     Attributes:
         run_folder: The run's folder.
         checkpoint: Its checkpoint; None for the untrained model.
-        config: The training config.
         out: Where the files go.
         formats: Which are made.
         samples: On how many real inputs they are compared.
@@ -116,40 +145,36 @@ class Exporting(Asked):
 
     run_folder: str
     checkpoint: str | None
-    config: dict[str, Any]
     out: str
     formats: list[str]
     samples: int
     tolerance: Number
     trained: bool = False
-    test: dict[str, Any] | None
+    test: TestOpening | None
 
 
-class Comparing(Asked):
+class ReferencesJob(JobBase):
     """Fit plain models on a run's rows, and measure them beside it.
 
     Attributes:
         run_folder: The run's folder.
         checkpoint: Its best checkpoint.
-        config: The training config.
         kept: The folder of the fits, which runs on the same rows share.
         settings: The numbers of the tool's page.
     """
 
     run_folder: str
     checkpoint: str
-    config: dict[str, Any]
     kept: str
     settings: dict[str, Number]
 
 
-class Inspecting(Asked):
+class RowsJob(JobBase):
     """Show samples of a run.
 
     Attributes:
         run_folder: The run's folder.
         checkpoint: The checkpoint whose losses are told; None for the untrained model.
-        config: The training config.
         chosen: Which samples: those of a `step` or an `epoch`, the `hardest`, the `mislabelled`, or those that are `nonfinite`.
         number: The step or the epoch.
         most: How many are shown; None: all.
@@ -157,13 +182,12 @@ class Inspecting(Asked):
 
     run_folder: str
     checkpoint: str | None
-    config: dict[str, Any]
     chosen: Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
     number: int | None = None
     most: int | None
 
 
-class Searching(Contracted):
+class SearchJob(RunJob):
     """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline.
 
     Attributes:
@@ -193,7 +217,7 @@ class Searching(Contracted):
     workers: int | None = None
     silent_minutes: Number = 30
     storage: str | None = None
-    planned: dict[str, Any] | None = None
+    planned: TrainingConfig | None = None
     planned_s: Number | None = None
     level: Number | None = None
     earlier: list[dict[str, Any]] = Field(default_factory=list)
@@ -206,7 +230,7 @@ class Variant(Part):
     changes: dict[str, Any]
 
 
-class Ablating(Contracted):
+class AblationJob(RunJob):
     """Train a config and variants of it on the same seeds.
 
     Attributes:
@@ -232,41 +256,30 @@ def _kind(job: Any) -> str:
 def adapter() -> TypeAdapter[Any]:
     """Return the validator of any tool's job."""
     kinds = (
-        Annotated[Training, Tag("training")]
-        | Annotated[Exploring, Tag("exploring")]
-        | Annotated[Exporting, Tag("exporting")]
-        | Annotated[Comparing, Tag("comparing")]
-        | Annotated[Inspecting, Tag("inspecting")]
-        | Annotated[Searching, Tag("searching")]
-        | Annotated[Ablating, Tag("ablating")]
+        Annotated[TrainingJob, Tag("training")]
+        | Annotated[ExplorationJob, Tag("exploring")]
+        | Annotated[ExportJob, Tag("exporting")]
+        | Annotated[ReferencesJob, Tag("comparing")]
+        | Annotated[RowsJob, Tag("inspecting")]
+        | Annotated[SearchJob, Tag("searching")]
+        | Annotated[AblationJob, Tag("ablating")]
     )
     return TypeAdapter(Annotated[kinds, Discriminator(_kind)])
 
 
-def faults_of(job: Any) -> list[str]:
-    """Return the missing and malformed entries of a job, each by its path."""
-    try:
-        adapter().validate_python(job)
-    except ValidationError as error:
-        return fault_lines(error)
-    return []
+def parsed(content: Any, where: str) -> JobBase:
+    """Return a job's content as the model of its kind.
 
-
-def of_job(job: Mapping[str, Any], config: Mapping[str, Any], code: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a result's entries from its job, with the code files of its process.
-
-    Args:
-        job: A contracted one.
-        config: Its training config, with all keys.
-        code: The files that were imported, with their digests.
+    Raises:
+        InputError: With the missing and malformed entries, each by its path.
     """
-    now = {row["path"]: row["sha256"] for row in code}
-    return {
-        "schema": 1,
-        "id": job["run"],
-        **{key: job.get(key) for key in ("phase", "purpose", "parent", "gate")},
-        **{key: config[key] for key in ("seed", "device", "threads", "numerics")},
-        **job["contract"],
-        "code_files": code,
-        "code_as_contracted": all(now.get(row["path"], row["sha256"]) == row["sha256"] for row in job.get("code_files") or []),
-    }
+    try:
+        found: JobBase = adapter().validate_python(content)
+    except ValidationError as error:
+        raise InputError(f"it is no job: {'; '.join(fault_lines(error)[:5])}", where=where) from error
+    return found
+
+
+def file_rows(rows: Iterable[Mapping[str, Any]]) -> list[FileRow]:
+    """Return rows of files as models."""
+    return [FileRow.model_validate(row) for row in rows]

@@ -18,6 +18,7 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.job import ReferencesJob
 from mltrainer.redaction import shortened
 from mltrainer.references.comparing import Asked, compare
 from mltrainer.references.models import Reference, Setting, fit, predict, references
@@ -31,7 +32,7 @@ from mltrainer.trainers.native.evaluation import as_numbers, evaluate
 from mltrainer.workspace import locked, plain, read_json, write_json
 
 
-def work(job: dict[str, Any], events: Events) -> int:
+def work(job: ReferencesJob, events: Events) -> int:
     """Run one job; the tool's entry point.
 
     Args:
@@ -41,12 +42,12 @@ def work(job: dict[str, Any], events: Events) -> int:
         events: Where progress goes.
     """
     root = Path.cwd()
-    with locked(root / job["kept"] / "lock", "the reference models"):
-        write_json(root / job["folder"] / RESULT_FILE, {"schema": 1, **compared(job, root, events)})
+    with locked(root / job.kept / "lock", "the reference models"):
+        write_json(root / job.folder / RESULT_FILE, {"schema": 1, **compared(job, root, events)})
     return 0
 
 
-def compared(job: dict[str, Any], root: Path, events: Events) -> dict[str, Any]:
+def compared(job: ReferencesJob, root: Path, events: Events) -> dict[str, Any]:
     """Return the run's own model and the plain ones, measured on the validation rows.
 
     Returns:
@@ -54,9 +55,9 @@ def compared(job: dict[str, Any], root: Path, events: Events) -> dict[str, Any]:
         name, title, rows, seconds, metrics, interval, lead, verdict and reason, why it has no metrics. No rows where the task
         has nothing that a plain model reads.
     """
-    config = TrainingConfig.model_validate(job["config"])
+    config = job.config
     opened, found, targets = _network(job, root, config)
-    task, limits = opened.task, job["settings"]
+    task, limits = opened.task, job.settings
     assert isinstance(task, BuiltinTask)
     fits = _fits(opened, task, config, job, root, events)
     held = {fit.name: fit.outputs for fit in fits if fit.outputs is not None}
@@ -75,9 +76,9 @@ def compared(job: dict[str, Any], root: Path, events: Events) -> dict[str, Any]:
     }
 
 
-def _network(job: dict[str, Any], root: Path, config: TrainingConfig) -> tuple[OpenTask, Tensor, Tensor]:
+def _network(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[OpenTask, Tensor, Tensor]:
     """Return the task, and the run's own model's outputs and targets of the validation rows."""
-    tree, manifest = load(root / job["checkpoint"], recorded_files(root, job))
+    tree, manifest = load(root / job.checkpoint, recorded_files(root, job.run_folder, job.checkpoint))
     opened, model = open_untrained(config, root)
     check_data(opened, manifest)
     model.load_state_dict(delivered(tree), strict=True)
@@ -120,10 +121,10 @@ class Fit:
 
 
 def _fits(
-    opened: OpenTask, task: BuiltinTask, config: TrainingConfig, job: dict[str, Any], root: Path, events: Events
+    opened: OpenTask, task: BuiltinTask, config: TrainingConfig, job: ReferencesJob, root: Path, events: Events
 ) -> list[Fit]:
     """Return every plain model's fit, those of an earlier job as they were kept."""
-    train, limits = opened.split("train").ids, job["settings"]
+    train, limits = opened.split("train").ids, job.settings
     rows = task.plain(train[:1])
     if rows is None:
         return []
@@ -131,7 +132,7 @@ def _fits(
     found = []
     data: tuple[Setting, Plain] | None = None
     for reference in references(rows.form, classification=task.classes is not None):
-        place = root / job["kept"] / reference.name
+        place = root / job.kept / reference.name
         if (kept := _kept(place)) is None:
             data = data or _data(task, train, opened.split("validation").ids, config)
             events.send("note", text=f"{reference.title}, to compare with: {len(train)} training rows")

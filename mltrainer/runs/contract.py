@@ -10,6 +10,7 @@ from typing import Any
 from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
+from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
 from mltrainer.reproducibility.evidence import has_ended, sound_result
@@ -90,19 +91,19 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
     lines = []
     for path in sorted(project.runs_dir.glob(f"*/{JOB_FILE}")):
         with contextlib.suppress(InputError, KeyError, TypeError, AttributeError, ValueError, OSError):
-            job = read_json(path)
-            if job["phase"] == phase and not has_ended(path.parent) and any((path.parent / "checkpoints").iterdir()):
+            job = TrainingJob.model_validate(read_json(path))
+            if job.phase == phase and not has_ended(path.parent) and any((path.parent / "checkpoints").iterdir()):
                 changes = "; ".join(contract_changes(job, contract, config)) or "an earlier run"
-                lines.append(f"run {job['run']} was interrupted under another contract ({changes}): mltrainer fork {job['run']}")
+                lines.append(f"run {job.run} was interrupted under another contract ({changes}): mltrainer fork {job.run}")
     return lines
 
 
-def contract_changes(job: dict[str, Any], contract: dict[str, str], config: TrainingConfig) -> list[str]:
+def contract_changes(job: TrainingJob, contract: dict[str, str], config: TrainingConfig) -> list[str]:
     """Return the differences between a job's contract and another as `key: before -> after`, the config key by key."""
-    found = differences(bits_config(TrainingConfig.model_validate(job["config"])), bits_config(config))
+    found = differences(bits_config(job.config), bits_config(config))
     changes = [f"{row['key']}: {row['before']} -> {row['after']}" for row in found]
-    digests = [key for key in contract if key != "config_sha256" and job["contract"].get(key) != contract[key]]
-    return changes + [f"{key}: {str(job['contract'].get(key))[:12]} -> {contract[key][:12]}" for key in digests]
+    digests = [key for key in contract if key != "config_sha256" and job.contract.get(key) != contract[key]]
+    return changes + [f"{key}: {str(job.contract.get(key))[:12]} -> {contract[key][:12]}" for key in digests]
 
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> dict[str, Any] | None:

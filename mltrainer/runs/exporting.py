@@ -7,6 +7,7 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.runs.launcher import Tools
 
 MANAGER = "checkpoint_manager"
@@ -39,19 +40,18 @@ def run_manager(
         raise GateError(f"run {result['id']} has no verified best checkpoint", mend="mltrainer checkpoints verify")
     project = tools.project
     folder = project.state_dir / "exports" / result["id"]
-    job = {
-        "schema": 1,
-        "run": result["id"],
-        "folder": project.relative(folder),
-        "run_folder": project.relative(project.runs_dir / result["id"]),
-        "checkpoint": best["path"],
-        "config": config.model_dump(),
-        "out": project.relative(out.resolve()),
-        "formats": export["formats"],
-        "samples": export["samples"],
-        "tolerance": export["tolerance"],
-        "trained": export.get("trained", False),
-        "test": test,
-        "threads": config.threads,
-    }
+    job = ExportJob(
+        run=result["id"],
+        folder=project.relative(folder),
+        run_folder=project.relative(project.runs_dir / result["id"]),
+        checkpoint=best["path"],
+        config=config,
+        out=project.relative(out.resolve()),
+        formats=export["formats"],
+        samples=export["samples"],
+        tolerance=export["tolerance"],
+        trained=export.get("trained", False),
+        test=TestOpening.model_validate(test) if test is not None else None,
+        threads=config.threads,
+    )
     return tools.run(MANAGER, job)

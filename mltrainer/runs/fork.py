@@ -17,11 +17,14 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.leftovers import new_folder
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.reading import Record
 from mltrainer.runs.contract import RESULT_FILE, contract_changes, contract_of, existing_result, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
+
+ENDING = frozenset(("schema_number", "rungs"))  # rungs: by which a search ended the parent early
 
 
 def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ...]) -> dict[str, Any]:
@@ -45,9 +48,9 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         (planning,) = gates_before(project, "baseline")  # under the lock: no phase can replace its record meanwhile
         assert planning.record is not None
         job = original_job(project, parent)
-        if job.get("tool", ORCHESTRATOR) != ORCHESTRATOR:
-            raise InputError(f"run {parent} was trained by {job['tool']}, whose runs leave no checkpoint to begin with")
-        config = validate_values(TrainingConfig, *apply(job["config"], assignments, f"the config of run {parent}"))
+        if (job.tool or ORCHESTRATOR) != ORCHESTRATOR:
+            raise InputError(f"run {parent} was trained by {job.tool}, whose runs leave no checkpoint to begin with")
+        config = validate_values(TrainingConfig, *apply(job.config.model_dump(), assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
         origin = {"run": parent, "manifest_sha256": digest(read_manifest(start))}
         contract = {**contract_of(planning.record.data, config, project.root), "parent_sha256": digest(origin)}
@@ -55,9 +58,9 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         changes = contract_changes(job, contract, config)
         if existing_result(project, run, contract) is None:
             _copy(start, project.runs_dir / run / START_FOLDER)
-            own = {"run": run, "parent": parent, "config": config.model_dump(), "contract": contract, "threads": config.threads}
-            kept = {key: value for key, value in job.items() if key != "rungs"}  # by which a search ended the parent early
-            tools.run(ORCHESTRATOR, {**kept, **own, **_place(project, run, planning.record)})
+            kept = {key: getattr(job, key) for key in job.model_fields_set - ENDING}
+            own = {"run": run, "parent": parent, "config": config, "contract": contract, "threads": config.threads}
+            tools.run(ORCHESTRATOR, TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
         result = read_json(project.runs_dir / run / RESULT_FILE)
     return {"run": run, "parent": parent, "step": read_manifest(start)["step"], "changes": changes, "result": result}
 
@@ -65,7 +68,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
 def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
     """Return a fork's job entries: its folder, its purpose, the planned code files and the digest of planning's record."""
     folder = project.relative(project.runs_dir / run)
-    return {"folder": folder, "purpose": "train", "code_files": planning.data["source"]["files"], "gate": planning.sha256}
+    return {"folder": folder, "purpose": "train", "code_files": planning.trusted.source.files, "gate": planning.sha256}
 
 
 def _checkpoint(project: Project, run: str, step: int | None) -> Path:

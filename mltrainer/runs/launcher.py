@@ -20,9 +20,9 @@ from typing import IO, Any, Protocol, Self
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.records.event import read
-from mltrainer.records.job import faults_of
+from mltrainer.records.job import JobBase
 from mltrainer.reproducibility.evidence import RESULT_FILE
-from mltrainer.tools.mark import marked
+from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import Project, machine_faults, read_json, redact_file, write_json
 
 Event = dict[str, Any]
@@ -37,7 +37,7 @@ class Launch(Protocol):
     """How a tool is started on a job: in a separate process, as `launch` does it, or in this one, as tests do."""
 
     def __call__(
-        self, project: Project, tool: str, job: dict[str, Any], on_event: Tell, variables: Mapping[str, str] | None = None
+        self, project: Project, tool: str, job: JobBase, on_event: Tell, variables: Mapping[str, str] | None = None
     ) -> None:
         """Run a tool on a job and return when it has ended well."""
 
@@ -57,7 +57,7 @@ class Tools:
     launch: Launch
 
     def run(
-        self, tool: str, job: dict[str, Any], variables: Mapping[str, str] | None = None, on_event: Tell | None = None
+        self, tool: str, job: JobBase, variables: Mapping[str, str] | None = None, on_event: Tell | None = None
     ) -> dict[str, Any]:
         """Return the result that a tool wrote for a job.
 
@@ -71,7 +71,7 @@ class Tools:
             MltrainerError: The tool's own error, with its exit code.
         """
         self.launch(self.project, tool, job, on_event or self.tell, variables)
-        return dict(read_json(self.project.root / job["folder"] / RESULT_FILE))
+        return dict(read_json(self.project.root / job.folder / RESULT_FILE))
 
     def note(self, text: str) -> None:
         """Say something in plain words."""
@@ -83,7 +83,7 @@ def tools_of(project: Project, tell: Tell) -> Tools:
     return Tools(project, tell, launch)
 
 
-def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, variables: Mapping[str, str] | None = None) -> None:
+def launch(project: Project, tool: str, job: JobBase, on_event: Tell, variables: Mapping[str, str] | None = None) -> None:
     """Run a tool on a job and return when it has ended well.
 
     Args:
@@ -97,11 +97,9 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, var
         MltrainerError: The tool's own error, with its exit code.
         StoppedError: It was interrupted or terminated; its state is saved.
     """
-    folder = project.root / job["folder"]
-    job, mark = marked(job)
-    if faults := faults_of(job):
-        raise MltrainerError(f"a fault of mltrainer's own: a job that {tool} cannot be given: {'; '.join(faults[:5])}")
-    write_json(folder / "job.json", job)
+    folder = project.root / job.folder
+    launch, mark = new_mark()
+    write_json(folder / "job.json", job.model_copy(update={"launch": launch}).written())
     page = tool_page(tool, project.root)
     read_end, write_end = os.pipe()
     with machine_faults(str(folder / LOG_FILE)):
@@ -119,14 +117,14 @@ def launch(project: Project, tool: str, job: dict[str, Any], on_event: Tell, var
 
 
 def _start(
-    project: Project, page: ToolPage, job: Mapping[str, Any], write_end: int, log: IO[bytes], variables: Mapping[str, str]
+    project: Project, page: ToolPage, job: JobBase, write_end: int, log: IO[bytes], variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start a tool on the job that lies in its folder, with what it needs set before its interpreter starts."""
     # -P: a file of the project named like a library must not take its place before the project's own code is imported
     module, *entry_point = program_of(page)
-    command = [sys.executable, "-P", "-m", module, str(project.root / job["folder"] / "job.json"), str(write_end), *entry_point]
-    own = {name: value.format(threads=job["threads"]) for name, value in page.environment.items()}
-    kernels = PORTABLE if job.get("config", {}).get("numerics") == "portable" else {}
+    command = [sys.executable, "-P", "-m", module, str(project.root / job.folder / "job.json"), str(write_end), *entry_point]
+    own = {name: value.format(threads=job.threads) for name, value in page.environment.items()}
+    kernels = PORTABLE if job.config.numerics == "portable" else {}
     environment = {**os.environ, **own, **kernels, **variables}
     return subprocess.Popen(
         command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)

@@ -15,12 +15,12 @@ from typing import Any
 
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.errors import InputError
+from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import read_json
 
 TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
-Job = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ HASH_SEED = Change("hash order", variables={HASH_SEED_VARIABLE: HASH_SEEDS[1]})
 MEMORY = Change("unwritten memory", job={"fill_memory": True})
 
 
-def find_cause(tools: Tools, job: Job, changes: list[Change], from_step: int) -> dict[str, Any] | None:
+def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step: int) -> dict[str, Any] | None:
     """Return the cause of a difference between processes in a job's steps, or None where no pair differed.
 
     Args:
@@ -72,10 +72,10 @@ def _described(change: Change) -> str:
     return "nothing changed" if change is NOTHING else f"only {change.kind} changed"
 
 
-def _run(tools: Tools, job: Job, folder: Path, from_step: int, change: Change) -> Path:
+def _run(tools: Tools, job: TrainingJob, folder: Path, from_step: int, change: Change) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    own = {**job, "purpose": "probe", "folder": tools.project.relative(folder), "trace_from": from_step, **change.job}
-    tools.run(ORCHESTRATOR, own, change.variables)
+    own = {"purpose": "probe", "folder": tools.project.relative(folder), "trace_from": from_step, **change.job}
+    tools.run(ORCHESTRATOR, job.model_copy(update=own), change.variables)
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from mltrainer.configs.pages import trained_by, verification_page
 from mltrainer.configs.project import TrainingConfig, is_named_by
 from mltrainer.errors import GateError
+from mltrainer.records.job import TrainingJob, file_rows
 from mltrainer.records.reading import Record, read_record
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, run_id
@@ -57,7 +58,7 @@ def reproduce_recorded(tools: Tools, phase: str, result: Row, *, elsewhere: bool
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the reproduction of {result['id']}"):
         shutil.rmtree(folder, ignore_errors=True)
-        job = {**_job(phase, result, config, planning), "folder": project.relative(folder)}
+        job = _job(phase, result, config, planning, project.relative(folder))
         page = trained_by(phase, project.root, bool(result.get("program")))
         found = tool_for(tools, page.tool, phase).run(job)
         again = {**found, "first_divergence": _divergence(result, found)}
@@ -95,23 +96,23 @@ def _config(project: Project, phase: str, result: Row, planning: Record) -> Trai
     return config.with_workers((planning.evidence.get("loader") or {}).get("workers", 0))
 
 
-def _job(phase: str, result: Row, config: TrainingConfig, planning: Record) -> Row:
-    files = {"data_files": planning.evidence["data"]["files"]} if result.get("program") else {}
-    return {
-        "schema": 1,
-        "run": result["id"],
-        "phase": phase,
-        "purpose": "reproduction",
-        "config": config.model_dump(),
-        "gate": result["gate"],
-        "contract": {key: result[key] for key in CONTRACT},
-        "code_files": planning.data["source"]["files"],
-        "parent": result["parent"],
-        "threads": config.threads,
-        "expected_numerics": result["numerics_class"],
-        "to_the_end": True,
+def _job(phase: str, result: Row, config: TrainingConfig, planning: Record, folder: str) -> TrainingJob:
+    files: dict[str, Any] = {"data_files": file_rows(planning.evidence["data"]["files"])} if result.get("program") else {}
+    return TrainingJob(
+        run=result["id"],
+        phase=phase,
+        purpose="reproduction",
+        folder=folder,
+        config=config,
+        gate=result["gate"],
+        contract={key: result[key] for key in CONTRACT},
+        code_files=planning.trusted.source.files,
+        parent=result["parent"],
+        threads=config.threads,
+        expected_numerics=result["numerics_class"],
+        to_the_end=True,
         **files,
-    }
+    )
 
 
 def _divergence(result: Row, again: Row) -> Row | None:

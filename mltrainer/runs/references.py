@@ -12,6 +12,7 @@ import mltrainer
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.records.job import ReferencesJob
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import digest, read_json
 
@@ -55,15 +56,15 @@ def measure_references(tools: Tools, result: dict[str, Any], config: TrainingCon
     return {key: found[key] for key in ("metric", *NOTHING)} | {"reason": None} if found["rows"] else None
 
 
-def _known(tools: Tools, job: dict[str, Any]) -> dict[str, Any] | None:
+def _known(tools: Tools, job: ReferencesJob) -> dict[str, Any] | None:
     """Return the result of an earlier measurement by the same job, or None."""
     try:
-        return dict(read_json(tools.project.root / job["folder"] / RESULT_FILE))
+        return dict(read_json(tools.project.root / job.folder / RESULT_FILE))
     except InputError:
         return None
 
 
-def _job(tools: Tools, result: dict[str, Any], config: TrainingConfig, checkpoint: str) -> dict[str, Any]:
+def _job(tools: Tools, result: dict[str, Any], config: TrainingConfig, checkpoint: str) -> ReferencesJob:
     project, settings = tools.project, tool_page(TOOL, tools.project.root).settings
     values = config.model_dump()
     fits = {
@@ -73,14 +74,14 @@ def _job(tools: Tools, result: dict[str, Any], config: TrainingConfig, checkpoin
         "settings": settings,
     }
     kept = project.state_dir / "references" / digest(fits)[:12]
-    job = {
-        "schema": 1,
-        "run": result["id"],
-        "run_folder": project.relative(project.runs_dir / result["id"]),
-        "checkpoint": checkpoint,
-        "config": values,
-        "kept": project.relative(kept),
-        "settings": settings,
-        "threads": config.threads,
-    }
-    return {**job, "folder": project.relative(kept / digest(job)[:12])}  # a result there is of this very job
+    job = ReferencesJob(
+        run=result["id"],
+        folder="",
+        run_folder=project.relative(project.runs_dir / result["id"]),
+        checkpoint=checkpoint,
+        config=config,
+        kept=project.relative(kept),
+        settings=settings,
+        threads=config.threads,
+    )
+    return job.model_copy(update={"folder": project.relative(kept / job.name)})  # a result there is of this very job

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.reading import read_record
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.causes import sentence
@@ -80,7 +81,7 @@ def _from_record(tools: Tools, phase: str, result: Row, steps: int | None) -> Ro
     return {**_answer(run, again.row, differences, None), "record": phase, "delivered": again.row["delivered"]}
 
 
-def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
+def replayed(tools: Tools, job: TrainingJob, divergence: Row | None) -> str | None:
     """Return the cause, in words, of a difference that no record explains: the step is trained twice more, and traced.
 
     Args:
@@ -92,8 +93,8 @@ def replayed(tools: Tools, job: Row, divergence: Row | None) -> str | None:
         return None
     if "trace" not in tool_of(tools, job).capabilities:
         return UNDETERMINED
-    begun = step_before(tools.project.root / job["folder"])
-    again = {**job, "start_of": job["folder"], "max_steps": max(begun + 1, divergence["step"])}
+    begun = step_before(tools.project.root / job.folder)
+    again = job.model_copy(update={"start_of": job.folder, "max_steps": max(begun + 1, divergence["step"])})
     found = find_cause(tools, again, [NOTHING], divergence["step"])
     return sentence(found) if found else UNDETERMINED
 

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, read_manifest
 from mltrainer.configs.items import GradeSettings
 from mltrainer.configs.pages import verification_page
-from mltrainer.configs.project import TrainingConfig, is_named_by
+from mltrainer.configs.project import is_named_by
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import output_name
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, RESULT_FILE, run_id
@@ -43,7 +46,7 @@ class Reproduction:
     result: dict[str, Any]
 
 
-def original_run(project: Project, run: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def original_run(project: Project, run: str) -> tuple[dict[str, Any], TrainingJob]:
     """Return the result and the job of a run that has ended, verified as far as a reproduction rests on them.
 
     Raises:
@@ -58,13 +61,13 @@ def original_run(project: Project, run: str) -> tuple[dict[str, Any], dict[str, 
         raise InputError(f"run {run} is {result['state']}, not finished", mend=_train_again(folder))
     if not is_sealed(result):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
-    if result["id"] != run or any(result.get(key) != value for key, value in job["contract"].items()):
+    if result["id"] != run or any(result.get(key) != value for key, value in job.contract.items()):
         raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {result['id']}")
     _verify_chain(project, folder / fingerprint.CHAIN_FILE, result["chain"])
     return result, job
 
 
-def original_job(project: Project, run: str) -> dict[str, Any]:
+def original_job(project: Project, run: str) -> TrainingJob:
     """Return the job of a run, verified to be the one that it is named by.
 
     Raises:
@@ -76,21 +79,19 @@ def original_job(project: Project, run: str) -> dict[str, Any]:
         raise InputError(
             f"run {run} is not here: {project.relative(folder)} stays where it was trained", mend=_train_again(folder)
         )
-    job = _own_file(project, folder / JOB_FILE, JOB_KEYS)
+    try:
+        job = TrainingJob.model_validate(_own_file(project, folder / JOB_FILE, JOB_KEYS))
+    except ValidationError as error:
+        raise _damaged(project, folder / JOB_FILE, f"it is not the job that run {run} is named by") from error
     if not _is_job_of(run, job):
         raise _damaged(project, folder / JOB_FILE, f"it is not the job that run {run} is named by")
     return job
 
 
-def _is_job_of(run: str, job: dict[str, Any]) -> bool:
+def _is_job_of(run: str, job: TrainingJob) -> bool:
     """Return True if a job's config and contract are those that gave the run its name."""
-    contract = job["contract"]
-    try:
-        config = TrainingConfig.model_validate(job["config"])
-        named = run_id(contract) == run and is_named_by(config, contract["config_sha256"])
-    except (KeyError, TypeError, ValueError):
-        return False
-    return named and config.threads == job["threads"]
+    named = run_id(job.contract) == run and is_named_by(job.config, job.contract.get("config_sha256", ""))
+    return named and job.config.threads == job.threads
 
 
 def _own_file(project: Project, path: Path, keys: frozenset[str]) -> dict[str, Any]:
@@ -158,7 +159,6 @@ def reproduce(
     with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
         shutil.rmtree(folder, ignore_errors=True)
         again = {
-            **job,
             "purpose": "reproduction",
             "folder": project.relative(folder),
             "compare": project.relative(project.runs_dir / run),
@@ -167,7 +167,7 @@ def reproduce(
             "expected_numerics": result["numerics_class"],
             "to_the_end": to_the_end,
         }
-        found = tool_of(tools, job).run(again)
+        found = tool_of(tools, job).run(job.model_copy(update=again))
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, found) else grades.BITWISE

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
+from mltrainer.records.job import SearchJob
 from mltrainer.search.halving import expected_share
 
 LEAST_SHARE = 0.5  # of the budget, for the trials: chosen by us, so that a dear baseline leaves a search, not two trials
@@ -35,25 +35,25 @@ class Budget:
     start_s: float
 
     @classmethod
-    def of(cls, job: Mapping[str, Any], trials: int, workers: int, start_s: float = 0.0) -> Self:
+    def of(cls, job: SearchJob, trials: int, workers: int, start_s: float = 0.0) -> Self:
         """Return the time of a study: the template's `minutes`, or what the project's budget leaves.
 
         The project's `budget.minutes`, less the baseline's wall time and what the comparison will take, is there for the
         trials; half of it in any case. A job that does not say what the baseline took has no limit but its own.
 
         Args:
-            job: As `records.job.Searching`.
+            job: The study's.
             trials: Planned.
             workers: Trials at a time.
             start_s: Seconds of a process's start, before it trains; the machine may be busier then.
         """
-        run_s, minutes = job["run_s"], job["minutes"]
-        whole_s = run_s if job["planned_s"] is None else job["planned_s"]
-        comparison_s = _wall_s(whole_s or 0.0, 2 * job["seeds"], workers)
-        trial_s = None if run_s is None else run_s * (job["config"]["split"].get("folds") or 1) * _kept(job, trials)
+        run_s, minutes = job.run_s, job.minutes
+        whole_s = run_s if job.planned_s is None else job.planned_s
+        comparison_s = _wall_s(whole_s or 0.0, 2 * job.seeds, workers)
+        trial_s = None if run_s is None else run_s * (job.config.split.folds or 1) * _kept(job, trials)
         if minutes is None and run_s is not None:
-            budget = job["config"]["budget"]["minutes"]
-            minutes = max(LEAST_SHARE * budget, budget - (job["baseline_s"] + comparison_s) / 60)
+            budget = job.config.budget.minutes
+            minutes = max(LEAST_SHARE * budget, budget - ((job.baseline_s or 0.0) + comparison_s) / 60)
         return cls(trials, workers, trial_s, comparison_s, start_s + (run_s or 0.0), minutes, start_s)
 
     @property
@@ -85,12 +85,12 @@ class Budget:
         )
 
 
-def _kept(job: Mapping[str, Any], trials: int) -> float:
+def _kept(job: SearchJob, trials: int) -> float:
     """Return the mean share of the epochs that trials train; the first trials, with no older ones to decide, train all."""
-    if job["pruning"] is None:
+    if job.pruning is None:
         return 1.0
-    share = expected_share(job["pruning"], job["config"]["epochs"])
-    whole: int = min(trials, job["lag"] + job["pruning"]["eta"] - 1)
+    share = expected_share(job.pruning, job.config.epochs)
+    whole: int = min(trials, job.lag + job.pruning["eta"] - 1)
     return (whole + (trials - whole) * share) / trials
 
 

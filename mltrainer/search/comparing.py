@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.records.job import SearchJob
 from mltrainer.search import counting
 from mltrainer.search.runs import Runs
 from mltrainer.search.seeded import fresh_seeds, sown
@@ -38,13 +39,13 @@ class Comparison:
         values: Of the best trial.
     """
 
-    def __init__(self, job: Row, values: Values) -> None:
-        planned = TrainingConfig.model_validate(job["planned"] or job["config"])
+    def __init__(self, job: SearchJob, values: Values) -> None:
+        planned = job.planned or job.config
         self.metric, self.sides = planned.metric, sides_of(planned, values)
-        self._name = counting.named(planned, self.sides["candidate"], job["contract"].get("data_sha256"), job["run"])
-        self.number, self.earlier = counting.counted(self._name, job["earlier"])
+        self._name = counting.named(planned, self.sides["candidate"], job.contract.get("data_sha256"), job.run)
+        self.number, self.earlier = counting.counted(self._name, job.earlier)
         self.seeds = fresh_seeds(
-            planned.seed, counting.address(self.number), counting.pairs_of(job["seeds"], job["level"], self.number)
+            planned.seed, counting.address(self.number), counting.pairs_of(job.seeds, job.level, self.number)
         )
 
     def run(self, runs: Runs, machines: Machines) -> Row:

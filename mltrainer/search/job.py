@@ -6,7 +6,7 @@ from typing import Any
 
 from mltrainer.configs.project import Task
 from mltrainer.errors import DifferenceError
-from mltrainer.records.job import Searching
+from mltrainer.records.job import SearchJob
 from mltrainer.search.budget import Budget
 from mltrainer.search.comparing import NO_COMPARISON, Comparison
 from mltrainer.search.pool import Pool, places
@@ -27,11 +27,11 @@ RECORDED = (
 )
 
 
-def work(job: dict[str, Any], events: Events) -> int:
+def work(job: SearchJob, events: Events) -> int:
     """Run a study: trials, the best of them, and its comparison with the baseline at equal budget.
 
     Args:
-        job: As `records.job.Searching`.
+        job: The study's.
         events: Where progress goes.
 
     Raises:
@@ -39,22 +39,20 @@ def work(job: dict[str, Any], events: Events) -> int:
         StoppedError: A signal stopped it; finished trials are kept and not run again.
     """
     stop = StopSignals(events)
-    job = Searching.model_validate(job).model_dump(by_alias=True)
-    config = job["config"]
-    workers = places(job["workers"], config["device"], job["threads"])
-    job["minutes"] = Budget.of(job, job["trials"], len(workers)).minutes
-    with Pool(job, workers, 60 * job["silent_minutes"]) as pool:
+    workers = places(job.workers, job.config.device, job.threads)
+    job = job.model_copy(update={"minutes": Budget.of(job, job.trials, len(workers)).minutes})
+    with Pool(job, workers, 60 * job.silent_minutes) as pool:
         runs = Runs(job, pool, events, stop)
         machines = Machines(job, runs.folder, events, stop)
         with machines.trials() as sharing:
             study = Study(job, runs, events, sharing)
             trials = study.search()
         about = study.about()
-        best = best_trial(trials, config["metric"]["mode"])
+        best = best_trial(trials, job.config.metric.mode)
         comparison = NO_COMPARISON
         if best:
             bring_here(runs, job, best)
-        if best and has_seeds(job["config"]):
+        if best and has_seeds(job.config.task):
             comparison = Comparison(job, best["values"]).run(runs, machines)
         compared_s = runs.seconds - about["search_s"]
     told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
@@ -64,19 +62,18 @@ def work(job: dict[str, Any], events: Events) -> int:
     return 0
 
 
-def has_seeds(config: Row) -> bool:
+def has_seeds(task: Task) -> bool:
     """Return True where runs of a config differ by their seed: a program that takes none trains the same one again."""
-    task = Task.model_validate(config["task"])
     return task.script is None or task.takes_a_seed
 
 
-def bring_here(runs: Runs, job: Row, best: Row) -> None:
+def bring_here(runs: Runs, job: SearchJob, best: Row) -> None:
     """Train the best trial, unless its run is here: its replay compares with what lies here.
 
     Raises:
         DifferenceError: It gave something else on the machine that has trained it.
     """
-    config = trial_config(job["config"], best["values"])
+    config = trial_config(job.config.model_dump(), best["values"])
     result = runs.known(config, [])
     if result is None:
         runs.events.send("note", text=f"trial {best['nr']}, the best, was trained by another machine: trained here too")

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from mltrainer.errors import InputError, ended_with
-from mltrainer.tools.mark import marked
+from mltrainer.records.job import JobBase
+from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import machine_faults, redact_file, write_json
 
 POLL_S = 0.2
@@ -74,13 +75,14 @@ class Pool:
         silent_s: A worker that says nothing for so long is killed.
     """
 
-    def __init__(self, job: Mapping[str, Any], places: Sequence[Mapping[str, str]], silent_s: float) -> None:
-        self._folder, self._places, self._silent_s = Path.cwd() / job["folder"], places, silent_s
-        self._job, self._mark = marked(job)
+    def __init__(self, job: JobBase, places: Sequence[Mapping[str, str]], silent_s: float) -> None:
+        self._folder, self._places, self._silent_s = Path.cwd() / job.folder, places, silent_s
+        launch, self._mark = new_mark()
+        self._job = job.model_copy(update={"launch": launch})
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> Self:
-        write_json(self._folder / "worker.json", self._job)
+        write_json(self._folder / "worker.json", self._job.written())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from mltrainer.configs.pages import SCRIPT_RUNNER
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError, MachineError, StoppedError
+from mltrainer.records.job import RunJob, TrainingJob
 from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
 from mltrainer.search import halving
 from mltrainer.search.live import Live
@@ -23,6 +24,8 @@ Row = dict[str, Any]
 STATE_FILE = "state.json"
 EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
 DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
+
+OF_STUDY = ("gate", "code_files", "data_files", "parent")  # entries of a study's job that its runs have, too
 
 
 class Runs:
@@ -38,12 +41,12 @@ class Runs:
         stop: Returns the name of a signal, or None.
     """
 
-    def __init__(self, job: dict[str, Any], pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
+    def __init__(self, job: RunJob, pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
         self.job, self.pool, self.events, self.root = job, pool, events, Path.cwd()
-        self.folder = self.root / job["folder"]
+        self.folder = self.root / job.folder
         self.live = Live(self.folder, events)
         self._stop = stop
-        self._begun: dict[int, Row] = {}  # the jobs of those that are being trained
+        self._begun: dict[int, TrainingJob] = {}  # the jobs of those that are being trained
         self._twins: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # those that another number trains
         kept = self._kept()
         self._deaths: dict[str, list[str]] = kept.get("deaths", {})
@@ -97,20 +100,20 @@ class Runs:
         if has_ended(folder):
             kept = set_aside(folder).name
             self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
-        job: Row = {
-            "schema": 1,
-            "run": folder.name,
-            "phase": self.job.get("phase"),
-            "purpose": "train",
-            "folder": _folder(contract),
-            "config": config.model_dump(),
-            "contract": contract,
-            "threads": config.threads,
-            **({"rungs": limits} if limits else {}),
-            **({"tool": SCRIPT_RUNNER} if config.task.script is not None else {}),
-            **{key: self.job[key] for key in ("gate", "code_files", "data_files", "parent") if key in self.job},
-        }
-        write_json(folder / "job.json", job)
+        more = {key: getattr(self.job, key) for key in OF_STUDY if key in self.job.model_fields_set}
+        more |= {"rungs": limits} if limits else {}
+        more |= {"tool": SCRIPT_RUNNER} if config.task.script is not None else {}
+        job = TrainingJob(
+            run=folder.name,
+            phase=self.job.phase,
+            purpose="train",
+            folder=_folder(contract),
+            config=config,
+            contract=contract,
+            threads=config.threads,
+            **more,
+        )
+        write_json(folder / "job.json", job.written())
         self._begun[nr] = job
         self.pool.begin(nr, folder / "job.json")
 
@@ -129,7 +132,7 @@ class Runs:
         return [(nr, result) for nr, result in found if result is not None] + self._ended_twins()
 
     def _is_training(self, run: str) -> bool:
-        return any(job["run"] == run for job in self._begun.values())
+        return any(job.run == run for job in self._begun.values())
 
     def _ended_twins(self) -> list[tuple[int, Row]]:
         """Return the results of runs that another number has trained meanwhile, and begin those that must go on."""
@@ -179,8 +182,8 @@ class Runs:
         return known[1]
 
     def _named(self, config: TrainingConfig) -> dict[str, str]:
-        contract = {**self.job["contract"], "config_sha256": config_digest(config)}
-        if _weights(config.model_dump()) == _weights(self.job["config"]):
+        contract = {**self.job.contract, "config_sha256": config_digest(config)}
+        if _weights(config) == _weights(self.job.config):
             return contract
         return {key: value for key, value in contract.items() if key != "data_sha256"}  # of which such weights are a part
 
@@ -188,25 +191,25 @@ class Runs:
         """Return the result of a run that has ended; None where it was begun again."""
         job = self._begun.pop(ended.nr)
         if ended.reason is not None:
-            return failed(job["run"], ended.reason)
+            return failed(job.run, ended.reason)
         if ended.death is not None:
             return self._again(ended.nr, job, ended.death)
-        result = sound_result(self.root / job["folder"], job["contract"])
+        result = sound_result(self.root / job.folder, job.contract)
         if result is None:
-            raise MachineError("the result is not what its worker wrote", where=job["folder"], mend="type the same command again")
-        return _as_searched(result, TrainingConfig.model_validate(job["config"]))
+            raise MachineError("the result is not what its worker wrote", where=job.folder, mend="type the same command again")
+        return _as_searched(result, job.config)
 
-    def _again(self, nr: int, job: Row, death: str) -> Row | None:
+    def _again(self, nr: int, job: TrainingJob, death: str) -> Row | None:
         """Begin a run again whose worker died, unless workers die of it."""
-        at = max((path.name for path in (self.root / job["folder"] / "checkpoints").glob("step-*")), default="its beginning")
-        deaths = self._deaths.setdefault(job["run"], [])
+        at = max((path.name for path in (self.root / job.folder / "checkpoints").glob("step-*")), default="its beginning")
+        deaths = self._deaths.setdefault(job.run, [])
         deaths.append(at)
         self.keep()
-        self.events.send("note", text=f"  run {job['run']}: {death}, at {at}")
+        self.events.send("note", text=f"  run {job.run}: {death}, at {at}")
         if deaths[-DEATHS:].count(at) == DEATHS:
-            return failed(job["run"], f"{death}, {len(deaths)} times")
+            return failed(job.run, f"{death}, {len(deaths)} times")
         self._begun[nr] = job
-        self.pool.begin(nr, self.root / job["folder"] / "job.json")
+        self.pool.begin(nr, self.root / job.folder / "job.json")
         return None
 
 
@@ -227,9 +230,9 @@ def _folder(contract: dict[str, str]) -> str:
     return f".mltrainer/runs/{_run(contract)}"
 
 
-def _weights(config: Row) -> str | None:
+def _weights(config: TrainingConfig) -> str | None:
     """Return the file of the weights that a config's model begins with, or None."""
-    return (config.get("start") or {}).get("weights")
+    return config.start.weights if config.start is not None else None
 
 
 def failed(run: str, reason: str) -> Row:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mltrainer.configs.loading import differences
-from mltrainer.configs.project import Metric, TrainingConfig, bits_config
+from mltrainer.configs.project import Metric, bits_config
 from mltrainer.errors import DifferenceError, InputError
+from mltrainer.records.job import SearchJob
 from mltrainer.search import space as spaces
 from mltrainer.search.database import Database
 from mltrainer.search.journal import in_optuna, points
@@ -102,21 +103,19 @@ class Machines:
         MachineError: It does not answer.
     """
 
-    def __init__(self, job: Row, folder: Path, events: Events, stop: Callable[[], str | None]) -> None:
+    def __init__(self, job: SearchJob, folder: Path, events: Events, stop: Callable[[], str | None]) -> None:
         self._job, self._events, self._name = job, events, f"{socket.gethostname()}-{digest(str(folder))[:6]}"
-        self._database = Database(job["storage"], events, stop) if job["storage"] else None
+        self._database = Database(job.storage, events, stop) if job.storage else None
 
     def trials(self) -> AbstractContextManager[Sharing]:
         """Return the division of the study's trials."""
         job = self._job
         if self._database is None:
             return contextlib.nullcontext(Alone())
-        shared = self._shared(self._database, job["run"], job["space"])
-        asked = {key: job[key] for key in ("space", "trials", "strategy", "lag", "pruning")}
-        config = bits_config(TrainingConfig.model_validate(job["config"]))
-        for line in shared.introduce(
-            str(job["config"]["id"] or job["config"]["name"]), {**asked, "config": config, **job["contract"]}
-        ):
+        shared = self._shared(self._database, job.run, job.space)
+        asked = {key: getattr(job, key) for key in ("space", "trials", "strategy", "lag", "pruning")}
+        config = bits_config(job.config)
+        for line in shared.introduce(str(job.config.id or job.config.name), {**asked, "config": config, **job.contract}):
             self._events.send("note", text=line)
         return shared
 
@@ -125,11 +124,11 @@ class Machines:
         if self._database is None:
             return contextlib.nullcontext(Alone())
         space: Row = {"side": {"choice": ["baseline", "candidate"]}, "seed": {"integer": [0, 2**32]}}
-        return self._shared(self._database, f"{self._job['run']} comparison {name}", space)
+        return self._shared(self._database, f"{self._job.run} comparison {name}", space)
 
     def _shared(self, database: Database, name: str, space: Mapping[str, spaces.Dimension]) -> Shared:
-        metric = Metric.model_validate(self._job["config"]["metric"])
-        return Shared(database, name, space, metric, self._name, self._events, self._job["minutes"])
+        metric = self._job.config.metric
+        return Shared(database, name, space, metric, self._name, self._events, self._job.minutes)
 
 
 class Shared:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.job import SearchJob
 from mltrainer.search import halving
 from mltrainer.search.budget import Budget
 from mltrainer.search.journal import Journal
@@ -31,19 +32,20 @@ class Study:
     """The trials of one study, in order.
 
     Args:
-        job: As for `work`.
+        job: The study's.
         runs: Where they are trained.
         events: Where progress goes.
         sharing: The division of them among machines.
     """
 
-    def __init__(self, job: dict[str, Any], runs: Runs, events: Events, sharing: Sharing | None = None) -> None:
+    def __init__(self, job: SearchJob, runs: Runs, events: Events, sharing: Sharing | None = None) -> None:
         self.job, self.runs, self.events, self._sharing = job, runs, events, sharing or Alone()
-        self.metric = Metric.model_validate(job["config"]["metric"])
-        self._strategy = strategy(job["strategy"], job["space"], job["config"], job["trials"])
+        self.metric = job.config.metric
+        self._config = job.config.model_dump()  # of which the space names keys
+        self._strategy = strategy(job.strategy, job.space, self._config, job.trials)
         self._planned = self._strategy.trials
         self._begun: dict[int, Row] = {}
-        self._folds = TrainingConfig.model_validate(job["config"]).folds
+        self._folds = job.config.folds
         self._chosen: dict[int, tuple[Row, str | None]] = {}
         self._configs: dict[int, TrainingConfig] = {}
         self._results: dict[int, dict[int, Row]] = {}  # of a trial by fold
@@ -55,7 +57,7 @@ class Study:
         self._started = time.monotonic()
         start_s = time.process_time()  # of this process, which imports what a worker does
         self._budget = Budget.of(job, self._planned, runs.pool.room, start_s)
-        self._journal = Journal(runs.folder, job["run"], job["space"], self.metric)
+        self._journal = Journal(runs.folder, job.run, job.space, self.metric)
 
     def search(self) -> list[Row]:
         """Return every trial, found or run now.
@@ -66,7 +68,7 @@ class Study:
         """
         if not self._strategy.learns:
             for nr in range(1, self._planned + 1):
-                trial_config(self.job["config"], self._strategy.values(nr), f"trial {nr}")
+                trial_config(self._config, self._strategy.values(nr), f"trial {nr}")
         if (told := self._budget.told()) is not None:
             self.events.send("note", text=told)
         self._show()
@@ -98,12 +100,11 @@ class Study:
 
     def about(self) -> Row:
         """Return the study's summary: planned trials, why it ended, lag, rungs, its time, and the expected times."""
-        config = TrainingConfig.model_validate(self.job["config"])
         return {
             "planned": self._planned,
             "ended": "trials" if self._planned == self._strategy.trials else "time",
-            "lag": self.job["lag"] if self._looks_back else 0,
-            "rungs": halving.rungs_of(self.job["pruning"], config.epochs),
+            "lag": self.job.lag if self._looks_back else 0,
+            "rungs": halving.rungs_of(self.job.pruning, self.job.config.epochs),
             "search_s": self.runs.seconds,
             "minutes": self._budget.minutes,
             "forecast": self._budget.forecast(),
@@ -112,7 +113,7 @@ class Study:
     @property
     def _looks_back(self) -> bool:
         """True where older trials decide anything."""
-        return self._strategy.learns or self.job["pruning"] is not None
+        return self._strategy.learns or self.job.pruning is not None
 
     def _is_late(self, number: int) -> bool:
         """Return True where the time is over for a trial that was not begun before; never for the first."""
@@ -124,7 +125,7 @@ class Study:
         return self.runs.pool.room > 0 and self._is_decided(number)
 
     def _is_decided(self, number: int) -> bool:
-        return not self._looks_back or all(nr in self._rows for nr in range(1, number - self.job["lag"] + 1))
+        return not self._looks_back or all(nr in self._rows for nr in range(1, number - self.job.lag + 1))
 
     def _begin(self, number: int) -> None:
         """Run a trial unless its result is there."""
@@ -142,17 +143,17 @@ class Study:
         """Return a trial's values and rungs, and its fault or None; each trial is chosen once, in turn."""
         if number in self._chosen:
             return self._chosen[number]
-        older = [self._rows[nr] for nr in range(1, number - self.job["lag"] + 1)] if self._looks_back else []
+        older = [self._rows[nr] for nr in range(1, number - self.job.lag + 1)] if self._looks_back else []
         for row in older[self._learned :]:
             self._strategy.learn(row)
         self._learned = len(older)
         values = self._strategy.values(number)
-        trial: Row = {"nr": number, "values": values, "seed": self.job["config"]["seed"], "own": [], "limits": []}
+        trial: Row = {"nr": number, "values": values, "seed": self.job.config.seed, "own": [], "limits": []}
         fault = None
         try:
-            self._configs[number] = config = trial_config(self.job["config"], values, f"trial {number}")
-            trial["own"] = halving.own_rungs(self.job["pruning"], config.epochs, trial["seed"], number)
-            trial["limits"] = halving.limits(self.job["pruning"], trial["own"], older, self.metric)
+            self._configs[number] = config = trial_config(self._config, values, f"trial {number}")
+            trial["own"] = halving.own_rungs(self.job.pruning, config.epochs, trial["seed"], number)
+            trial["limits"] = halving.limits(self.job.pruning, trial["own"], older, self.metric)
             self.runs.contract(config)
         except InputError as error:
             fault = str(error)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
+from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
 from mltrainer.trainers.native.job import run_job
 from mltrainer.trainers.script import job as script
@@ -49,11 +50,11 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "value": values["validation"][values["metric"]]} if "validation" in values else found
 
 
-def work(job: dict[str, Any], events: Events) -> None:
+def work(_job: JobBase, events: Events) -> None:
     """Train the runs that standard input names, until it ends.
 
     Args:
-        job: The study's, none of the runs'.
+        _job: The study's, none of the runs'.
         events: Where the ends are reported.
 
     Raises:
@@ -68,9 +69,9 @@ def work(job: dict[str, Any], events: Events) -> None:
 
 def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
     """Train one run; return the reason why it could not be trained, where that is a fault of its config or the user's code."""
-    job = read_json(path)
     try:
-        is_program = job["config"]["task"].get("script") is not None
+        job = TrainingJob.model_validate(read_json(path))
+        is_program = job.config.task.script is not None
         result = script.run_job(job, beats, stop) if is_program else run_job(job, beats, stop, is_launched=True)
     except InputError as error:
         return _told(error)

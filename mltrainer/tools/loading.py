@@ -16,11 +16,11 @@ from mltrainer.workspace import read_json
 RESULT_FILE = "result.json"
 
 
-def recorded_files(root: Path, job: dict[str, Any]) -> dict[str, str]:
+def recorded_files(root: Path, run_folder: str, checkpoint: str) -> dict[str, str]:
     """Return the digests that the run's result recorded for the checkpoint's files; none while there is no result."""
-    path = root / job["run_folder"] / RESULT_FILE
+    path = root / run_folder / RESULT_FILE
     checkpoints = read_json(path)["checkpoints"] if path.exists() else []
-    rows: list[dict[str, Any]] = next((row["files"] for row in checkpoints if row["path"] == job["checkpoint"]), [])
+    rows: list[dict[str, Any]] = next((row["files"] for row in checkpoints if row["path"] == checkpoint), [])
     return {Path(row["path"]).name: row["sha256"] for row in rows}
 
 

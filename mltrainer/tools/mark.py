@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.workspace import sha256_bytes
@@ -19,10 +17,10 @@ VARIABLE = "MLTRAINER_LAUNCH"
 KEY = "launch"  # in the job
 
 
-def marked(job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a job that can be started once, and the variable that its process must be given."""
+def new_mark() -> tuple[str, dict[str, str]]:
+    """Return a job's entry `launch`, by which it can be started once, and the variable that its process must be given."""
     secret = secrets.token_hex(16)
-    return {**job, KEY: sha256_bytes(secret.encode())}, {VARIABLE: secret}
+    return sha256_bytes(secret.encode()), {VARIABLE: secret}
 
 
 def require_mark(job_file: Path) -> None:

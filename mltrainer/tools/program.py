@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from mltrainer.errors import (
     out_of_memory,
     raise_terminated,
 )
-from mltrainer.records.job import faults_of
+from mltrainer.records.job import JobBase, parsed
 from mltrainer.redaction import redacted
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_json, write_text
@@ -93,7 +93,7 @@ def noting_errors(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def run_lock(job: Mapping[str, Any], events: Events, stop: Callable[[], str | None]) -> Iterator[None]:
+def run_lock(job: JobBase, events: Events, stop: Callable[[], str | None]) -> Iterator[None]:
     """Hold the lock of a job's run; wait for a tool that still holds it because its workflow was killed.
 
     Raises:
@@ -104,14 +104,14 @@ def run_lock(job: Mapping[str, Any], events: Events, stop: Callable[[], str | No
     def may_wait() -> bool:
         if not begun:
             begun.append(time.monotonic())
-            events.send("note", text=f"run {job['run']} is in use by a process whose command has died: waiting for its end")
+            events.send("note", text=f"run {job.run} is in use by a process whose command has died: waiting for its end")
         return stop() is None and time.monotonic() - begun[0] < ORPHAN_S
 
-    with locked(Path.cwd() / job["folder"] / "lock", f"run {job['run']}", may_wait):
+    with locked(Path.cwd() / job.folder / "lock", f"run {job.run}", may_wait):
         yield
 
 
-def run_program(work: Callable[[dict[str, Any], Events], object]) -> None:
+def run_program(work: Callable[[Any, Events], object]) -> None:
     """Run a tool's work on the job that the command line names, and exit with its code.
 
     Args:
@@ -128,15 +128,10 @@ def run_program(work: Callable[[dict[str, Any], Events], object]) -> None:
     sys.exit(_report(events, error) if error else 0)
 
 
-def attempt(
-    work: Callable[[dict[str, Any], Events], object], job_file: Path, events: Events, root: Path
-) -> MltrainerError | None:
-    """Do a tool's work; return its error as the workflow shows it, or None."""
+def attempt(work: Callable[[Any, Events], object], job_file: Path, events: Events, root: Path) -> MltrainerError | None:
+    """Do a tool's work on the job in a file; return its error as the workflow shows it, or None."""
     try:
-        job = read_json(job_file)
-        if faults := faults_of(job):
-            raise InputError(f"it is no job: {'; '.join(faults[:5])}", where=str(job_file))
-        work(job, events)
+        work(parsed(read_json(job_file), str(job_file)), events)
     except MltrainerError as error:
         return error
     except KeyboardInterrupt as error:

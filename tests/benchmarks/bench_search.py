@@ -25,7 +25,7 @@ from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import baseline_template, overlay
 from mltrainer.search.space import in_order
 from mltrainer.search.suggest import new_study, suggested
-from mltrainer.tools.mark import marked
+from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import read_json, write_json
 
 SPACE: dict[str, Any] = {
@@ -72,7 +72,7 @@ def searched(folder: Path, config: dict[str, Any], trials: int, workers: int, st
         "gate": None,
         "parent": None,
     }
-    job, mark = marked(job)
+    job["launch"], mark = new_mark()
     path = folder / job["folder"] / "job.json"
     write_json(path, job)
     begin = time.perf_counter()

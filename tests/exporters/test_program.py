@@ -10,7 +10,8 @@ from mltrainer.checkpointing.format import file_rows, save, snapshot
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
-from mltrainer.exporters.job import export_run, rehearse
+from mltrainer.exporters import job as exporting
+from mltrainer.records.job import ExportJob
 from mltrainer.records.openings import breaks, chained
 from mltrainer.tasks.opening import open_task
 from mltrainer.workspace import digest, read_json, write_json
@@ -21,6 +22,14 @@ TEST = {
     "interval": {"level": 0.95, "resamples": 50, "seconds": 30.0},
 }
 CHECKPOINT = ".mltrainer/runs/a1b2c3d4e5f6/checkpoints/step-00000010"
+
+
+def export_run(job: dict[str, Any]) -> dict[str, Any]:
+    return exporting.export_run(ExportJob.model_validate(job), job["checkpoint"])
+
+
+def rehearse(job: dict[str, Any]) -> dict[str, Any]:
+    return exporting.rehearse(ExportJob.model_validate(job))
 
 
 def table(root: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.phases.probing import estimate, probe
+from mltrainer.records.job import TrainingJob
 from mltrainer.workspace import Project
 from tests.projects import PROJECT
 
@@ -23,7 +24,7 @@ class Asked:
     def __init__(self, *capabilities: str) -> None:
         self.capabilities, self.jobs, self.variables = capabilities, [], []  # type: ignore[var-annotated]
 
-    def run(self, job: dict[str, Any], variables: dict[str, str] | None = None) -> dict[str, Any]:
+    def run(self, job: TrainingJob, variables: dict[str, str] | None = None) -> dict[str, Any]:
         self.jobs.append(job)
         self.variables.append(variables or {})
         return {"loader": {"workers": 3}, "code_files": [], "chain": {}}
@@ -38,21 +39,21 @@ def asked(tmp_path: Any, *capabilities: str, config: TrainingConfig = CONFIG) ->
 
 def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_matter(tmp_path: Any) -> None:
     tool = asked(tmp_path, "resume")
-    assert [job["max_steps"] for job in tool.jobs] == [8, 4, 8]
-    assert [job.get("resumable", False) for job in tool.jobs] == [False, True, True]
-    assert [job.get("fill_memory", False) for job in tool.jobs] == [False, True, True]
-    assert [job["config"]["loader"]["workers"] for job in tool.jobs] == [2, 2, 1]
+    assert [job.max_steps for job in tool.jobs] == [8, 4, 8]
+    assert [job.resumable for job in tool.jobs] == [False, True, True]
+    assert [job.fill_memory for job in tool.jobs] == [False, True, True]
+    assert [job.config.loader.workers for job in tool.jobs] == [2, 2, 1]
     assert [bool(variables) for variables in tool.variables] == [False, True, True]
-    assert tool.jobs[1]["folder"] == tool.jobs[2]["folder"] != tool.jobs[0]["folder"]
+    assert tool.jobs[1].folder == tool.jobs[2].folder != tool.jobs[0].folder
 
 
 def test_the_first_probe_rehearses_and_finds_the_loader_processes_that_the_second_is_fed_by(tmp_path: Any) -> None:
     auto = CONFIG.model_copy(update={"loader": CONFIG.loader.model_copy(update={"workers": "auto"})})
     tool = asked(tmp_path, config=auto)
     first, *others = tool.jobs
-    assert (first["rehearse"], "measure_loader" in first) == (True, True)
-    assert not any(job.get("rehearse") or "measure_loader" in job for job in others)
-    assert others[-1]["config"]["loader"]["workers"] == 3
+    assert (first.rehearse, first.measure_loader is not None) == (True, True)
+    assert not any(job.rehearse or job.measure_loader for job in others)
+    assert others[-1].config.loader.workers == 3
 
 
 def measured(**changes: Any) -> dict[str, Any]:

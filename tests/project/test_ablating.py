@@ -19,7 +19,7 @@ import pytest
 import mltrainer
 from mltrainer.errors import InputError
 from mltrainer.project.ablating import DATA, PAGE, ablate, listed
-from mltrainer.records.job import faults_of
+from mltrainer.records.job import AblationJob
 from mltrainer.reproducibility.code import source
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, read_json, write_json
@@ -32,11 +32,11 @@ Values = Callable[[int, int], float | None]  # of a side, from 0 for the whole c
 def invented(values: Values, jobs: list[dict[str, Any]]) -> Any:
     """Return what takes the tool's place and trains nothing."""
 
-    def launch(project: Project, tool: str, job: dict[str, Any], on_event: Any, variables: Any = None) -> None:
-        assert (tool, faults_of(job)) == ("ablation_study", [])
-        jobs.append(job)
-        sides = [[_run(values(side, nr)) for nr in range(job["seeds"])] for side in range(1 + len(job["variants"]))]
-        write_json(project.root / job["folder"] / "result.json", {"seeds": [*range(job["seeds"])], "sides": sides})
+    def launch(project: Project, tool: str, job: AblationJob, on_event: Any, variables: Any = None) -> None:
+        assert tool == "ablation_study"
+        jobs.append(job.written())
+        sides = [[_run(values(side, nr)) for nr in range(job.seeds)] for side in range(1 + len(job.variants))]
+        write_json(project.root / job.folder / "result.json", {"seeds": [*range(job.seeds)], "sides": sides})
 
     return launch
 

@@ -15,7 +15,7 @@ from mltrainer.diagnostics.remedies import Candidate
 from mltrainer.errors import InputError
 from mltrainer.handbook import shipped_folder
 from mltrainer.project import curing
-from mltrainer.records.job import faults_of
+from mltrainer.records.job import AblationJob
 from mltrainer.reports.curing import text
 from mltrainer.runs.find import find_run, result_of
 from mltrainer.runs.launcher import Tools
@@ -64,11 +64,11 @@ def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, m
     jobs: list[dict[str, Any]] = []
     baseline = find_run(digits, "baseline")
 
-    def launch(project: Project, tool: str, job: dict[str, Any], on_event: Any, variables: Any = None) -> None:
-        assert (tool, faults_of(job)) == ("ablation_study", [])
-        jobs.append(job)
+    def launch(project: Project, tool: str, job: AblationJob, on_event: Any, variables: Any = None) -> None:
+        assert tool == "ablation_study"
+        jobs.append(job.written())
         side = {"run": baseline, "value": 0.9, "reason": None, "wall_s": 1.0}
-        write_json(project.root / job["folder"] / "result.json", {"seeds": [42], "sides": [[side]] * (1 + len(job["variants"]))})
+        write_json(project.root / job.folder / "result.json", {"seeds": [42], "sides": [[side]] * (1 + len(job.variants))})
 
     whole = curing.diagnose_run
     monkeypatch.setattr(curing, "diagnose_run", lambda project, run: _fires(whole(project, run), "underfitting"))
@@ -102,9 +102,9 @@ def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: 
     """Return what a trial of changes finds whose runs gave these accuracies on so many rows, the unchanged config's first."""
     baseline = find_run(project, "baseline")
 
-    def launch(project: Project, tool: str, job: dict[str, Any], on_event: Any, variables: Any = None) -> None:
+    def launch(project: Project, tool: str, job: AblationJob, on_event: Any, variables: Any = None) -> None:
         sides = [[{"run": baseline, "value": value, "reason": None, "wall_s": 1.0}] for value in values]
-        write_json(project.root / job["folder"] / "result.json", {"seeds": [42], "sides": sides})
+        write_json(project.root / job.folder / "result.json", {"seeds": [42], "sides": sides})
 
     changes = [Candidate(f"change {nr}", {"optimizer.lr": 0.1 + nr}, "a test") for nr in range(1, len(values))]
     whole = curing.diagnose_run

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
+from mltrainer.records.job import TrainingJob
 from mltrainer.reports.rows import facts, page
 from mltrainer.runs.launcher import tools_of
 from mltrainer.tools.rows.content import png
@@ -79,7 +80,8 @@ def train(project: Project, most: int | None = None, **values: Any) -> dict[str,
     job = {"schema": 1, "run": RUN, "phase": "baseline", "purpose": "train", "folder": folder, "threads": 1}
     job |= {"max_steps": most} if most else {}
     contract = dict.fromkeys(("config_sha256", "code_sha256", "environment_sha256"), "0")
-    return tools_of(project, lambda _event: None).run(ORCHESTRATOR, {**job, "config": config.model_dump(), "contract": contract})
+    asked = TrainingJob.model_validate({**job, "config": config.model_dump(), "contract": contract})
+    return tools_of(project, lambda _event: None).run(ORCHESTRATOR, asked)
 
 
 def rows(cli: Cli, project: Project, *arguments: str) -> Any:

@@ -138,4 +138,4 @@ def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path: Any) -> None:
 def test_a_task_without_plain_rows_has_no_models() -> None:
     opened = SimpleNamespace(split=lambda _: SimpleNamespace(ids=np.arange(3)))
     task = SimpleNamespace(plain=lambda _: None)
-    assert job._fits(opened, task, None, {"settings": {}}, None, None) == []  # type: ignore[arg-type]
+    assert job._fits(opened, task, None, SimpleNamespace(settings={}), None, None) == []  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mltrainer.project.engine import write
+from mltrainer.records.job import TrainingJob
 from mltrainer.workspace import Project, seal
 from tests.conftest import Cli
 
@@ -32,18 +33,18 @@ def clone(digits: Project) -> Project:
 
 
 @pytest.fixture
-def trained(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
+def trained(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainingJob]:
     """What the tool is asked to train; it answers with what the original run came to, as training anew does."""
-    asked: list[Record] = []
+    asked: list[TrainingJob] = []
 
     class Trained:
         def __init__(self, root: Path) -> None:
             self.root = root
 
-        def run(self, job: Record) -> Record:
+        def run(self, job: TrainingJob) -> Record:
             asked.append(job)
-            shutil.copytree(digits_once / ".mltrainer/runs" / job["run"], self.root / job["folder"])
-            result: Record = json.loads((self.root / job["folder"] / "result.json").read_bytes())
+            shutil.copytree(digits_once / ".mltrainer/runs" / job.run, self.root / job.folder)
+            result: Record = json.loads((self.root / job.folder / "result.json").read_bytes())
             return result
 
     monkeypatch.setattr("mltrainer.runs.recorded.tool_for", lambda tools, *others: Trained(tools.project.root))
@@ -72,13 +73,13 @@ def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone: Project,
     assert not clone.runs_dir.exists()
 
 
-def test_what_is_trained_is_what_the_record_says(clone: Project, cli: Cli, trained: list[Record]) -> None:
+def test_what_is_trained_is_what_the_record_says(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
     assert reproduced(cli, clone)[0] == reproduced(cli, clone, "baseline")[0] == 0
     final, first = trained
     evidence = record_of(clone)["evidence"]
-    assert (final["run"], final["config"]["epochs"], final["purpose"]) == (evidence["run"]["id"], 15, "reproduction")
-    assert (first["config"]["epochs"], first["contract"]["data_sha256"]) == (12, evidence["run"]["data_sha256"])
-    assert final["contract"]["config_sha256"] == evidence["run"]["config_sha256"]
+    assert (final.run, final.config.epochs, final.purpose) == (evidence["run"]["id"], 15, "reproduction")
+    assert (first.config.epochs, first.contract["data_sha256"]) == (12, evidence["run"]["data_sha256"])
+    assert final.contract["config_sha256"] == evidence["run"]["config_sha256"]
 
 
 INVENTED: dict[str, Callable[[Record], object]] = {
@@ -90,14 +91,16 @@ INVENTED: dict[str, Callable[[Record], object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("told", INVENTED)
-def test_an_invented_number_head_or_digest_is_not_reproduced(told: str, clone: Project, cli: Cli, trained: list[Record]) -> None:
+def test_an_invented_number_head_or_digest_is_not_reproduced(
+    told: str, clone: Project, cli: Cli, trained: list[TrainingJob]
+) -> None:
     forge(clone, INVENTED[told])
     code, found = reproduced(cli, clone)
     assert (code, found["identical"], len(trained)) == (5, False, 1)
     assert (found["first_divergence"] or {"what": ""})["what"] == told
 
 
-def test_delivered_weights_that_the_training_never_had_are_told(clone: Project, cli: Cli, trained: list[Record]) -> None:
+def test_delivered_weights_that_the_training_never_had_are_told(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
     forge(clone, lambda evidence: evidence.update(delivered_sha256="0" * 64))
     said = cli("reproduce", "finalization", "--project", clone.root)
     assert "the delivered weights were NOT among those that it passed through" in said.out
@@ -107,7 +110,7 @@ def test_delivered_weights_that_the_training_never_had_are_told(clone: Project, 
 
 @pytest.mark.parametrize("change", [lambda e: e["config"].update(seed=7), lambda e: e["run"].update(data_sha256="0" * 64)])
 def test_a_config_that_is_not_the_runs_is_refused(
-    change: Callable[[Record], object], clone: Project, cli: Cli, trained: list[Record]
+    change: Callable[[Record], object], clone: Project, cli: Cli, trained: list[TrainingJob]
 ) -> None:
     forge(clone, change)
     said = cli("reproduce", "finalization", "--project", clone.root)
@@ -116,14 +119,14 @@ def test_a_config_that_is_not_the_runs_is_refused(
     assert not trained
 
 
-def test_a_part_of_the_steps_cannot_be_compared_without_the_chain(clone: Project, cli: Cli, trained: list[Record]) -> None:
+def test_a_part_of_the_steps_cannot_be_compared_without_the_chain(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
     said = cli("reproduce", "finalization", "--steps", "5", "--project", clone.root)
     assert said.code == 1
     assert "the chain of run" in said.err
     assert not trained
 
 
-def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[Record]) -> None:
+def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
     row = {"path": "data/rows.csv", "sha256": "0" * 64, "size": 3}
     forge(clone, lambda evidence: evidence["data"].update(files=[row]), "planning")
     said = cli("reproduce", "finalization", "--project", clone.root)
@@ -152,7 +155,7 @@ def test_the_digest_of_the_whole_environment_is_no_arithmetic_that_differs(
     differences: set[str],
     clone: Project,
     cli: Cli,
-    trained: list[Record],
+    trained: list[TrainingJob],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def of_a_program(evidence: Record) -> None:

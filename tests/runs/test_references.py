@@ -9,6 +9,7 @@ import pytest
 
 from mltrainer.configs.project import Task, TrainingConfig
 from mltrainer.errors import InputError, StoppedError
+from mltrainer.records.job import ReferencesJob
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.references import measure_references
 from mltrainer.workspace import Project, write_json
@@ -39,11 +40,11 @@ class Launched:
     def __init__(self, error: Exception | None = None) -> None:
         self.error, self.jobs = error, []
 
-    def __call__(self, project: Project, tool: str, job: dict[str, Any], *_: Any) -> None:
+    def __call__(self, project: Project, tool: str, job: ReferencesJob, *_: Any) -> None:
         self.jobs.append(job)
         if self.error is not None:
             raise self.error
-        write_json(project.root / job["folder"] / "result.json", {"schema": 1, **FOUND, "rows": [{"name": "linear"}]})
+        write_json(project.root / job.folder / "result.json", {"schema": 1, **FOUND, "rows": [{"name": "linear"}]})
 
 
 def measured(folder: Path, launched: Launched, given: TrainingConfig, **changes: Any) -> dict[str, Any] | None:
@@ -58,7 +59,7 @@ def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_
     assert len(launched.jobs) == 1
     measured(tmp_path, launched, config(epochs=3), id="b1b2c3d4e5f6")
     measured(tmp_path, launched, config(seed=7), id="c1b2c3d4e5f6")
-    kept = [job["kept"] for job in launched.jobs]
+    kept = [job.kept for job in launched.jobs]
     assert kept[0] == kept[1] != kept[2]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.records.job import Searching
+from mltrainer.records.job import SearchJob
 from mltrainer.search.budget import Budget
 from tests.search.test_program import study
 
@@ -14,7 +14,7 @@ from tests.search.test_program import study
 def budget(trials: int = 20, workers: int = 2, minutes: float = 60, **changes: Any) -> Budget:
     job = study({}, trials)
     job["config"]["budget"] = {"minutes": minutes}
-    return Budget.of(Searching.model_validate({**job, "seeds": 5, **changes}).model_dump(by_alias=True), trials, workers)
+    return Budget.of(SearchJob.model_validate({**job, "seeds": 5, **changes}), trials, workers)
 
 
 def test_the_trials_have_what_baseline_and_comparison_leave_of_the_budget() -> None:
@@ -27,12 +27,12 @@ def test_half_of_the_budget_is_there_for_the_trials_however_long_the_baseline_to
 
 
 def test_the_templates_minutes_come_first_and_without_a_baseline_there_is_no_limit() -> None:
-    assert Budget.of({**job_of(), "minutes": 7.0, "baseline_s": 60.0, "run_s": 60.0}, 20, 2).minutes == 7.0
+    assert Budget.of(job_of().model_copy(update={"minutes": 7.0, "baseline_s": 60.0, "run_s": 60.0}), 20, 2).minutes == 7.0
     assert (budget().minutes, budget().told()) == (None, None)
 
 
-def job_of() -> dict[str, Any]:
-    return Searching.model_validate({**study({}, 20), "seeds": 5}).model_dump(by_alias=True)
+def job_of() -> SearchJob:
+    return SearchJob.model_validate({**study({}, 20), "seeds": 5})
 
 
 THEN = "to compare the best with the baseline and to repeat it"
@@ -57,8 +57,8 @@ def test_a_search_says_what_it_takes_and_whether_it_fits(run_s: float, told: str
 def test_the_start_of_the_workers_is_part_of_a_search_and_changes_no_limit() -> None:
     job = study({}, 8)
     job["config"]["budget"] = {"minutes": 60}
-    job = Searching.model_validate({**job, "seeds": 5, "baseline_s": 0.8, "run_s": 0.5}).model_dump(by_alias=True)
-    at_once, started = Budget.of(job, 8, 2), Budget.of(job, 8, 2, start_s=3.0)
+    asked = SearchJob.model_validate({**job, "seeds": 5, "baseline_s": 0.8, "run_s": 0.5})
+    at_once, started = Budget.of(asked, 8, 2), Budget.of(asked, 8, 2, start_s=3.0)
     assert (at_once.search_s, started.search_s) == (2.0, 5.0)
     assert (at_once.replay_s, started.replay_s) == (0.5, 3.5)
     assert at_once.minutes == started.minutes
@@ -79,7 +79,7 @@ def test_the_comparison_is_forecast_by_whole_runs_and_the_trials_by_what_rungs_l
     pruning = {"name": "successive_halving", "eta": 3, "first": 1}
     job = {**study({}, 20), "seeds": 5, "run_s": 120.0, "baseline_s": 300.0, "lag": 4, "pruning": pruning}
     job["config"] = {**job["config"], "epochs": 10, "budget": {"minutes": 60}}
-    pruned = Budget.of(Searching.model_validate(job).model_dump(by_alias=True), 20, 2)
+    pruned = Budget.of(SearchJob.model_validate(job), 20, 2)
     share = (1 + 2 / 3 + 6 / 9 + 1 / 27) / 10  # of the 14 trials that older ones can end: 4 + 3 - 1 go first
     assert pruned.search_s == pytest.approx(10 * 120 * (6 + 14 * share) / 20)
 

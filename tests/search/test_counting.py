@@ -12,7 +12,7 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.gates.statistics import is_better
-from mltrainer.records.job import Searching
+from mltrainer.records.job import SearchJob
 from mltrainer.search import counting
 from mltrainer.search.comparing import Comparison, samples_of, sides_of
 from mltrainer.tasks.correction import fewest_pairs, spent_level
@@ -99,7 +99,7 @@ def test_the_ledger_keeps_each_comparison_once_and_none_where_it_is_damaged(tmp_
 
 def comparison(values: dict[str, Any], **changes: Any) -> Comparison:
     job = {**study({}, 3, epochs=2), "planned": config(epochs=8, batch_size=64), "level": LEVEL, **changes}
-    return Comparison(Searching.model_validate({**job, "seeds": 5}).model_dump(by_alias=True), values)
+    return Comparison(SearchJob.model_validate({**job, "seeds": 5}), values)
 
 
 def test_both_sides_are_as_planned_and_not_as_a_trial() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.starting import Start
 from mltrainer.errors import MachineError
+from mltrainer.records.job import SearchJob, TrainingJob
 from mltrainer.search import pool as pools
 from mltrainer.search import runs as of_runs
 from mltrainer.search.pool import Ended, Pool, places
@@ -36,8 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pool(folder: Path) -> Iterator[Pool]:
-    with Pool(study({}, 1), [{}, {}], silent_s=60) as made:
+    with Pool(study_job(), [{}, {}], silent_s=60) as made:
         yield made
+
+
+def study_job() -> SearchJob:
+    return SearchJob.model_validate({**study({}, 1), "seeds": 5})
 
 
 def job(folder: Path, name: str, **values: Any) -> Path:
@@ -94,7 +98,7 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Pat
 
 
 def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
-    with Pool(study({}, 1), [{}], silent_s=1.0) as pool:
+    with Pool(study_job(), [{}], silent_s=1.0) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))
         assert ended(pool, 1) == [Ended(1, death="its process ended with signal 9 (SIGKILL)")]
 
@@ -106,7 +110,7 @@ def test_a_fault_of_the_machine_ends_the_study(pool: Pool, folder: Path) -> None
 
 
 def test_workers_end_with_the_pool(folder: Path) -> None:
-    with Pool(study({}, 1), [{}, {}], silent_s=60) as pool:
+    with Pool(study_job(), [{}, {}], silent_s=60) as pool:
         pool.begin(1, job(folder, "busy", do="hang"))
         pool.begin(2, job(folder, "idle"))
         while not (tried(folder, "busy") and tried(folder, "idle")):
@@ -130,11 +134,13 @@ def test_each_worker_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def runs_of(pool: Pool, signalled: list[str] | None = None) -> Runs:
-    return Runs(study({}, 1), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
+    return Runs(study_job(), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
 
 
 def result_of(runs: Runs, nr: int, path: Path) -> dict[str, Any]:
-    runs._begun[nr] = {"run": path.stem, "folder": str(path.with_suffix("").relative_to(runs.root)), "contract": {}}
+    place = str(path.with_suffix("").relative_to(runs.root))
+    config = runs.job.config
+    runs._begun[nr] = TrainingJob(run=path.stem, purpose="train", folder=place, config=config, contract={}, threads=1)
     (path.with_suffix("") / "checkpoints").mkdir(parents=True, exist_ok=True)
     write_json(path.with_suffix("") / "job.json", read_json(path))
     runs.pool.begin(nr, path.with_suffix("") / "job.json")
@@ -164,7 +170,7 @@ def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, f
 
 def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of(pool)
-    config = TrainingConfig.model_validate(runs.job["config"])
+    config = runs.job.config
     result = {"state": "finished", "history": [], "train_samples": 64}
     monkeypatch.setattr(of_runs, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
     runs.begin(1, config, [])
@@ -188,8 +194,8 @@ def test_a_signal_stops_the_study_and_its_workers(pool: Pool, folder: Path) -> N
 
 def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool: Pool, folder: Path) -> None:
     runs = runs_of(pool)
-    runs.job["contract"]["data_sha256"] = "of samples, splits and weights"
-    config = TrainingConfig.model_validate(runs.job["config"])
+    runs.job.contract["data_sha256"] = "of samples, splits and weights"
+    config = runs.job.config
     pretrained = config.model_copy(update={"start": Start(weights="w.safetensors")})
     assert "data_sha256" in runs.contract(config)
     assert "data_sha256" not in runs.contract(pretrained)
@@ -200,7 +206,7 @@ def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch:
     monkeypatch.setenv("TRACKER_TOKEN", secret)
     job_file = job(folder, "one")
     job_file.write_text(json.dumps({"do": "train", "print": f"login with {secret} failed"}))
-    with Pool(study({}, 1), [{}], silent_s=60) as pool:
+    with Pool(study_job(), [{}], silent_s=60) as pool:
         pool.begin(1, job_file)
         assert ended(pool, 1) == [Ended(1)]
     assert (folder / ".mltrainer/studies/study/workers.txt").read_text().split() == (

@@ -22,7 +22,7 @@ from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
 from mltrainer.search.space import draw, reseeded, trial_config, trial_values
 from mltrainer.search.study import best_trial, outcome
-from mltrainer.tools.mark import marked
+from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
 
@@ -192,8 +192,8 @@ def study(space: dict[str, Any], count: int, **changes: Any) -> dict[str, Any]:
 
 def start(root: Path, job: dict[str, Any]) -> subprocess.Popen[bytes]:
     path = root / job["folder"] / "job.json"
-    job, mark = marked(job)
-    write_json(path, job)
+    launch, mark = new_mark()
+    write_json(path, {**job, "launch": launch})
     command = [sys.executable, "-P", "-m", "mltrainer.tools.search", str(path)]
     environment = {**os.environ, **mark}
     return subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

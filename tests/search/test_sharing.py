@@ -13,7 +13,7 @@ import pytest
 
 from mltrainer.configs.project import Metric
 from mltrainer.errors import DifferenceError, InputError, MachineError
-from mltrainer.records.job import Searching
+from mltrainer.records.job import SearchJob
 from mltrainer.search import sharing
 from mltrainer.search.database import Database
 from mltrainer.search.job import RECORDED
@@ -57,9 +57,9 @@ class Slow(Imagined):
         return super().wait() if self.running else []
 
 
-def job_of(folder: Path, **changes: Any) -> dict[str, Any]:
+def job_of(folder: Path, **changes: Any) -> SearchJob:
     asked = {**study(SMALL, 6, epochs=EPOCHS), "lag": 4, "storage": f"sqlite:///{folder / 'shared.db'}", **changes}
-    return Searching.model_validate(asked).model_dump(by_alias=True)
+    return SearchJob.model_validate(asked)
 
 
 def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = None, **changes: Any) -> str:

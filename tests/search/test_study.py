@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.records.job import Searching
+from mltrainer.records.job import SearchJob
 from mltrainer.search import halving
 from mltrainer.search.job import RECORDED
 from mltrainer.search.live import Live
@@ -126,7 +126,7 @@ def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, 
     job = {**study(SPACE, 24, epochs=EPOCHS), "lag": 4, **changes}
     runs = runs or Imagined(folder, workers, random.Random(seed))
     runs.workers = workers
-    trials = Study(Searching.model_validate(job).model_dump(by_alias=True), runs, Silent()).search()  # type: ignore[arg-type]
+    trials = Study(SearchJob.model_validate(job), runs, Silent()).search()  # type: ignore[arg-type]
     return json.dumps([{key: trial[key] for key in RECORDED if key in trial} for trial in trials]), runs
 
 
@@ -256,7 +256,7 @@ def test_no_trial_begins_when_the_time_is_over(tmp_path: Path) -> None:
     folder.mkdir()
     runs = Imagined(folder, 1, random.Random(0))
     job = {**study(SPACE, 24, epochs=EPOCHS), "minutes": 1e-9}
-    found = Study(Searching.model_validate(job).model_dump(by_alias=True), runs, Silent())  # type: ignore[arg-type]
+    found = Study(SearchJob.model_validate(job), runs, Silent())  # type: ignore[arg-type]
     assert len(found.search()) == 1
     assert (found.about()["planned"], found.about()["ended"]) == (1, "time")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mltrainer.configs.components import OPTIONS, Swap
-from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
-from mltrainer.records.job import Ablating
+from mltrainer.records.job import AblationJob, Variant
 from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
 from mltrainer.search.seeded import fresh_seeds, on_seeds
@@ -18,11 +17,11 @@ Row = dict[str, Any]
 WHOLE = "the whole config"
 
 
-def work(job: dict[str, Any], events: Events) -> int:
+def work(job: AblationJob, events: Events) -> int:
     """Train a config and its variants; their results go to `result.json` in the job's folder.
 
     Args:
-        job: As `records.job.Ablating`.
+        job: The study's.
         events: Where progress goes.
 
     Raises:
@@ -31,23 +30,22 @@ def work(job: dict[str, Any], events: Events) -> int:
         StoppedError: A signal stopped it; finished runs are kept and not trained again.
     """
     stop = StopSignals(events)
-    job = Ablating.model_validate(job).model_dump(by_alias=True)
-    config = TrainingConfig.model_validate(job["config"])
-    sides = {WHOLE: config, **{f"swapped: {row['name']}": Swap(**row).applied(config) for row in job["variants"]}}
-    fresh = fresh_seeds(config.seed, "ablation", job["seeds"]) or [config.seed]
-    with Pool(job, places(job["workers"], config.device, config.threads), 60 * job["silent_minutes"]) as pool:
+    config = job.config
+    sides = {WHOLE: config, **{f"swapped: {row.name}": Swap(row.name, row.changes).applied(config) for row in job.variants}}
+    fresh = fresh_seeds(config.seed, "ablation", job.seeds) or [config.seed]
+    with Pool(job, places(job.workers, config.device, config.threads), 60 * job.silent_minutes) as pool:
         runs = Runs(job, pool, events, stop)
         try:
             found = on_seeds(runs, sides, fresh, config.metric)
         except GateError as error:  # as where the samples are others
-            raise GateError(error.message, where=error.where, mend=_mend(job["variants"], error)) from error
+            raise GateError(error.message, where=error.where, mend=_mend(job.variants, error)) from error
     write_json(runs.folder / "result.json", {"seeds": fresh, "sides": [[_told(row) for row in rows] for rows in found.values()]})
     return 0
 
 
-def _mend(variants: list[Row], error: GateError) -> str | None:
+def _mend(variants: list[Variant], error: GateError) -> str | None:
     """Return the hint for a run on other samples than planning's: the variants' task options may be the cause."""
-    keys = ", ".join(key for row in variants for key in row["changes"] if key.startswith(OPTIONS))
+    keys = ", ".join(key for row in variants for key in row.changes if key.startswith(OPTIONS))
     return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.mend
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mltrainer.errors import is_out_of_memory
+from mltrainer.records.job import ExplorationJob
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.tools.explorer.decisions import doubled, needed_mb, needed_s
 from mltrainer.tools.explorer.stepping import first_steps
@@ -20,15 +21,15 @@ WARM_UP, LEAST, MOST = 1, 2, 30  # steps of a size that are not timed, and that 
 SECONDS = 1.0  # timed at least for the least steps, then until so much time has gone by
 
 
-def try_sizes(session: Session) -> dict[str, Any]:
+def try_sizes(session: Session, job: ExplorationJob) -> dict[str, Any]:
     """Return the memory limit in MiB and the reason why no larger size was tried.
 
     Each measured size is sent as an event, which outlives this process. A size is only tried while its expected memory, by
     the sizes before it, is within the page's share of the memory, and its expected time within the time that is left;
     the first one is always tried.
     """
-    asked, begun = session.job["asked"], time.perf_counter()
-    limit = session.job["settings"]["memory_share"] * memory_mb(session.config.device)
+    asked, begun = job.asked, time.perf_counter()
+    limit = job.settings["memory_share"] * memory_mb(session.config.device)
     rows: list[dict[str, Any]] = []
     for size in doubled(asked["first"], session.plan.samples):
         if rows and needed_mb(rows) > limit:

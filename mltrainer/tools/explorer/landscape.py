@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mltrainer.records.job import ExplorationJob
 from mltrainer.tools.explorer.surface import Surface, Vector, drawn, load_checkpoint, norm, parameters_of, scaled_by_filter
 from mltrainer.trainers.native.session import Session
 
@@ -19,9 +20,9 @@ TINY = 1e-300  # a gradient of 0 has no direction, and the loss does not rise al
 RHO, ADAPTIVE_RHO = 0.05, 0.5  # of SAM (Foret et al., 2021) and of its adaptive form (Kwon et al., 2021), their defaults
 
 
-def survey(session: Session) -> dict[str, Any]:
+def survey(session: Session, job: ExplorationJob) -> dict[str, Any]:
     """Return the loss along one and over two directions around a run's checkpoint, and the sharpness there."""
-    asked = session.job["asked"]
+    asked = job.asked
     load_checkpoint(session, Path.cwd() / asked["checkpoint"], asked["files"])
     surface = Surface(session, asked["samples"])
     ticker = _Ticker(session, 2 * asked["points"] - 1 + asked["points"] ** 2 + ITERATIONS)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mltrainer.checkpointing.ranking import best_row
+from mltrainer.records.job import ExplorationJob
 from mltrainer.reports.values import duration
 from mltrainer.reproducibility import seeds
 from mltrainer.search.seeded import fresh_seeds
@@ -25,11 +26,13 @@ SETTLING = 0.1  # of a run: its first epochs fall in another way
 class OnPart(Session):
     """A training on a part of the samples, repeated to the length of all, so that steps and schedule stay the same."""
 
+    part = 1.0  # of the samples
+
     def open(self) -> OpenTask:
         """Return the task with its training samples reduced; parts of a seed lie within each other."""
         opened = super().open()
         count = len(opened.split("train"))
-        chosen = seeds.generator(self.config.seed, "part").permutation(count)[: part_of(count, self.job["part"])]
+        chosen = seeds.generator(self.config.seed, "part").permutation(count)[: part_of(count, self.part)]
         opened.keep_training(np.resize(np.sort(chosen), count))  # all of them are the samples as they are
         return opened
 
@@ -39,9 +42,9 @@ def part_of(count: int, part: float) -> int:
     return max(1, round(part * count))
 
 
-def extrapolate(session: Session) -> dict[str, Any]:
+def extrapolate(session: Session, job: ExplorationJob) -> dict[str, Any]:
     """Return the learning curve over steps, and with seeds the one over data, each with its extrapolation."""
-    asked, seed = session.job["asked"], session.config.seed
+    asked, seed = job.asked, session.config.seed
     found: dict[str, Any] = {"epochs": _of_epochs(asked["history"], seed)}
     if asked["seeds"]:
         found["data"] = _of_data(session, _trained(session, asked["seeds"]), seed)
@@ -82,14 +85,9 @@ def _row(session: Session, part: float, seed: int) -> dict[str, Any]:
     name = f"part-{part:g}-{seed}"
     folder = session.folder / name
     folder.mkdir()
-    job = {
-        **session.job,
-        "run": name,
-        "phase": "exploration",
-        "part": part,
-        "config": reseeded(session.config, seed).model_dump(),
-    }
+    job = session.job.model_copy(update={"run": name, "phase": "exploration", "config": reseeded(session.config, seed)})
     trained = OnPart(job, folder, session.events, session.stop_signal)
+    trained.part = part
     trained.prepare()
     trained.train()
     best = best_row(trained.trainer.history, session.config.metric)

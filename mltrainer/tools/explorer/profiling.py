@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
+from mltrainer.records.job import ExplorationJob
 from mltrainer.tools.explorer.stepping import first_steps
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.recording import NonFiniteError
@@ -31,13 +32,13 @@ TRACE_FILE = "trace.json"
 WARM_UP, TRACED, OPERATORS = 5, 5, 10
 
 
-def profile_steps(session: Session) -> dict[str, Any]:
+def profile_steps(session: Session, job: ExplorationJob) -> dict[str, Any]:
     """Return the sections of a step and the most expensive operators; the trace is written to the session's folder.
 
     The timed steps run without the tracer, which makes every operation slower; on a GPU each section waits for the
     device at its ends, so that its own work is counted to it.
     """
-    count = session.job["asked"]["steps"]
+    count = job.asked["steps"]
     session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # a schedule ends with the epochs, these steps need not
     steps = first_steps(session, WARM_UP + count + TRACED)
     clock = Clock(session.config.device)

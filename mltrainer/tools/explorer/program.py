@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import StoppedError
+from mltrainer.records.job import ExplorationJob
 from mltrainer.tools.explorer.batch_sizes import try_sizes
 from mltrainer.tools.explorer.landscape import survey
 from mltrainer.tools.explorer.learning_curve import extrapolate
@@ -16,7 +17,7 @@ from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
 from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import write_json
 
-ANSWERS: dict[str, Callable[[Session], dict[str, Any]]] = {
+ANSWERS: dict[str, Callable[[Session, ExplorationJob], dict[str, Any]]] = {
     "lr_find": test_range,
     "batch_size": try_sizes,
     "profile": profile_steps,
@@ -25,21 +26,21 @@ ANSWERS: dict[str, Callable[[Session], dict[str, Any]]] = {
 }
 
 
-def work(job: dict[str, Any], events: Events) -> int:
+def work(job: ExplorationJob, events: Events) -> int:
     """Answer a job's question; the answer goes to `result.json` in the job's folder.
 
     Args:
-        job: `question`, the `settings` of the tool's page, what was `asked` for, and `config` as in a training job.
+        job: The question.
         events: Where progress goes.
 
     Raises:
         StoppedError: A signal stopped it.
     """
-    folder = Path.cwd() / job["folder"]
+    folder = Path.cwd() / job.folder
     session = Session(job, folder, events, stopping(StopSignals(events)))
     session.prepare()
     session.model.train()
-    write_json(folder / "result.json", ANSWERS[job["question"]](session))
+    write_json(folder / "result.json", ANSWERS[job.question](session, job))
     return 0
 
 

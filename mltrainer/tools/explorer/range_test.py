@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from mltrainer.records.job import ExplorationJob
 from mltrainer.tools.explorer.decisions import Smoothing, diverged, log_spaced, suggest_rate
 from mltrainer.tools.explorer.stepping import first_steps
 from mltrainer.trainers.native.session import Session
 
 
-def test_range(session: Session) -> dict[str, Any]:
+def test_range(session: Session, job: ExplorationJob) -> dict[str, Any]:
     """Return rate, loss and smoothed loss of each step, and the rate that they suggest.
 
     Each step goes through the config's own optimizer, clipping and precision; a group keeps its share of the rate.
     """
-    asked, settings = session.job["asked"], session.job["settings"]
+    asked, settings = job.asked, job.settings
     rates = log_spaced(asked["low"], asked["high"], asked["steps"])
     losses, smoothed = _losses(session, rates, settings["smoothing"], settings["divergence"])
     found = suggest_rate(rates, losses, smoothed, settings["margin"], settings["clear_fall"])

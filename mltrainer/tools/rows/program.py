@@ -15,7 +15,7 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.records.job import Inspecting
+from mltrainer.records.job import RowsJob
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import tensors_in
@@ -44,7 +44,7 @@ class Look:
         folder: The run's folder.
     """
 
-    asked: Inspecting
+    asked: RowsJob
     config: TrainingConfig
     opened: OpenTask
     model: nn.Module
@@ -73,32 +73,32 @@ class Answer:
     reasons: dict[int, str]
 
 
-def work(job: Found, events: Events) -> int:
+def work(job: RowsJob, events: Events) -> int:
     """Answer one question; the answer goes to `result.json` in the job's folder.
 
     Args:
-        job: As `records.job.Inspecting`.
+        job: What is asked.
         events: Where progress goes.
 
     Raises:
         InputError: The run had no such step or epoch.
         GateError: The checkpoint is damaged, or the data is not the run's.
     """
-    asked, root = Inspecting.model_validate(job), Path.cwd()
-    look = _opened(asked, job, root)
-    answer = ANSWERS[asked.chosen](look)
+    root = Path.cwd()
+    look = _opened(job, root)
+    answer = ANSWERS[job.chosen](look)
     found = {"schema": 1, "total": answer.total, **answer.facts, "rows": _shown(look, answer)}
-    write_json(root / asked.folder / RESULT_FILE, plain(found))
+    write_json(root / job.folder / RESULT_FILE, plain(found))
     look.opened.close()
     return 0
 
 
-def _opened(asked: Inspecting, job: Found, root: Path) -> Look:
+def _opened(asked: RowsJob, root: Path) -> Look:
     """Open the run's task, with the weights of the checkpoint, or those of a new model."""
-    config = TrainingConfig.model_validate(asked.config)
+    config = asked.config
     opened, model = open_untrained(config, root)
     if asked.checkpoint is not None:
-        tree, manifest = load(root / asked.checkpoint, recorded_files(root, job) or None)
+        tree, manifest = load(root / asked.checkpoint, recorded_files(root, asked.run_folder, asked.checkpoint) or None)
         check_data(opened, manifest)
         model.load_state_dict(delivered(tree), strict=True)
     plan = plan_for(config, len(opened.split("train")))

@@ -10,7 +10,7 @@ import math
 import platform
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 import mltrainer
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.configs.project import Metric
 from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
@@ -32,23 +32,23 @@ from mltrainer.workspace import locked, sha256_file, write_json
 RESULT_FILE = "result.json"
 
 
-def work_of(entry_point: str) -> Callable[[dict[str, Any], Events], None]:
+def work_of(entry_point: str) -> Callable[[TrainingJob, Events], None]:
     """Return the work that runs a job with a custom module."""
 
-    def work(job: dict[str, Any], events: Events) -> None:
+    def work(job: TrainingJob, events: Events) -> None:
         root = Path.cwd()
-        with locked(root / job["folder"] / "lock", f"run {job['run']}"):
+        with locked(root / job.folder / "lock", f"run {job.run}"):
             started = time.perf_counter()
             module = import_module(f"{entry_point}:work", root, "entry_point")
             with user_code(root, f"running {entry_point}"):
-                given = module.work(job, lambda event, **values: events.send(event, **values))
+                given = module.work(job.written(), lambda event, **values: events.send(event, **values))
             result = completed(job, _checked(given, job, entry_point), root, time.perf_counter() - started)
-            write_json(root / job["folder"] / RESULT_FILE, result)
+            write_json(root / job.folder / RESULT_FILE, result)
 
     return work
 
 
-def _checked(given: Any, job: Mapping[str, Any], entry_point: str) -> Trained:
+def _checked(given: Any, job: TrainingJob, entry_point: str) -> Trained:
     """Return a tool's answer as a model.
 
     Raises:
@@ -63,12 +63,12 @@ def _checked(given: Any, job: Mapping[str, Any], entry_point: str) -> Trained:
         raise InputError(
             f"it returned {place}: {first['msg']}", where=f"{entry_point}:work", mend="return a mltrainer.tools.own.Trained"
         ) from error
-    steps, most = len(found.losses), job.get("max_steps") or found.planned_steps
+    steps, most = len(found.losses), job.max_steps or found.planned_steps
     if steps > most or found.history[-1].step != steps:
         told = f"{steps} losses, the last evaluation after step {found.history[-1].step}, and at most {most} steps to make"
         raise InputError(f"it returned {told}", where=f"{entry_point}:work", mend="evaluate after the last step, then end")
-    expected = job["contract"].get("data_sha256")
-    if expected not in (None, found.data.sha256) and job["purpose"] != "reproduction":
+    expected = job.contract.get("data_sha256")
+    if expected not in (None, found.data.sha256) and job.purpose != "reproduction":
         raise GateError(
             f"the data is not what planning recorded: expected {expected[:12]}, found {found.data.sha256[:12]}",
             mend="bring the data back, or record the new data with `mltrainer phase run planning`",
@@ -76,7 +76,7 @@ def _checked(given: Any, job: Mapping[str, Any], entry_point: str) -> Trained:
     return found
 
 
-def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -> dict[str, Any]:
+def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> dict[str, Any]:
     """Return the complete result: the tool's values, those measured here, and empty ones where neither knows.
 
     Args:
@@ -115,29 +115,29 @@ def completed(job: dict[str, Any], found: Trained, root: Path, seconds: float) -
         return sealed(result)
     except MltrainerError as error:
         mend = "give `more` keys of a run's result, as mltrainer.records.run.Run declares them"
-        raise InputError(f"it returned {error.message}", where=f"tool {job.get('tool')}, more", mend=mend) from error
+        raise InputError(f"it returned {error.message}", where=f"tool {job.tool}, more", mend=mend) from error
 
 
-def _identity(job: dict[str, Any], found: Trained, root: Path) -> dict[str, Any]:
+def _identity(job: TrainingJob, found: Trained, root: Path) -> dict[str, Any]:
     """Return the run's identity, and the inputs that its bits are a function of."""
     return {
-        **identity(job, job["config"], imported_files(root), found.weights_sha256, "tool"),
+        **identity(job, imported_files(root), found.weights_sha256, "tool"),
         "data_sha256": found.data.sha256,
         "draws": found.draws,
         "libraries": {"mltrainer": mltrainer.__version__, "python": platform.python_version()},
         "rehearsal": {"samples": found.data.validation, "seconds": 0.0},
-        "data": _facts(found.data, job, root) if job["purpose"] == "probe" else None,
+        "data": _facts(found.data, job, root) if job.purpose == "probe" else None,
     }
 
 
-def _facts(data: Data, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
+def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
     """Return planning's record of the data."""
     rows = [{"path": name, "sha256": sha256_file(root / name), "size": (root / name).stat().st_size} for name in data.files]
     counts = {"train": data.train, "validation": data.validation, "test": data.test}
     return {
         "sha256": data.sha256,
         "samples": sum(counts.values()),
-        "source": job["tool"],
+        "source": job.tool,
         "kind": "own",
         "files": rows,
         "fingerprinted": sum(counts.values()),
@@ -158,35 +158,35 @@ def _nonfinite(found: Trained) -> dict[str, Any] | None:
     return {"step": step, "epoch": epoch, "what": "loss", "samples": []}
 
 
-def _chain(job: Mapping[str, Any], found: Trained, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
+def _chain(job: TrainingJob, found: Trained, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
     """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
     entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
     head, lines = fingerprint.extend(
         fingerprint.Head(), [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)]
     )
-    path = root / job["folder"] / fingerprint.CHAIN_FILE
+    path = root / job.folder / fingerprint.CHAIN_FILE
     path.unlink(missing_ok=True)
     fingerprint.append(path, lines)
-    if "compare" not in job:
+    if job.compare is None:
         return head, None
-    return head, fingerprint.first_divergence(fingerprint.read(root / job["compare"] / fingerprint.CHAIN_FILE), lines)
+    return head, fingerprint.first_divergence(fingerprint.read(root / job.compare / fingerprint.CHAIN_FILE), lines)
 
 
-def _quality(job: Mapping[str, Any], found: Trained) -> dict[str, Any]:
+def _quality(job: TrainingJob, found: Trained) -> dict[str, Any]:
     """Return the metrics, their history, and the best and the last evaluation."""
-    metric, saved = job["config"]["metric"], job["config"]["checkpoint"]
+    metric, saved = job.config.metric, job.config.checkpoint
     unknown = {"median": None, "max": None, "min": None}
     unmeasured = {"lr": math.nan, "seconds": math.nan, "samples_per_s": math.nan, "data_wait": math.nan, "clipped": None}
     lists: dict[str, Any] = {"layer_norms": [], "update_ratios": []}
     history = [{**row.model_dump(), "grad_norm": unknown, **lists, **unmeasured} for row in found.history]
-    if any(metric["name"] not in row.validation for row in found.history):
-        raise InputError(f"an evaluation has no {metric['name']}", where="metric.name", mend="measure it, or name another metric")
-    best = best_row(history, Metric.model_validate(metric))
+    if any(metric.name not in row.validation for row in found.history):
+        raise InputError(f"an evaluation has no {metric.name}", where="metric.name", mend="measure it, or name another metric")
+    best = best_row(history, metric)
     assert best is not None
     parts = ("epoch", "step", "validation", "train")
     return {
-        "metric": metric,
-        "saved": saved,
+        "metric": metric.model_dump(),
+        "saved": saved.model_dump(),
         "best": {key: best[key] for key in parts},
         "final": {key: history[-1][key] for key in parts},
         "metrics": {**best["validation"], **{f"train_{name}": value for name, value in best["train"].items()}},

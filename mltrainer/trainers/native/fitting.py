@@ -25,6 +25,7 @@ from mltrainer.diagnostics.rules import diagnose
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import Tell, shown
 from mltrainer.leftovers import scratch
+from mltrainer.records.job import TrainingJob
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import history_frame
 from mltrainer.reproducibility import determinism, seeds
@@ -186,10 +187,18 @@ def _alone() -> Iterator[Path]:
             os.environ.update({} if before is None else {name: before})
 
 
-def _job(config: TrainingConfig, folder: Path) -> dict[str, Any]:
+def _job(config: TrainingConfig, folder: Path) -> TrainingJob:
     """Return a job that no phase knows: without a contract, so that no run can be named for it."""
-    place = {"schema": 1, "run": NAME, "phase": NAME, "purpose": "explore", "folder": str(folder), "resumable": True}
-    return {**place, "config": config.model_dump(), "contract": {}, "threads": config.threads}
+    return TrainingJob(
+        run=NAME,
+        phase=NAME,
+        purpose="explore",
+        folder=str(folder),
+        config=config,
+        contract={},
+        threads=config.threads,
+        resumable=True,
+    )
 
 
 class _Told(Events):

@@ -9,6 +9,7 @@ from typing import Any
 
 from mltrainer.errors import StoppedError
 from mltrainer.leftovers import sweep
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import sealed
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, noting_errors, run_lock
 from mltrainer.trainers.native.data.workers import Limits
@@ -20,7 +21,7 @@ ERROR_FILE = "error.json"
 EXPLORE = "explore"
 
 
-def work(job: dict[str, Any], events: Events) -> int:
+def work(job: TrainingJob, events: Events) -> int:
     """Run one job; the tool's entry point.
 
     Raises:
@@ -28,7 +29,7 @@ def work(job: dict[str, Any], events: Events) -> int:
     """
     result = run_job(job, events, StopSignals(events), is_launched=True)
     if result["stop_reason"] == "signal":
-        cause, is_saved = result["interruptions"][-1]["cause"], job["purpose"] == "train"
+        cause, is_saved = result["interruptions"][-1]["cause"], job.purpose == "train"
         place = f"step {result['steps']} of {result['planned_steps']}" + ("; the state is saved" if is_saved else "")
         then = "to go on" if is_saved else "to start afresh"
         raise StoppedError(
@@ -38,19 +39,19 @@ def work(job: dict[str, Any], events: Events) -> int:
 
 
 def run_job(
-    job: dict[str, Any], events: Events, stop_signal: Callable[[], str | None], *, is_launched: bool = False
+    job: TrainingJob, events: Events, stop_signal: Callable[[], str | None], *, is_launched: bool = False
 ) -> dict[str, Any]:
     """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`.
 
     Args:
-        job: As the workflow writes it.
+        job: The training.
         events: Where progress goes.
         stop_signal: Returns the name of a caught SIGINT or SIGTERM, or None.
         is_launched: Whether the workflow started this, after it looked at the gates. Where it did not, the result's purpose is
             `explore`, which no phase takes for evidence.
     """
     started = time.perf_counter()
-    folder = Path.cwd() / job["folder"]
+    folder = Path.cwd() / job.folder
     # The lock comes first: entering the other, and `sweep`, remove files of a process that may still be running.
     with run_lock(job, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
@@ -58,8 +59,8 @@ def run_job(
         session.prepare()
         outcome = session.train()
         result = build_result(session, outcome, started)
-        if "measure_loader" in job:
-            result["loader"] = session.measure_loader(Limits(**job["measure_loader"]))
+        if job.measure_loader is not None:
+            result["loader"] = session.measure_loader(Limits(**job.measure_loader))
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / "result.json", result)
         session.task.close()

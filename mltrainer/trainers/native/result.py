@@ -13,10 +13,10 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
-from mltrainer.records.job import of_job
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tools.unseen import of_job
 from mltrainer.trainers.native.evaluation import evaluate, writes
 from mltrainer.trainers.native.optimization.precision import choose
 from mltrainer.trainers.native.session import OF_MANY, Session
@@ -61,7 +61,7 @@ def _identity(session: Session) -> dict[str, Any]:
     """What the run is, and what its bits are a function of."""
     job, config = session.job, session.config
     return {
-        **of_job(job, config.model_dump(), imported_files(session.root)),
+        **of_job(job, imported_files(session.root)),
         **session.contract,
         "weights_sha256": weights_sha256(session.model.state_dict()),
         "init_sha256": session.init_sha256,
@@ -70,7 +70,7 @@ def _identity(session: Session) -> dict[str, Any]:
         "precision": dataclasses.asdict(choose(config.precision, config.device)),
         "libraries": session.libraries,
         "rehearsal": session.rehearsal,
-        "data": _facts(session) if job["purpose"] == "probe" else None,
+        "data": _facts(session) if job.purpose == "probe" else None,
     }
 
 
@@ -85,7 +85,7 @@ def _opened(session: Session, code: list[dict[str, Any]], *, is_over: bool) -> l
 
 def _facts(session: Session) -> dict[str, Any]:
     """Return planning's record of the data; a probe that looks for a cause judges none, and is handed no limits."""
-    return session.task.facts(DataLimits.model_validate(session.job.get("data_limits", {})))
+    return session.task.facts(DataLimits.model_validate(session.job.data_limits or {}))
 
 
 def _progress(session: Session, outcome: Outcome) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
         (confusion matrix or residuals), and `errors`.
     """
     shown: dict[str, Any] = {"evaluation": None}
-    if session.job["purpose"] != "train":
+    if session.job.purpose != "train":
         return [], shown
     rows, described = [], best_row(session.trainer.history, session.config.metric)
     for row in session.checkpoints.rows(session.root):
@@ -181,6 +181,6 @@ def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[s
     same = repr(found.metrics) == repr(recorded)
     if not isinstance(task.task, BuiltinTask):
         return same, {"evaluation": evaluation}
-    is_shown = hold and session.job.get("phase") not in OF_MANY
+    is_shown = hold and session.job.phase not in OF_MANY
     errors = task.task.errors(found.outputs, found.targets, samples.ids) if is_shown else {}
     return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors or None}

@@ -17,12 +17,12 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
 from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
-from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.errors import GateError, InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.observe.native import Opened
 from mltrainer.observe.rows import require_as_recorded
+from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
@@ -66,7 +66,7 @@ class Session:
 
     def __init__(
         self,
-        job: dict[str, Any],
+        job: TrainingJob,
         folder: Path,
         events: Events,
         stop_signal: Callable[[], str | None],
@@ -75,7 +75,7 @@ class Session:
     ) -> None:
         self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
         self.root, self._given_task = root or Path.cwd(), task
-        self.config = TrainingConfig.model_validate(job["config"])
+        self.config = job.config
         self.earlier_causes: list[dict[str, Any]] = []
         self.earlier_s = 0.0  # what earlier processes worked on this run
         self._began = time.perf_counter()
@@ -84,7 +84,7 @@ class Session:
     def prepare(self) -> None:
         """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
         config = self.config
-        determinism.switch_on(config.threads, fill_memory=bool(self.job.get("fill_memory")))
+        determinism.switch_on(config.threads, fill_memory=self.job.fill_memory)
         self._tracer = self._begin_trace()
         self.opened = self._observe_files()
         # Seeded anew before the task and before the model: the draws of one must not shift those of the other.
@@ -102,18 +102,18 @@ class Session:
         prepare_model(self.model, config)
         compiler = compiled_with(config)
         self.libraries = {**libraries(), **compiler}
-        self.contract = {**self.job["contract"], "numerics_class": numerics_class(config.device, *compiler.values())}
+        self.contract = {**self.job.contract, "numerics_class": numerics_class(config.device, *compiler.values())}
         self._check_contract()
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
         full = self.plan.batch_size * self.plan.accumulate
         recorder = Recorder(self.folder, trainable, self.plan.steps, clipped_above(config), full)
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
-        until = Until(self.job.get("max_steps"), self._stops_at_difference(), self.job.get("rungs") or ())
+        until = Until(self.job.max_steps, self._stops_at_difference(), self.job.rungs or ())
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until)
-        if self.job["purpose"] == "probe":  # which takes as many steps as are compared, whatever they give
+        if self.job.purpose == "probe":  # which takes as many steps as are compared, whatever they give
             self.trainer.stepper.looks = False
-        run = self.job["run"]
+        run = self.job.run
         protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected)
         if self._tracer is not None:
@@ -136,13 +136,13 @@ class Session:
 
     def _begin_trace(self) -> Tracer | None:
         """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
-        first_step = self.job.get("trace_from")
+        first_step = self.job.trace_from
         return None if first_step is None else Tracer(self.folder, self.root, first_step)
 
     def _observe_files(self) -> Opened | None:
         """Begin to note what is opened, before the user's module is imported; not of one of many runs of what planning saw."""
         self._refuse_other_inputs()
-        is_evidence = self.job["purpose"] in ("probe", "train") and self.job.get("phase") not in OF_MANY
+        is_evidence = self.job.purpose in ("probe", "train") and self.job.phase not in OF_MANY
         return Opened(self.folder, self.root) if is_evidence else None
 
     def _refuse_other_inputs(self) -> None:
@@ -151,9 +151,8 @@ class Session:
         Raises:
             GateError: One is gone, or changed.
         """
-        rows = self.job.get("input_files") or []
-        if self.job["purpose"] != "reproduction":
-            require_as_recorded(rows, self.root)
+        if self.job.purpose != "reproduction":
+            require_as_recorded([row.model_dump() for row in self.job.input_files or ()], self.root)
 
     def _note_initial_weights(self) -> str:
         """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""
@@ -171,7 +170,7 @@ class Session:
         """
         expected = self.contract.get("data_sha256")
         self.contract["data_sha256"] = self.task.data_sha256
-        if expected not in (None, self.task.data_sha256) and self.job["purpose"] != "reproduction":
+        if expected not in (None, self.task.data_sha256) and self.job.purpose != "reproduction":
             raise GateError(
                 f"the data is not what planning recorded: expected {expected[:12]}, found {self.task.data_sha256[:12]}",
                 mend="bring the data back, or record the new data with `mltrainer phase run planning`",
@@ -179,8 +178,8 @@ class Session:
 
     def _stops_at_difference(self) -> bool:
         """Return True if bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
-        same = self.job.get("expected_numerics") in (None, self.contract["numerics_class"])
-        return same and not self.job.get("to_the_end")
+        same = self.job.expected_numerics in (None, self.contract["numerics_class"])
+        return same and not self.job.to_the_end
 
     def _rehearse_evaluation(self) -> None:
         """Measure a few validation samples first, so that a metric that is missing or fails is known before training.
@@ -201,21 +200,21 @@ class Session:
 
     def _observe_start(self) -> dict[str, Any] | None:
         """Return the signals of model and data before the first step; in one of many runs on the same data, the model's alone."""
-        if not self.config.signals or self.job["purpose"] not in ("train", "explore"):
+        if not self.config.signals or self.job.purpose not in ("train", "explore"):
             return None
         return self._observed_start()
 
     def _observed_start(self) -> dict[str, Any]:
-        data = None if self.job.get("phase") in OF_MANY else of_data(self.task)
+        data = None if self.job.phase in OF_MANY else of_data(self.task)
         return {"model": at_start(self.task, self.model, self.config, self.trainer.watch), "data": data}
 
     def _expected_chain(self) -> list[str]:
         """Return the lines of the run that is reproduced; empty where there is none."""
-        if not self.job.get("compare"):
+        if not self.job.compare:
             return []
-        path = self.root / self.job["compare"] / fingerprint.CHAIN_FILE
+        path = self.root / self.job.compare / fingerprint.CHAIN_FILE
         lines = fingerprint.read(path)
-        fingerprint.verify(lines, f"{self.job['compare']}/{fingerprint.CHAIN_FILE}")
+        fingerprint.verify(lines, f"{self.job.compare}/{fingerprint.CHAIN_FILE}")
         return lines
 
     def _restore(self) -> None:
@@ -229,7 +228,7 @@ class Session:
             self._start_afresh()
             return
         tree, manifest = found
-        if self.job["purpose"] == "train":
+        if self.job.purpose == "train":
             self.checkpoints.refuse_other_contract(manifest)
         self._go_on_from(tree)
         if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
@@ -267,7 +266,7 @@ class Session:
             InputError: The checkpoint does not fit the config.
             GateError: It is damaged.
         """
-        folder = self.root / self.job.get("start_of", self.job["folder"]) / START_FOLDER
+        folder = self.root / (self.job.start_of or self.job.folder) / START_FOLDER
         if not folder.is_dir():
             return
         (path,) = folders(folder)
@@ -297,7 +296,7 @@ class Session:
 
     @property
     def _keeps_checkpoints(self) -> bool:
-        return self.job["purpose"] == "train" or bool(self.job.get("resumable"))
+        return self.job.purpose == "train" or self.job.resumable
 
     def _save(self, tree: dict[str, Any], step: int, due: Due) -> None:
         if self._keeps_checkpoints and self.checkpoints.submit(tree, step, self.trainer.history, due):
@@ -353,9 +352,9 @@ class Session:
 
     def _divergent_tensor(self, step: int, what: str) -> str | None:
         """Return the first tensor that differs: at the start by its digest, later by its gradient's norm, where both kept it."""
-        if what == "samples":
+        if what == "samples" or self.job.compare is None:
             return None
-        folders = (self.root / self.job["compare"], self.folder)
+        folders = (self.root / self.job.compare, self.folder)
         expected, found = (read_if_whole(folder / INITIAL_FILE) for folder in folders)
         if step == 0 or expected.get("trainable") != found.get("trainable"):
             return _first_difference(expected, found)
@@ -375,16 +374,14 @@ class Session:
 
     def train(self) -> Outcome:
         """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
-        self.events.send(
-            "start", run=self.job["run"], step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs
-        )
+        self.events.send("start", run=self.job.run, step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs)
         self._log("began", step=self.trainer.step)
         self._log("observed", layers=self.trainer.layers, train_samples=self.plan.samples, start=self.at_start)
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
             self._rehearse_row(outcome)
-        if outcome.nonfinite is not None and self.job["purpose"] in ("train", "explore") and self.job.get("phase") not in OF_MANY:
+        if outcome.nonfinite is not None and self.job.purpose in ("train", "explore") and self.job.phase not in OF_MANY:
             outcome.nonfinite["located"] = self._located(outcome.nonfinite["step"])
         self.trainer.margins.write(self.folder)
         for interruption in outcome.interruptions:
@@ -398,7 +395,7 @@ class Session:
 
         Nothing of it is kept but for errors: after the steps, so that these are what they are without it.
         """
-        if not self.job.get("rehearse") or outcome.reason == "signal" or outcome.nonfinite is not None:
+        if not self.job.rehearse or outcome.reason == "signal" or outcome.nonfinite is not None:
             return
         begun = time.perf_counter()
         if self.config.signals:
@@ -432,7 +429,8 @@ class Session:
 
     def _facts(self) -> dict[str, Any]:
         """Return the run's facts for a callback's `on_start`."""
-        of_job = {key: self.job[key] for key in ("run", "phase", "purpose", "config")}
+        job = self.job
+        of_job = {"run": job.run, "phase": job.phase, "purpose": job.purpose, "config": job.config.model_dump()}
         return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.rows import require_as_recorded
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import sealed
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
@@ -34,7 +35,7 @@ KEPT_BYTES = 1 << 20  # at either end of what the program printed
 NOTE_S = 10.0  # between two notes of how far a program is
 
 
-def work(job: dict[str, Any], events: Events) -> None:
+def work(job: TrainingJob, events: Events) -> None:
     """Run one job; the tool's entry point.
 
     Raises:
@@ -46,11 +47,11 @@ def work(job: dict[str, Any], events: Events) -> None:
         raise interrupted(error, AFRESH) from error
 
 
-def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None]) -> dict[str, Any]:
+def run_job(job: TrainingJob, events: Events, stop: Callable[[], str | None]) -> dict[str, Any]:
     """Run what a job describes and return its result, which is also written to `result.json`.
 
     Args:
-        job: As the workflow writes it.
+        job: The training.
         events: Where progress goes.
         stop: Returns the name of a signal that does not end this process by itself, or None.
 
@@ -58,19 +59,19 @@ def run_job(job: dict[str, Any], events: Events, stop: Callable[[], str | None])
         MltrainerError: The program failed, is not what was planned, or a signal stopped it: it begins anew then.
     """
     root = Path.cwd()
-    folder = root / job["folder"]
-    config = TrainingConfig.model_validate(job["config"])
+    folder = root / job.folder
+    config = job.config
     _put_first_on_path(Path(sys.executable).parent)
     # The lock comes first: entering the others removes the files of a process that may still be running.
     with run_lock(job, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
         _require_data(job, root)
-        found = _ran(job, config, root, scratch, _pace(events, stop))
+        found = _ran(job, root, scratch, _pace(events, stop))
         _require_own_packages(found, f"task.script ({config.task.script})")
-        result = result_of(job, config, found, root, folder)
-        if "trace_from" in job:
+        result = result_of(job, found, root, folder)
+        if job.trace_from is not None:
             free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
             result["cause"] = _cause(_check(free, scratch / "cause", events, stop), found.steps)
-        if job.get("resumable") and config.task.resume is not None:
+        if job.resumable and config.task.resume is not None:
             result["program"]["resumed"] = _resumed(
                 config, _check(_program(config, root), scratch / "resumed", events, stop), events
             )
@@ -110,32 +111,32 @@ def _scratch(path: Path) -> Any:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _require_data(job: dict[str, Any], root: Path) -> None:
+def _require_data(job: TrainingJob, root: Path) -> None:
     """Refuse data that is not what planning recorded; a reproduction finds out what becomes of it.
 
     Raises:
         GateError: A file is gone, or changed.
     """
-    if job["purpose"] != "reproduction":
-        require_as_recorded(job.get("data_files") or [], root)
+    if job.purpose != "reproduction":
+        require_as_recorded([row.model_dump() for row in job.data_files or ()], root)
 
 
-def _ran(job: dict[str, Any], config: TrainingConfig, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
+def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
     """Run the program as the job asks, and keep what it printed."""
-    is_disturbed = bool(job.get("fill_memory")) or job["purpose"] == "reproduction"
-    settings = {"steps": job.get("max_steps") or 0, "signals": config.signals, "by_position": _is_by_position(job, root)}
+    is_disturbed = job.fill_memory or job.purpose == "reproduction"
+    settings = {"steps": job.max_steps or 0, "signals": job.config.signals, "by_position": _is_by_position(job, root)}
     try:
-        return observed(_program(config, root), scratch, settings, is_disturbed, on_step)
+        return observed(_program(job.config, root), scratch, settings, is_disturbed, on_step)
     finally:
         with contextlib.suppress(OSError):
             write_text(scratch.parent / PRINTED, _ends_of(scratch / "run" / "log.txt"))
 
 
-def _is_by_position(job: dict[str, Any], root: Path) -> bool:
+def _is_by_position(job: TrainingJob, root: Path) -> bool:
     """Return True where the run to compare with was observed before version 0.3, with weights in their optimizer's order."""
-    if job.get("compare") is None:
+    if job.compare is None:
         return False
-    libraries = read_json(root / job["compare"] / RESULT_FILE).get("libraries") or {}
+    libraries = read_json(root / job.compare / RESULT_FILE).get("libraries") or {}
     return str(libraries.get("mltrainer", "")).startswith(("0.1.", "0.2."))
 
 

@@ -18,6 +18,7 @@ import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.observe.rows import rows_of_paths
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import OUTPUTS
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tools.unseen import identity
@@ -34,12 +35,11 @@ OF_LIBRARIES = (
 )  # transformers writes them, and no source names them
 
 
-def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root: Path, folder: Path) -> dict[str, Any]:
+def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> dict[str, Any]:
     """Return a whole result, and keep the files that the program left.
 
     Args:
         job: The job.
-        config: The run's.
         found: The observations of the program.
         root: The project's folder.
         folder: The run's.
@@ -47,7 +47,8 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
     Raises:
         InputError: The program left no metrics, or not the files that its task names.
     """
-    seen, is_whole = steps_of(found.signals, found.told), not job.get("max_steps")
+    config = job.config
+    seen, is_whole = steps_of(found.signals, found.told), not job.max_steps
     told = _told(config, found) if is_whole else []
     opened = data_of(found.judged, config.task.reads, root)
     outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
@@ -55,9 +56,9 @@ def result_of(job: dict[str, Any], config: TrainingConfig, found: Observed, root
     rows = history(told, seen, found.steps)
     epochs = max(1, math.ceil(rows[-1]["epoch"]))
     result = {
-        **_identity(job, config, found, root),
+        **_identity(job, found, root),
         "data_sha256": digest(_contracted(job, opened, root)),
-        "data": _facts(config, found, opened, root) if job["purpose"] == PROBE else None,
+        "data": _facts(config, found, opened, root) if job.purpose == PROBE else None,
         **_course(found, chain, seen, epochs, is_whole),
         "first_divergence": divergence,
         **_quality(config, rows, told, seen),
@@ -125,17 +126,17 @@ def _require_output(place: Path, name: str) -> None:
         raise InputError(told, where="task.outputs", mend=mend)
 
 
-def _contracted(job: dict[str, Any], opened: list[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+def _contracted(job: TrainingJob, opened: list[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
     """Return the rows of the data that names the run: a probe's own files, else those of planning's probe as they are now."""
-    planned = job.get("data_files")
-    return opened if planned is None else rows_of_paths([row["path"] for row in planned], root)
+    planned = job.data_files
+    return opened if planned is None else rows_of_paths([row.path for row in planned], root)
 
 
-def _identity(job: dict[str, Any], config: TrainingConfig, found: Observed, root: Path) -> dict[str, Any]:
+def _identity(job: TrainingJob, found: Observed, root: Path) -> dict[str, Any]:
     """Return the run's identity, and the inputs that its bits are a function of."""
     about = found.judged.about
     return {
-        **identity(job, config.model_dump(), found.code, found.weights_sha256, "program"),
+        **identity(job, found.code, found.weights_sha256, "program"),
         "draws": {},
         "libraries": {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), "PyTorch": about.get("torch", "")},
         "rehearsal": {"samples": 0, "seconds": 0.0},
@@ -200,7 +201,7 @@ def require_left(config: TrainingConfig, place: Path) -> None:
         _require_output(place, name)
 
 
-def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
+def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
     """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
     entries = []
     for entry in found.entries:
@@ -211,14 +212,14 @@ def _chain(job: dict[str, Any], found: Observed, seen: Steps, root: Path) -> tup
         entries += [fingerprint.step_entry(entry.step, ids, loss, math.nan), fingerprint.weights_entry(entry.step, bits)]
     entries += [fingerprint.weights_entry(found.steps, other) for other in (*found.others, found.weights_sha256)]
     head, lines = fingerprint.extend(fingerprint.Head(), entries)
-    path = root / job["folder"] / fingerprint.CHAIN_FILE
+    path = root / job.folder / fingerprint.CHAIN_FILE
     path.unlink(missing_ok=True)
     fingerprint.append(path, lines)
-    if job.get("compare") is None:
+    if job.compare is None:
         return head, None
-    if job.get("max_steps"):
+    if job.max_steps:
         del lines[2 * len(found.entries) :]  # the end of a run that was ended early is like none of the whole run
-    return head, fingerprint.first_divergence(fingerprint.read(root / job["compare"] / fingerprint.CHAIN_FILE), lines)
+    return head, fingerprint.first_divergence(fingerprint.read(root / job.compare / fingerprint.CHAIN_FILE), lines)
 
 
 def _quality(config: TrainingConfig, rows: list[dict[str, Any]], told: list[Told], seen: Steps) -> dict[str, Any]:

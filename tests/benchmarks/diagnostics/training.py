@@ -17,6 +17,7 @@ from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import baseline_template, overlay
 from mltrainer.errors import InputError
+from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
@@ -70,7 +71,7 @@ def train_config(config: TrainingConfig, task: Task) -> dict[str, Any]:
         folder = Path(name)
         place = {"schema": 1, "run": "diagnostics", "phase": "baseline", "purpose": "train", "folder": name}
         job = {**place, "config": config.model_dump(), "contract": {}, "threads": config.threads}
-        session = Session(job, folder, _Unheard(None), lambda: None, folder, task)
+        session = Session(TrainingJob.model_validate(job), folder, _Unheard(None), lambda: None, folder, task)
         session.prepare()
         result = build_result(session, session.train(), started)
         session.task.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.job import TrainingJob
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.session import Session
 from tests.benchmarks.loops.work import CLIP, LR, WORKS
@@ -37,8 +38,8 @@ def config(work: str, epochs: int | None = None, signals: bool = True) -> Traini
 def open_session(work: str, folder: Path, epochs: int | None = None, signals: bool = True) -> Session:
     """Return a session that is ready to train, in a folder of its own."""
     values = config(work, epochs, signals).model_dump()
-    job = {"run": "bench", "phase": "none", "purpose": "train", "folder": ".", "config": values, "contract": {}}
-    session = Session(job, folder, Events(os.open(os.devnull, os.O_WRONLY)), lambda: None)
+    job = {"run": "bench", "phase": "none", "purpose": "train", "folder": ".", "config": values, "contract": {}, "threads": 1}
+    session = Session(TrainingJob.model_validate(job), folder, Events(os.open(os.devnull, os.O_WRONLY)), lambda: None)
     session.prepare()
     return session
 

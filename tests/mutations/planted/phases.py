@@ -39,15 +39,15 @@ FAULTS = (
     Fault(
         "new memory is plain in the second probe",
         "mltrainer/phases/probing.py",
-        '"resumable": True, "fill_memory": True}',
-        '"resumable": True}',
+        "resumable=True, fill_memory=True)",
+        "resumable=True)",
         PROBING,
     ),
     Fault(
         "the second probe's last part hashes strings as the first probe does",
         "mltrainer/phases/probing.py",
-        'second = tool.run({**halves, "config": _other_workers(as_fed)}, HASH_SEED.variables)',
-        'second = tool.run({**halves, "config": _other_workers(as_fed)})',
+        'second = tool.run(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)',
+        'second = tool.run(halves.model_copy(update={"config": _other_workers(as_fed)}))',
         PROBING,
     ),
     Fault(

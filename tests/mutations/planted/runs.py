@@ -134,8 +134,8 @@ FAULTS = (
     Fault(
         "a fork of a pruned trial ends where its parent had to",
         "mltrainer/runs/fork.py",
-        'if key != "rungs"}',
-        "}",
+        "job.model_fields_set - ENDING}",
+        "job.model_fields_set - {'schema_number'}}",
         "tests/runs/test_fork.py::test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end",
     ),
 )

@@ -11,8 +11,8 @@ FAULTS = (
     Fault(
         "a trial is chosen by one trial less than it waits for",
         "mltrainer/search/study.py",
-        'older = [self._rows[nr] for nr in range(1, number - self.job["lag"] + 1)]',
-        'older = [self._rows[nr] for nr in range(1, number - self.job["lag"])]',
+        "older = [self._rows[nr] for nr in range(1, number - self.job.lag + 1)]",
+        "older = [self._rows[nr] for nr in range(1, number - self.job.lag)]",
         LAG,
     ),
     Fault(
@@ -74,8 +74,8 @@ FAULTS = (
     Fault(
         "a comparison is trained as the trials were",
         "mltrainer/search/comparing.py",
-        'TrainingConfig.model_validate(job["planned"] or job["config"])',
-        'TrainingConfig.model_validate(job["config"])',
+        "planned = job.planned or job.config",
+        "planned = job.config",
         COUNTING,
     ),
     Fault(
@@ -95,7 +95,7 @@ FAULTS = (
     Fault(
         "a forecast takes the comparison's runs for as short as trials",
         "mltrainer/search/budget.py",
-        'whole_s = run_s if job["planned_s"] is None else job["planned_s"]',
+        "whole_s = run_s if job.planned_s is None else job.planned_s",
         "whole_s = run_s",
         BUDGET,
     ),

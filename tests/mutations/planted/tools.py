@@ -8,8 +8,8 @@ FAULTS = (
     Fault(
         "an ablation's seeds are those of a search's comparison",
         "mltrainer/tools/ablation/program.py",
-        'fresh_seeds(config.seed, "ablation", job["seeds"])',
-        'fresh_seeds(config.seed, "comparison", job["seeds"])',
+        'fresh_seeds(config.seed, "ablation", job.seeds)',
+        'fresh_seeds(config.seed, "comparison", job.seeds)',
         "tests/tools/ablation",
     ),
     Fault(

@@ -85,15 +85,15 @@ FAULTS = (
     Fault(
         "each of many runs tells what it opened",
         "mltrainer/trainers/native/session.py",
-        'in ("probe", "train") and self.job.get("phase") not in OF_MANY\n        return Opened',
+        'in ("probe", "train") and self.job.phase not in OF_MANY\n        return Opened',
         'in ("probe", "train")\n        return Opened',
         "tests/trainers/native/test_opened.py",
     ),
     Fault(
         "other files than planning saw are trained with",
         "mltrainer/trainers/native/session.py",
-        'rows = self.job.get("input_files") or []',
-        "rows: list[dict[str, Any]] = []",
+        "for row in self.job.input_files or ()]",
+        "for row in ()]",
         "tests/trainers/native/test_opened.py",
     ),
 )

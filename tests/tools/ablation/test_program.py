@@ -9,6 +9,7 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
+from mltrainer.records.job import AblationJob
 from mltrainer.search.seeded import fresh_seeds, sown
 from mltrainer.tools.ablation import program
 from mltrainer.tools.program import Events
@@ -18,9 +19,10 @@ from tests.projects import PROJECT
 CONFIG = TrainingConfig.model_validate({**PROJECT, "epochs": 2})
 
 
-def job(**changes: Any) -> dict[str, Any]:
+def job(**changes: Any) -> AblationJob:
     common = {"schema": 1, "run": "a", "phase": "ablation", "folder": "a", "threads": 1, "contract": {}}
-    return {**common, "config": CONFIG.model_dump(), "seeds": 2, "variants": [{"name": "a swap", "changes": changes}]}
+    asked = {**common, "config": CONFIG.model_dump(), "seeds": 2, "variants": [{"name": "a swap", "changes": changes}]}
+    return AblationJob.model_validate(asked)
 
 
 def test_more_seeds_are_those_of_before_and_some_new_ones() -> None:

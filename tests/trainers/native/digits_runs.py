@@ -15,6 +15,7 @@ import torch
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import MltrainerError
+from mltrainer.records.job import TrainingJob
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.job import run_job
 from mltrainer.workspace import digest, read_json
@@ -179,7 +180,7 @@ def part_of(root: Path, work: dict[str, Any], stop: Stop) -> dict[str, Any]:
 
     begun = _saved_step(root / work["folder"] / "checkpoints") if chain.exists() else 0
     with _in(root):
-        return run_job(work, Events(None), signal)
+        return run_job(TrainingJob.model_validate(work), Events(None), signal)
 
 
 def _saved_step(folder: Path) -> int:

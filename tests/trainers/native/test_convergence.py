@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.job import TrainingJob
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.job import run_job
 from tests.trainers.native.optimization.test_optimizers import NAMES
@@ -37,8 +38,9 @@ def test_an_optimizer_with_its_defaults_learns_the_digits(case: str, tmp_path: P
             "checkpoint": {"every_n_epochs": 20, "save_best": False},
         }
     )
-    base = {"run": case, "phase": "test", "purpose": "train", "folder": f".mltrainer/runs/{case}", "threads": 1}
+    folder = f".mltrainer/runs/{case}"
+    job = TrainingJob(run=case, phase="test", purpose="train", folder=folder, config=config, contract={}, threads=1)
     with open(os.devnull, "w") as nowhere:
-        result = run_job({**base, "config": config.model_dump(), "contract": {}}, Events(nowhere.fileno()), lambda: None)
+        result = run_job(job, Events(nowhere.fileno()), lambda: None)
     assert result["epochs"] == 20
     assert result["final"]["validation"]["accuracy"] >= 0.93

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mltrainer.exporters.job import export_run, rehearse
+from mltrainer.exporters import job as exporting
+from mltrainer.records.job import ExportJob
 from mltrainer.workspace import read_json, sha256_file
 from tests.trainers.native.digits_runs import config, same, train
 
@@ -33,6 +34,14 @@ def fresh_modules() -> Iterator[None]:
     yield
     for name in FILES:
         sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def export_run(job: dict[str, Any]) -> dict[str, Any]:
+    return exporting.export_run(ExportJob.model_validate(job), job["checkpoint"])
+
+
+def rehearse(job: dict[str, Any]) -> dict[str, Any]:
+    return exporting.rehearse(ExportJob.model_validate(job))
 
 
 def project(root: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.tools.mark import marked
+from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import digest, read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
 
@@ -45,8 +45,8 @@ def job(root: Path, name: str = "run", **changes: Any) -> dict[str, Any]:
 
 def start(root: Path, work: dict[str, Any]) -> subprocess.Popen[bytes]:
     path = root / work["folder"] / "job.json"
-    work, mark = marked(work)
-    write_json(path, work)
+    launch, mark = new_mark()
+    write_json(path, {**work, "launch": launch})
     command = [sys.executable, "-m", "mltrainer.tools.trainer", str(path)]
     return subprocess.Popen(command, cwd=root, env={**os.environ, **mark}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
