@@ -10,18 +10,23 @@ import pytest
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.observe.reads import Read
+from mltrainer.records.job import TrainingJob
 from mltrainer.trainers.script.history import Steps
 from mltrainer.trainers.script.observed import Observed
 from mltrainer.trainers.script.result import _chain, metrics_findings, require_left
 from mltrainer.wrap.judged import Judged
 from mltrainer.wrap.lines import Entry
+from tests.projects import PROJECT
+
+CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings"})
+JOB = TrainingJob(run="run", purpose="train", folder="run", config=CONFIG, contract={}, threads=1)
 
 
 def head(tmp_path: Path, gradients: str = "ab", norm: float = 1.0, loss: float = 2.0) -> Any:
     (tmp_path / "run").mkdir(exist_ok=True)
     entries = (Entry(1, 0, gradients, "cd", "-"),)
     found = Observed(["python"], tmp_path, 1.0, entries, 1, (), "ef", [], [], Judged((), (), {}))
-    return _chain({"folder": "run"}, found, Steps(losses={1: loss}, norms={1: norm}), tmp_path)[0]
+    return _chain(JOB, found, Steps(losses={1: loss}, norms={1: norm}), tmp_path)[0]
 
 
 def test_what_the_observer_sums_itself_is_not_compared(tmp_path: Path) -> None:
