@@ -36,3 +36,10 @@ def best_row(history: Iterable[Row], metric: Metric) -> Row | None:
         metric: Which of two values is better, and what decides between equal ones.
     """
     return max(history, key=lambda row: rank_of(row, metric), default=None)
+
+
+def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
+    """Return a history row's metrics by name; those of the training set begin with `train_`."""
+    if row is None:
+        return {}
+    return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}

@@ -32,8 +32,8 @@ def list_(folder: Folder = None, as_json: AsJson = False) -> int:
     if as_json:
         emit({"checkpoints": rows})
         return 0
-    is_of_program = not rows and load_project(project.file).task.script is not None
-    none = "the task is a program, which keeps its own" if is_of_program else "mltrainer run makes them"
+    keeps_own = not rows and load_project(project.file).task.is_opaque
+    none = "the task is a program, which keeps its own" if keeps_own else "mltrainer run makes them"
     shown = [
         [
             r["run"],

@@ -12,6 +12,8 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.items import GradeSettings, phase_settings_model, settings_model
 from mltrainer.configs.loading import Strict, flatten, validate, validate_values
+from mltrainer.configs.project import ORCHESTRATOR as ORCHESTRATOR
+from mltrainer.configs.project import SCRIPT_RUNNER
 from mltrainer.errors import InputError
 from mltrainer.workspace import PhaseName, phase_folder, read_whole, sha256_file
 
@@ -29,8 +31,9 @@ Capability = Literal[
     "options",  # precision, compilation and the like follow the config
     "trace",  # step by step, to find the cause of a difference
 ]
-ORCHESTRATOR, SCRIPT_RUNNER = "training_orchestrator", "script_runner"
 MINIMUM: tuple[Capability, ...] = ("repeat", "weights_digest", "identity")  # without these nothing of a run can be believed
+
+NOT_OFFERED = {SCRIPT_RUNNER: "the program does not offer it: "}  # begins the reason why an item does not apply
 
 
 class Item(Strict):
@@ -274,15 +277,21 @@ def _require_minimum(page: ToolPage, path: str) -> None:
         raise InputError(told, where=f"{path}, key capabilities", mend="make its trainings so, then add them")
 
 
-def trainer_of(tool: str, is_program: bool) -> str:
-    """Return the tool that trains in place of the one on a phase's page: where the task is a program, the script runner."""
-    return SCRIPT_RUNNER if is_program and tool == ORCHESTRATOR else tool
+def trainer_of(tool: str, shipped: str) -> str:
+    """Return the tool that trains where a phase's page names one: its own, or in place of the shipped one the task's."""
+    return shipped if tool == ORCHESTRATOR else tool
 
 
-def trained_by(phase: str, project: Path | None, is_program: bool) -> ToolPage:
-    """Return the manifest of the tool that trained what a phase's evidence is about; a diagnosis is about the baseline."""
+def trained_by(phase: str, project: Path | None, shipped: str) -> ToolPage:
+    """Return the manifest of the tool that trained what a phase's evidence is about; a diagnosis is about the baseline.
+
+    Args:
+        phase: The phase.
+        project: The project's folder, whose own pages count.
+        shipped: The shipped tool that trains the task (`Task.trainer`).
+    """
     named = read_phase_page("baseline" if phase == "diagnostics" else phase, project).tool
-    return tool_page(trainer_of(named, is_program), project)
+    return tool_page(trainer_of(named, shipped), project)
 
 
 def tool_pages(phase: str) -> list[str]:

@@ -19,6 +19,7 @@ from mltrainer.configs.starting import Start
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.workspace import digest
 
+ORCHESTRATOR, SCRIPT_RUNNER = "training_orchestrator", "script_runner"  # the shipped tools that train
 TaskKind = Literal[
     "image_classification", "tabular_classification", "tabular_regression", "text_classification", "text_generation"
 ]
@@ -103,9 +104,19 @@ class Task(Strict):
         return (*filter(None, (self.metrics,)), *self.outputs)
 
     @property
-    def takes_a_seed(self) -> bool:
-        """Whether the program is given the config's seed."""
-        return self.script is not None and SEED in places(self.script)
+    def is_opaque(self) -> bool:
+        """Whether samples, model and schedule are known to the task's trainer alone, and are the business of no other code."""
+        return self.script is not None
+
+    @property
+    def trainer(self) -> str:
+        """The shipped tool that trains it."""
+        return SCRIPT_RUNNER if self.script is not None else ORCHESTRATOR
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether runs differ by the config's seed."""
+        return self.script is None or SEED in places(self.script)
 
 
 class Tokens(Strict):
@@ -575,7 +586,7 @@ class ProjectConfig(Strict):
 
     @model_validator(mode="after")
     def _programs_decide_the_rest(self) -> Self:
-        if self.task.script is None:
+        if not self.task.is_opaque:
             return self
         for name, field in type(self).model_fields.items():
             if name not in OF_PROGRAMS and getattr(self, name) != field.get_default(call_default_factory=True):
@@ -697,7 +708,7 @@ class TrainingConfig(ProjectConfig):
 
     def with_workers(self, found: int) -> Self:
         """Return the config with what planning found in place of `loader.workers: auto`."""
-        if self.loader.workers != "auto" or self.task.script is not None:
+        if self.loader.workers != "auto" or self.task.is_opaque:
             return self
         return self.model_copy(update={"loader": self.loader.model_copy(update={"workers": found})})
 
@@ -709,13 +720,17 @@ class TrainingConfig(ProjectConfig):
 
 def meaningful(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a recorded config that mean something for its task, as `of_task` does."""
-    is_program = (config.get("task") or {}).get("script") is not None
-    return {key: value for key, value in config.items() if not is_program or key in OF_PROGRAMS}
+    return {key: value for key, value in config.items() if not is_opaque(config) or key in OF_PROGRAMS}
+
+
+def is_opaque(config: Mapping[str, Any]) -> bool:
+    """Return `Task.is_opaque` of a recorded config."""
+    return (config.get("task") or {}).get("script") is not None
 
 
 def of_task(values: dict[str, Any], task: Task) -> dict[str, Any]:
     """Return the values of a config that apply to a task; an external program has a few, its own options decide the rest."""
-    return {key: value for key, value in values.items() if key in OF_PROGRAMS} if task.script is not None else values
+    return {key: value for key, value in values.items() if key in OF_PROGRAMS} if task.is_opaque else values
 
 
 # What stands in a digest for keys that decide what is kept: the defaults of version 0.1, whose runs keep their names so.

@@ -13,7 +13,7 @@ from typing import Any
 from mltrainer import handbook
 from mltrainer.configs.loading import EXCLUSIVE
 from mltrainer.configs.pages import DiagnosticPage, Suggestion, diagnostic_page
-from mltrainer.configs.project import OF_PROGRAMS, meets
+from mltrainer.configs.project import OF_PROGRAMS, is_opaque, meets
 from mltrainer.diagnostics import (
     bad_initialization,
     class_imbalance,
@@ -391,8 +391,8 @@ def _current(config: Mapping[str, Any], key: str) -> Any:
 def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
     """Return the value that a change gives a key, or None if the config has no such key, or another one in its place."""
     group, _, last = key.rpartition(".")
-    if _current(config, "task.script") is not None and key.partition(".")[0] not in OF_PROGRAMS:
-        return None  # the program's own affair
+    if is_opaque(config) and key.partition(".")[0] not in OF_PROGRAMS:
+        return None  # its trainer's own affair
     current = _current(config, key)
     if any(_current(config, f"{group}.{rival}") for rival in EXCLUSIVE.get(group, ()) if rival != last):
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import mltrainer
-from mltrainer.configs.pages import SCRIPT_RUNNER, Item, PhasePage, ToolPage, shipped_page, trained_by
+from mltrainer.configs.pages import NOT_OFFERED, Item, PhasePage, ToolPage, shipped_page, trained_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
 from mltrainer.gates.check import CHECKS, Outcome
@@ -24,7 +24,7 @@ from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
 from mltrainer.gates.waived import doubts
 from mltrainer.observe.rows import unplanned
-from mltrainer.records.envelope import Envelope, is_of_program
+from mltrainer.records.envelope import Envelope, trainer_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
@@ -256,7 +256,7 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
         root: The project's folder, whose own pages say which tool trained.
     """
     waived = {waiver["item"] for waiver in waivers}
-    trained = trained_by(record.phase, root, is_of_program(record.evidence))
+    trained = trained_by(record.phase, root, trainer_of(record.evidence))
     items = []
     for item in page.items:
         outcome = _outcome(item, record, root, trained)
@@ -273,7 +273,7 @@ def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: Tool
 
         return recorded_outcome(item, record, root)
     if item.needs and item.needs not in trained.capabilities:
-        offered = "the program does not offer it: " if trained.tool == SCRIPT_RUNNER else ""
+        offered = NOT_OFFERED.get(trained.tool, "")
         return Outcome("not_applicable", {"rule": f"{offered}{trained.tool}, which trained this, cannot show {item.needs}"})
     if item.id not in CHECKS:
         mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record.phase}'

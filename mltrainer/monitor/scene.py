@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mltrainer.checkpointing.ranking import best_row
+from mltrainer.checkpointing.ranking import best_row, flat_metrics
 from mltrainer.configs.project import Metric, load_project
 from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
@@ -20,7 +20,6 @@ from mltrainer.monitor.run import metric_of, planned_steps
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
-from mltrainer.trainers.native.stopping import flat_metrics
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
 
 AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code

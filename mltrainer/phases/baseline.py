@@ -50,7 +50,7 @@ def run(ctx: Context) -> Result:
 def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
     """Return the code identity that planning recorded, with the files that this run imported."""
     planned = ctx.earlier["planning"]["source"]
-    found = _but_for_data(ctx, planned, result) if planned["dirty"] and ctx.is_of_program else planned
+    found = _but_for_data(ctx, planned, result) if planned["dirty"] and ctx.task.is_opaque else planned
     later = {row["path"] for row in result["code_files"]} - {row["path"] for row in planned["files"]}
     if later and not found["dirty"] and source(ctx.project.root, result["code_files"], _bound(ctx, result))["dirty"]:
         found = {
@@ -62,7 +62,7 @@ def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _but_for_data(ctx: Context, planned: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """Return a code identity as clean where all that is not committed is data that the program opened after planning's steps."""
+    """Return a code identity as clean where all that is not committed is data that the task opened after planning's steps."""
     now = source(ctx.project.root, planned["files"], _bound(ctx, result))
     if now["dirty"] or now["commit"] != planned["commit"]:
         return planned

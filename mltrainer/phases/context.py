@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.pages import PhasePage, trainer_of
-from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.project import Task, TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
 from mltrainer.records.job import file_rows
 from mltrainer.runs.launcher import Launch, Tools
@@ -58,20 +58,20 @@ class Context:
         return self.project.phase_dir(self.page.phase)
 
     @cached_property
-    def is_of_program(self) -> bool:
-        """Whether the task is a program that trains by itself, as planning recorded it; in planning as the project file says."""
+    def task(self) -> Task:
+        """The task, as planning recorded it; in planning as the project file says."""
         config = self.planned_config() if "planning" in self.earlier else load_project(self.project.file)
-        return config.task.script is not None
+        return config.task
 
     @property
     def tool(self) -> Tool:
-        """The tool that this phase's page names; where the task is a program, what runs it takes the trainer's place."""
+        """The tool that this phase's page names; the task's own trainer takes the shipped one's place."""
         return self.tool_that_tells(self.tell)
 
     def tool_that_tells(self, tell: Callable[[Event], None]) -> Tool:
         """Return the same tool with another listener of its events."""
         tools = Tools(self.project, tell, self.launch)
-        return tool_for(tools, trainer_of(self.page.tool, self.is_of_program), self.page.phase)
+        return tool_for(tools, trainer_of(self.page.tool, self.task.trainer), self.page.phase)
 
     def note(self, text: str) -> None:
         """Say something in plain words."""
@@ -82,9 +82,9 @@ class Context:
         return TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"])
 
     def planned_data(self) -> dict[str, Any]:
-        """Return a job's entry for the files that planning saw opened: `data_files` of a program, `input_files` of a task."""
+        """Return a job's entry for the files that planning saw opened: `data_files` of an opaque task, else `input_files`."""
         evidence = self.earlier["planning"]["evidence"]
-        if self.is_of_program:
+        if self.task.is_opaque:
             return {"data_files": file_rows(evidence["data"]["files"])}
         return {"input_files": file_rows(evidence["opened"])} if evidence.get("opened") else {}
 

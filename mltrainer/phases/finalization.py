@@ -51,7 +51,7 @@ def run(ctx: Context) -> Result:
     again = reproduce(ctx.tools, result["id"])
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     sealed = why_sealed(config, result, again.row)
-    exported = _delivered(ctx, result) if ctx.is_of_program else _export(ctx, config, result, export, sealed)
+    exported = _delivered(ctx, result) if ctx.task.is_opaque else _export(ctx, config, result, export, sealed)
     test = _tested(ctx, exported["test"], sealed)
     rows = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
     evidence = {

@@ -11,7 +11,7 @@ import statistics
 from typing import Any
 
 from mltrainer.configs.loading import assign, differences, flatten, parse_assignment, validate_values
-from mltrainer.configs.pages import ORCHESTRATOR, SCRIPT_RUNNER, trained_by
+from mltrainer.configs.pages import ORCHESTRATOR, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, of_task
 from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
 from mltrainer.errors import InputError
@@ -77,8 +77,8 @@ def _template(ctx: Context) -> dict[str, Any]:
     if isinstance(changed["space"], dict):
         dimensions = {key.removeprefix(SPACE): value for key, value in changes if key.startswith(SPACE)}
         changed = {**changed, "space": {**changed["space"], **dimensions}}
-    if ctx.is_of_program and changed.get("pruning") == tuning_template(None).get("pruning"):
-        changed["pruning"] = None  # a program is not ended at a rung, so that the shipped one would save nothing
+    if ctx.task.is_opaque and changed.get("pruning") == tuning_template(None).get("pruning"):
+        changed["pruning"] = None  # such a run is not ended at a rung, so that the shipped one would save nothing
     own = {key: value for key, value in changed.items() if key != "comparison"}
     where = " ".join(f"--set {assignment}" for assignment in ctx.assignments) or TUNING
     validate_values(TuningTemplate, own, where)
@@ -136,7 +136,7 @@ def _expected(ctx: Context, trial_config: dict[str, Any], space: dict[str, Any])
     run, folds = baseline["run"], baseline.get("folds")
     whole_s = run["wall_s"]
     found = {"baseline_s": sum(row["wall_s"] for row in folds["rows"]) if folds else whole_s}
-    if ctx.is_of_program:
+    if ctx.task.is_opaque:
         return {**found, "run_s": whole_s, "planned_s": whole_s}
     per_epoch_s, train_s = whole_s / run["epochs"], (run.get("time_s") or {}).get("train", 0.0) / run["epochs"]
     epochs = mean_of(space, "epochs", trial_config["epochs"], lambda count: count)
@@ -212,8 +212,8 @@ def _require_one_trainer(ctx: Context) -> None:
     Raises:
         InputError: The shipped search trains with the shipped trainer only.
     """
-    trained = trained_by("baseline", ctx.project.root, ctx.is_of_program).tool
-    if ctx.page.tool == TUNER and trained not in (ORCHESTRATOR, SCRIPT_RUNNER):
+    trained = trained_by("baseline", ctx.project.root, ctx.task.trainer).tool
+    if ctx.page.tool == TUNER and trained != ctx.task.trainer:
         mend = "name a search tool of your own on the page of optimization"
         raise InputError(f"{TUNER} trains with {ORCHESTRATOR}, and the baseline was trained by {trained}", mend=mend)
 

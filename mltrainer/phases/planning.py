@@ -96,7 +96,7 @@ def run(ctx: Context) -> Result:
         "precision": probes[0]["precision"],
         "schedule": schedule,
         "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
-        **({"program": probes[1]["program"]} if ctx.is_of_program else {}),
+        **({"program": probes[1]["program"]} if "program" in probes[1] else {}),
         **opened,
         "trackers": trackers(),
     }
@@ -112,7 +112,7 @@ def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]
     Raises:
         InputError: The run ends before the last part of a sequence begins.
     """
-    if config.schedule.name == "own" or config.task.script is not None:  # only the task knows it
+    if config.schedule.name == "own" or config.task.is_opaque:  # only the task knows it
         return []
     steps, per_epoch = probe["planned_steps"], probe["planned_steps"] // probe["planned_epochs"]
     if (fault := unreached(config.schedule, steps, per_epoch)) is not None:
@@ -173,8 +173,7 @@ def _source(ctx: Context, config: TrainingConfig, files: list[dict[str, Any]], b
 
 def _started(ctx: Context, config: TrainingConfig) -> list[str]:
     """Return the project's files among the words that start a program: a script that starts Python is not imported."""
-    words = config.task.command(config.seed) if ctx.is_of_program else ()
-    return [word for word in words if (ctx.project.root / word).is_file()]
+    return [word for word in config.task.command(config.seed) if (ctx.project.root / word).is_file()]
 
 
 def _some(paths: list[str]) -> str:

@@ -58,7 +58,7 @@ def _hash_seeds(ctx: Context, config: TrainingConfig, first: dict[str, Any]) -> 
     """Return the hash seeds of all probes: under which the small sets that the task can be about begin otherwise."""
     if not first["code_files"]:
         return HASH_SEEDS  # no code but ours, which goes through no set
-    root, command = ctx.project.root, config.task.command(config.seed) if ctx.is_of_program else ()
+    root, command = ctx.project.root, config.task.command(config.seed)
     sources, data = ([root / row["path"] for row in rows] for rows in (first["code_files"], first["data"]["files"]))
     return hash_seeds(named(sources, data, tuple(command))).seeds
 
@@ -145,7 +145,7 @@ def _middle(steps: int) -> int:
 
 def _other_workers(config: TrainingConfig) -> TrainingConfig:
     """Return the config with one worker less; none stay none, since a data set may be unfit for other processes."""
-    if config.task.script is not None:
+    if config.task.is_opaque:
         return config
     return config.model_copy(update={"loader": config.loader.model_copy(update={"workers": max(0, config.loader.processes - 1)})})
 
@@ -199,7 +199,7 @@ def _not_resumed(resumed: dict[str, Any]) -> dict[str, Any] | None:
 def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None, resumed: bool) -> dict[str, Any]:
     """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption."""
     steps = _settings(ctx).probe_steps
-    if ctx.is_of_program:
+    if config.task.is_opaque:
         job = _job(ctx, config, "cause", steps, trace_from=1)
         found = None if resumed else ctx.tool.run(job)["cause"]
         kind = "state" if resumed else "chance"
@@ -221,7 +221,7 @@ def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: floa
     """Return the whole run's estimated time, memory and disk space, scaled from the probes' measured steps and evaluation."""
     probe = probes[0]
     step_us = min(p["step_pace_us"] for p in probes)
-    if probe.get("program") is not None:
+    if config.task.is_opaque:
         return _of_program(config, probes, step_us, free_mb, disk_free)
     steps = probe["planned_steps"]
     per_sample = probe["rehearsal"]["seconds"] / max(1, probe["rehearsal"]["samples"])

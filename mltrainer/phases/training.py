@@ -20,7 +20,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         MltrainerError: Training was refused, failed or was stopped.
     """
     tool = ctx.tool
-    if ctx.page.phase == "finalization" and "checkpoints" not in tool.capabilities and not ctx.is_of_program:
+    if ctx.page.phase == "finalization" and "checkpoints" not in tool.capabilities and not ctx.task.is_opaque:
         mend = "name training_orchestrator on the pages of planning, baseline and finalization"
         raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)

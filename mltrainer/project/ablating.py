@@ -16,7 +16,7 @@ from typing import Any
 import mltrainer
 from mltrainer.configs.components import Swap, swaps_of
 from mltrainer.configs.loading import as_assignments, as_typed
-from mltrainer.configs.pages import ORCHESTRATOR, SCRIPT_RUNNER, phase_page, trained_by
+from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.errors import InputError
 from mltrainer.figures.ablation import of_ablation
@@ -152,11 +152,12 @@ def require_one_trainer(project: Project, what: str) -> None:
     Raises:
         InputError: What is compared, `what`, is trained with the shipped trainer only.
     """
-    trained = trained_by("baseline", project.root, load_project(project.file).task.script is not None).tool
-    if trained == SCRIPT_RUNNER:
+    task = load_project(project.file).task
+    trained = trained_by("baseline", project.root, task.trainer).tool
+    if trained == task.trainer and task.is_opaque:
         mend = "vary its arguments (mltrainer phase run optimization), or write it as a task of your own (task.use)"
         raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", mend=mend)
-    if trained != ORCHESTRATOR:
+    if trained != task.trainer:
         raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
 
 
@@ -208,9 +209,7 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         seeds: On how many fresh seeds; 0: on the config's own.
         phase: What its runs are told to be of.
     """
-    program: Found = (
-        {"data_files": file_rows(planning.data["evidence"]["data"]["files"])} if config.task.script is not None else {}
-    )
+    program: Found = {"data_files": file_rows(planning.data["evidence"]["data"]["files"])} if config.task.is_opaque else {}
     if not program:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning.data, config, root).items() if key != "config_sha256"}

@@ -236,7 +236,7 @@ def _earlier_version(ctx: Context) -> tuple[dict[str, Any] | None, str]:
 
 def _manifests(ctx: Context) -> list[str]:
     """Return the manifests of the tools that a phase runs, and of the one that trained what it is about."""
-    trained = tool_path(trained_by(ctx.page.phase, ctx.project.root, ctx.is_of_program).tool)
+    trained = tool_path(trained_by(ctx.page.phase, ctx.project.root, ctx.task.trainer).tool)
     return list(dict.fromkeys([*tool_pages(ctx.page.phase), trained]))
 
 

@@ -57,7 +57,7 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
         level = level_of(project)
         table = contributions([], measured["sides"], measured["seeds"], config.metric.mode, level)
         folder = project.state_dir / FOLDER
-        told = {"file": file, "why": why, "program": config.task.script is not None}
+        told = {"file": file, "why": why, "program": config.task.is_opaque}
         head = {"config": told, "metric": config.metric.model_dump(), "confidence": 1 - 2 * level}
         page = project.relative(folder / PAGE)
         known = {"seeds": measured["seeds"], "fewest_seeds": table["fewest_seeds"], **spread(table["whole"])}
@@ -75,9 +75,9 @@ def _require_seeded(project: Project, config: TrainingConfig) -> None:
     Raises:
         InputError: The task is a program that is given no seed, or a tool of the project's own trains.
     """
-    if config.task.script is None:
+    if not config.task.is_opaque:
         require_one_trainer(project, "training on several seeds")
-    elif not config.task.takes_a_seed:
+    elif not config.task.is_seeded:
         told = "the program is given no seed, and would do the same each time"
         raise InputError(told, where="task.script", mend='give it one, as in "python train.py --seed {seed}", then mltrainer run')
 

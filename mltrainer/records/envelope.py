@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
+from mltrainer.configs.project import ORCHESTRATOR, SCRIPT_RUNNER, is_opaque
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.common import FileRow, InputRow, KeyChange, Part, Source
 from mltrainer.records.diagnostics import Diagnostics
@@ -145,11 +146,11 @@ class Envelope(Part, Generic[E]):
     seal: str
 
 
-def is_of_program(evidence: Any) -> bool:
-    """Return True if a phase's evidence is about a program that trains by itself, by its run or its config."""
+def trainer_of(evidence: Any) -> str:
+    """Return the shipped tool that trains what a phase's evidence is about, by its run or its config."""
     run, config = getattr(evidence, "run", None), getattr(evidence, "config", None) or {}
     told = getattr(evidence, "program", None) or getattr(run, "program", None)
-    return told is not None or (config.get("task") or {}).get("script") is not None
+    return SCRIPT_RUNNER if told is not None or is_opaque(config) else ORCHESTRATOR
 
 
 @functools.cache

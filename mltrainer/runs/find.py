@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.ranking import best_row
+from mltrainer.checkpointing.ranking import best_row, flat_metrics
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import Metric
 from mltrainer.diagnostics.rules import beside, diagnose, suggested_changes
@@ -18,7 +18,6 @@ from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tasks.shares import judged
-from mltrainer.trainers.native.stopping import flat_metrics
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
 Results = dict[str, dict[str, Any]]  # by run

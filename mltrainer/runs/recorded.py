@@ -59,7 +59,7 @@ def reproduce_recorded(tools: Tools, phase: str, result: Row, *, elsewhere: bool
     with locked(folder.with_suffix(".lock"), f"the reproduction of {result['id']}"):
         shutil.rmtree(folder, ignore_errors=True)
         job = _job(phase, result, config, planning, project.relative(folder))
-        page = trained_by(phase, project.root, bool(result.get("program")))
+        page = trained_by(phase, project.root, config.task.trainer)
         found = tool_for(tools, page.tool, phase).run(job)
         again = {**found, "first_divergence": _divergence(result, found)}
         row = reproduction_row(result, again, _numbers(result, found), limits)
@@ -97,7 +97,7 @@ def _config(project: Project, phase: str, result: Row, planning: Record) -> Trai
 
 
 def _job(phase: str, result: Row, config: TrainingConfig, planning: Record, folder: str) -> TrainingJob:
-    files: dict[str, Any] = {"data_files": file_rows(planning.evidence["data"]["files"])} if result.get("program") else {}
+    files: dict[str, Any] = {"data_files": file_rows(planning.evidence["data"]["files"])} if config.task.is_opaque else {}
     return TrainingJob(
         run=result["id"],
         phase=phase,

@@ -74,11 +74,11 @@ class Comparison:
 
 def trained(rows: Sequence[Row], config: TrainingConfig) -> Row:
     """Return a side's budget: its epochs, and for each run the numbers of steps and of trained samples."""
-    is_program = config.task.script is not None  # which alone knows what it trains
+    is_opaque = config.task.is_opaque
     return {
-        "epochs": None if is_program else config.epochs,
+        "epochs": None if is_opaque else config.epochs,
         "steps": [row["steps"] for row in rows],
-        "samples": [None if is_program else row.get("samples") for row in rows],
+        "samples": [None if is_opaque else row.get("samples") for row in rows],
     }
 
 

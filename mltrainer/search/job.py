@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltrainer.configs.project import Task
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import SearchJob
 from mltrainer.search.budget import Budget
@@ -52,7 +51,7 @@ def work(job: SearchJob, events: Events) -> int:
         comparison = NO_COMPARISON
         if best:
             bring_here(runs, job, best)
-        if best and has_seeds(job.config.task):
+        if best and job.config.task.is_seeded:
             comparison = Comparison(job, best["values"]).run(runs, machines)
         compared_s = runs.seconds - about["search_s"]
     told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
@@ -60,11 +59,6 @@ def work(job: SearchJob, events: Events) -> int:
     write_json(runs.folder / "result.json", found)
     runs.live.close()
     return 0
-
-
-def has_seeds(task: Task) -> bool:
-    """Return True where runs of a config differ by their seed: a program that takes none trains the same one again."""
-    return task.script is None or task.takes_a_seed
 
 
 def bring_here(runs: Runs, job: SearchJob, best: Row) -> None:

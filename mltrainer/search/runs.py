@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.pages import SCRIPT_RUNNER
+from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.records.job import RunJob, TrainingJob
@@ -100,9 +100,9 @@ class Runs:
         if has_ended(folder):
             kept = set_aside(folder).name
             self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
-        more = {key: getattr(self.job, key) for key in OF_STUDY if key in self.job.model_fields_set}
+        more = {key: getattr(self.job, key) for key in OF_STUDY}
         more |= {"rungs": limits} if limits else {}
-        more |= {"tool": SCRIPT_RUNNER} if config.task.script is not None else {}
+        more |= {"tool": config.task.trainer} if config.task.trainer != ORCHESTRATOR else {}  # which jobs that name none are of
         job = TrainingJob(
             run=folder.name,
             phase=self.job.phase,
@@ -218,9 +218,9 @@ def _run(contract: dict[str, str]) -> str:
 
 
 def _as_searched(result: Row, config: TrainingConfig) -> Row:
-    """Return a result with its evaluations' epochs as rungs count them; a program's stay as it wrote them."""
+    """Return a result with its evaluations' epochs as rungs count them; of an opaque task they stay as they were written."""
     history = result["history"]
-    if result.get("program") is not None:
+    if config.task.is_opaque:
         return {**result, "history": [row for row in history if config.metric.name in row["validation"]]}
     steps = math.ceil(result["train_samples"] / (config.batch_size * config.accumulate))
     return {**result, "history": by_epochs_seen(history, steps)}

@@ -57,6 +57,6 @@ def trial_config(config: Values, values: Values, where: str = "the candidate") -
 
 def reseeded(config: TrainingConfig, seed: int) -> TrainingConfig:
     """Return a config under a fresh seed; samples and splits stay those of the study, so that only luck changes."""
-    if config.task.script is not None:  # what its seed decides, only the program knows
+    if config.task.is_opaque:  # what its seed decides, only its trainer knows
         return config.model_copy(update={"seed": seed})
     return config.model_copy(update={"seed": seed, "split": config.split.model_copy(update={"seed": config.data_seed})})

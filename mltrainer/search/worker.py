@@ -16,8 +16,7 @@ from typing import Any
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
 from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
-from mltrainer.trainers.native.job import run_job
-from mltrainer.trainers.script import job as script
+from mltrainer.trainers import run_job_of
 from mltrainer.workspace import read_json
 
 BEAT_S = 1.0
@@ -71,8 +70,7 @@ def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
     """Train one run; return the reason why it could not be trained, where that is a fault of its config or the user's code."""
     try:
         job = TrainingJob.model_validate(read_json(path))
-        is_program = job.config.task.script is not None
-        result = script.run_job(job, beats, stop) if is_program else run_job(job, beats, stop, is_launched=True)
+        result = run_job_of(job.tool)(job, beats, stop, is_launched=True)
     except InputError as error:
         return _told(error)
     except MltrainerError:

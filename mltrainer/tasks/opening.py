@@ -200,7 +200,7 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
     """
     root = root.resolve()
     seed = config.data_seed
-    if config.task.script is not None:
+    if config.task.is_opaque:
         told = "the task is a program that trains by itself, whose model and data only it can open"
         raise InputError(told, where="task.script", mend="write it as a task of your own (task.use)")
     if config.task.use is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.loading import flatten
+from mltrainer.configs.project import is_opaque
 from mltrainer.gates.gate import Gate
 from mltrainer.monitor.log import Log, Row
 from mltrainer.monitor.process import Usage
@@ -106,17 +107,13 @@ class Feed:
         last, row = steps[-1][0] if steps else sent.step, rows[-1]["step"] if rows else sent.row
         return points, replace(sent, step=last, row=row)
 
-    @property
-    def _is_program(self) -> bool:
-        return (self._config.get("task") or {}).get("script") is not None
-
     def _of_step(self, loss: float, norm: float) -> dict[str, float]:
         """Return the numbers of a step; the norm of a program's is not among them."""
-        return {"step/loss": loss} if self._is_program else {"step/loss": loss, "step/grad_norm": norm}
+        return {"step/loss": loss} if is_opaque(self._config) else {"step/loss": loss, "step/grad_norm": norm}
 
     def _rows(self) -> list[Row]:
         """Return the evaluations: of a program, which has no event log, those of its result, without unknown values."""
-        if not self._is_program:
+        if not is_opaque(self._config):
             return self._log.rows
         history = read_if_whole(self.folder / RESULT_FILE).get("history", [])
         return [{key: value for key, value in row.items() if value is not None and not _is_nan(value)} for row in history]

@@ -1,1 +1,30 @@
 """Trainers: native, a program that trains by itself, and custom training code; one job in, one run folder out."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from mltrainer.configs.project import ORCHESTRATOR, SCRIPT_RUNNER
+
+if TYPE_CHECKING:
+    from mltrainer.records.job import TrainingJob
+    from mltrainer.tools.program import Events
+
+# The trainers that train in a process that lives across runs; a custom one has a process of its own for each run.
+MODULES = {ORCHESTRATOR: "mltrainer.trainers.native.job", SCRIPT_RUNNER: "mltrainer.trainers.script.job"}
+
+
+class RunJob(Protocol):
+    """A trainer's entry point within a process that the workflow started."""
+
+    def __call__(
+        self, job: TrainingJob, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
+    ) -> dict[str, Any]:
+        """Train what a job describes; return its result, which is also written to its folder."""
+
+
+def run_job_of(tool: str | None) -> RunJob:
+    """Return the entry point of the trainer of that name; jobs that name none are of the training orchestrator."""
+    return cast(RunJob, importlib.import_module(MODULES[tool or ORCHESTRATOR]).run_job)

@@ -64,5 +64,5 @@ def test_each_part_of_a_program_names_its_run() -> None:
 
 
 def test_whether_a_program_takes_the_seed_is_seen_in_its_command() -> None:
-    assert config({**PROGRAM, "script": "python train.py --seed {seed}"}).task.takes_a_seed
-    assert not config(PROGRAM).task.takes_a_seed
+    assert config({**PROGRAM, "script": "python train.py --seed {seed}"}).task.is_seeded
+    assert not config(PROGRAM).task.is_seeded

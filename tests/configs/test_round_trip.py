@@ -150,5 +150,5 @@ def test_the_job_of_a_trial_with_another_schedule_is_the_one_that_it_is_named_by
     run = run_id(contract)
     job = {"run": run, "config": config.model_dump(), "contract": contract, "folder": "r", "phase": "optimization"}
     (project.runs_dir / run).mkdir(parents=True)
-    write_json(project.runs_dir / run / "job.json", {**job, "threads": config.threads})
-    assert original_job(project, run)["config"]["schedule"]["name"] == name
+    write_json(project.runs_dir / run / "job.json", {**job, "purpose": "train", "threads": config.threads})
+    assert original_job(project, run).config.schedule.name == name

@@ -240,7 +240,7 @@ def expected(space: dict[str, Any], epochs: int = 10, ran: int = 20, planned: in
     """Return what a trial and a run of the comparison will take after a baseline of 40 s, 30 of them in its steps of 64."""
     run = {"wall_s": 40.0, "epochs": ran, "batch_size": 64, "time_s": {"train": 30.0}}
     config = SimpleNamespace(epochs=planned)
-    ctx: Any = SimpleNamespace(earlier={"baseline": {"evidence": {"run": run}}}, is_of_program=False)
+    ctx: Any = SimpleNamespace(earlier={"baseline": {"evidence": {"run": run}}}, task=SimpleNamespace(is_opaque=False))
     ctx.planned_config = lambda: config
     found = optimization._expected(ctx, {"epochs": epochs, "batch_size": 64}, space)
     return found["run_s"], found["planned_s"]

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -210,8 +211,8 @@ def test_python_has_it_too(digits: Project, monkeypatch: Any) -> None:
 
 
 def test_a_baseline_of_another_trainer_is_not_compared(digits: Project, monkeypatch: Any) -> None:
-    monkeypatch.setattr("mltrainer.project.ablating.ORCHESTRATOR", "another")
-    with pytest.raises(InputError, match="an ablation trains with another"):
+    monkeypatch.setattr("mltrainer.project.ablating.trained_by", lambda *_: SimpleNamespace(tool="another"))
+    with pytest.raises(InputError, match="baseline is trained by another"):
         run(digits)
 
 

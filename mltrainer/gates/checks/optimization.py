@@ -136,9 +136,8 @@ def _is_fair(comparison: Comparison) -> bool:
 
 
 def _takes_no_seed(evidence: Searched) -> bool:
-    """Return True if the baseline stays because its program takes no seed, so that runs under other seeds would be equal."""
-    task = Task.model_validate(evidence.config["task"])
-    return task.script is not None and not task.takes_a_seed and evidence.promoted == "baseline"
+    """Return True if the baseline stays because its task takes no seed, so that runs under other seeds would be equal."""
+    return not Task.model_validate(evidence.config["task"]).is_seeded and evidence.promoted == "baseline"
 
 
 def _shown(differences: list[float], level: float) -> dict[str, Any]:

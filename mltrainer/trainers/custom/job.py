@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import platform
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.tools.program import Events
-from mltrainer.tools.unseen import identity
+from mltrainer.trainers import result as parts
 from mltrainer.trainers.custom.trained import Data, Trained
 from mltrainer.workspace import locked, sha256_file, write_json
 
@@ -88,29 +87,20 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
     Raises:
         InputError: The tool told more than a run's result can hold.
     """
-    nonfinite = _nonfinite(found)
-    cut_short = len(found.losses) < found.planned_steps
-    chain, divergence = _chain(job, found, root)
-    result = {
-        **_identity(job, found, root),
-        "state": "failed" if nonfinite else "finished",
-        "stop_reason": "nonfinite" if nonfinite else "max_steps" if cut_short else "epochs",
-        "steps": len(found.losses),
-        "epochs": math.ceil(found.history[-1].epoch),
-        "planned_steps": found.planned_steps,
-        "planned_epochs": found.planned_epochs,
-        "batch_size": found.batch_size,
-        "accumulate": 1,
-        "train_samples": found.data.train,
-        "measured_samples": {"train": 0, "validation": found.data.validation},
-        "chain": {"entries": chain.entries, "head": chain.value},
-        "interruptions": [],
-        "first_divergence": divergence,
-        "nonfinite": nonfinite,
-        **_quality(job, found),
-        **_costs(found, seconds),
-        **found.more,
-    }
+    result = parts.built(
+        job,
+        _identity(job, found, root),
+        parts.Data(
+            sha256=found.data.sha256,
+            facts=_facts(found.data, job, root) if job.purpose == "probe" else None,
+            train=found.data.train,
+            measured={"train": 0, "validation": found.data.validation},
+        ),
+        _course(job, found, root),
+        _quality(job, found),
+        _costs(found, seconds),
+    )
+    result |= found.more
     try:
         return sealed(result)
     except MltrainerError as error:
@@ -118,36 +108,37 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
         raise InputError(f"it returned {error.message}", where=f"tool {job.tool}, more", mend=mend) from error
 
 
-def _identity(job: TrainingJob, found: Trained, root: Path) -> dict[str, Any]:
-    """Return the run's identity, and the inputs that its bits are a function of."""
-    return {
-        **identity(job, imported_files(root), found.weights_sha256, "tool"),
-        "data_sha256": found.data.sha256,
-        "draws": found.draws,
-        "libraries": {"mltrainer": mltrainer.__version__, "python": platform.python_version()},
-        "rehearsal": {"samples": found.data.validation, "seconds": 0.0},
-        "data": _facts(found.data, job, root) if job.purpose == "probe" else None,
-    }
+def _identity(job: TrainingJob, found: Trained, root: Path) -> parts.Identity:
+    libraries = {"mltrainer": mltrainer.__version__, "python": platform.python_version()}
+    rehearsal = {"samples": found.data.validation, "seconds": 0.0}
+    code = imported_files(root)
+    return parts.identity_of(job, code, found.weights_sha256, "tool", libraries, draws=found.draws, rehearsal=rehearsal)
 
 
 def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
     """Return planning's record of the data."""
     rows = [{"path": name, "sha256": sha256_file(root / name), "size": (root / name).stat().st_size} for name in data.files]
     counts = {"train": data.train, "validation": data.validation, "test": data.test}
-    return {
-        "sha256": data.sha256,
-        "samples": sum(counts.values()),
-        "source": job.tool,
-        "kind": "own",
-        "files": rows,
-        "fingerprinted": sum(counts.values()),
-        "splits": {name: {"samples": count, "sha256": data.sha256} for name, count in counts.items()},
-        **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
-        "findings": [
-            {"severity": "info", "what": "duplicates across splits were not looked for: only the tool reads the samples"}
-        ],
-        "duplicates_across_splits": None,
-    }
+    findings = [{"severity": "info", "what": "duplicates across splits were not looked for: only the tool reads the samples"}]
+    return parts.facts_of("own", job.tool, data.sha256, rows, counts, findings)
+
+
+def _course(job: TrainingJob, found: Trained, root: Path) -> parts.Course:
+    entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
+    head, divergence = parts.write_chain(job, root, [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)])
+    nonfinite = _nonfinite(found)
+    cut_short = len(found.losses) < found.planned_steps
+    return parts.Course(
+        stop_reason="nonfinite" if nonfinite else "max_steps" if cut_short else "epochs",
+        steps=len(found.losses),
+        epochs=math.ceil(found.history[-1].epoch),
+        planned_steps=found.planned_steps,
+        planned_epochs=found.planned_epochs,
+        batch_size=found.batch_size,
+        head=head,
+        first_divergence=divergence,
+        nonfinite=nonfinite,
+    )
 
 
 def _nonfinite(found: Trained) -> dict[str, Any] | None:
@@ -158,23 +149,13 @@ def _nonfinite(found: Trained) -> dict[str, Any] | None:
     return {"step": step, "epoch": epoch, "what": "loss", "samples": []}
 
 
-def _chain(job: TrainingJob, found: Trained, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
-    """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
-    entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
-    head, lines = fingerprint.extend(
-        fingerprint.Head(), [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)]
-    )
-    path = root / job.folder / fingerprint.CHAIN_FILE
-    path.unlink(missing_ok=True)
-    fingerprint.append(path, lines)
-    if job.compare is None:
-        return head, None
-    return head, fingerprint.first_divergence(fingerprint.read(root / job.compare / fingerprint.CHAIN_FILE), lines)
+def _quality(job: TrainingJob, found: Trained) -> parts.Quality:
+    """Return the metrics, their history, and the best and the last evaluation.
 
-
-def _quality(job: TrainingJob, found: Trained) -> dict[str, Any]:
-    """Return the metrics, their history, and the best and the last evaluation."""
-    metric, saved = job.config.metric, job.config.checkpoint
+    Raises:
+        InputError: An evaluation lacks the config's metric.
+    """
+    metric = job.config.metric
     unknown = {"median": None, "max": None, "min": None}
     unmeasured = {"lr": math.nan, "seconds": math.nan, "samples_per_s": math.nan, "data_wait": math.nan, "clipped": None}
     lists: dict[str, Any] = {"layer_norms": [], "update_ratios": []}
@@ -182,34 +163,17 @@ def _quality(job: TrainingJob, found: Trained) -> dict[str, Any]:
     if any(metric.name not in row.validation for row in found.history):
         raise InputError(f"an evaluation has no {metric.name}", where="metric.name", mend="measure it, or name another metric")
     best = best_row(history, metric)
-    assert best is not None
-    parts = ("epoch", "step", "validation", "train")
-    return {
-        "metric": metric.model_dump(),
-        "saved": saved.model_dump(),
-        "best": {key: best[key] for key in parts},
-        "final": {key: history[-1][key] for key in parts},
-        "metrics": {**best["validation"], **{f"train_{name}": value for name, value in best["train"].items()}},
-        "history": history,
-        "layers": [],
-        "groups": [],
-        "first_loss": found.losses[0],
-        "parameters": found.parameters,
-        "checkpoints": [],
-        "evaluation": None,
-    }
+    return parts.Quality(history=history, best=best, last=history[-1], first_loss=found.losses[0], parameters=found.parameters)
 
 
-def _costs(found: Trained, seconds: float) -> dict[str, Any]:
+def _costs(found: Trained, seconds: float) -> parts.Costs:
     """Return times and memory; each step's time is the mean over all steps."""
     step_us = seconds / len(found.losses) * 1e6
-    times = {"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0}
-    return {
-        "time_s": times,
-        "wall_s": seconds,
-        "step_time_us": {"median": step_us, "p95": step_us},
-        "step_pace_us": step_us,
-        "shortest_step_us": step_us,
-        "memory": {"peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "device_peak_mb": None},
-        "gpu": None,
-    }
+    return parts.Costs(
+        time_s={"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0},
+        wall_s=seconds,
+        step_time_us={"median": step_us, "p95": step_us},
+        step_pace_us=step_us,
+        shortest_step_us=step_us,
+        memory={"peak_rss_mb": parts.peak_rss_mb(), "device_peak_mb": None},
+    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,14 +16,11 @@ from mltrainer.errors import GateError
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
-from mltrainer.tools.unseen import of_job
+from mltrainer.trainers import result as parts
 from mltrainer.trainers.native.evaluation import evaluate, writes
 from mltrainer.trainers.native.optimization.precision import choose
 from mltrainer.trainers.native.session import OF_MANY, Session
 from mltrainer.trainers.native.stages import Outcome
-from mltrainer.trainers.native.stopping import flat_metrics
-
-STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
 
 
 def build_result(session: Session, outcome: Outcome, started: float) -> dict[str, Any]:
@@ -34,47 +31,99 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         outcome: How training ended.
         started: `time.perf_counter()` when the process began.
     """
-    identity = _identity(session)
+    identity, data = _identity(session), _data(session)
     checked_at = time.perf_counter()
     checkpoints, shown = verify_checkpoints(session)
     now = time.perf_counter()
-    return {
-        **identity,
-        **_progress(session, outcome),
-        **_quality(session, outcome),
-        "signals": session.signals(outcome.seen),
-        "checkpoints": checkpoints,
+    evaluation = shown.pop("evaluation")
+    return parts.built(
+        session.job,
+        identity,
+        data,
+        _course(session, outcome),
+        _quality(session, checkpoints, evaluation),
+        _costs(session, outcome, now - started, now - checked_at),
         **shown,
-        "time_s": _times(outcome, now - started, now - checked_at),
-        "wall_s": session.earlier_s + now - started,
-        "earlier_s": session.earlier_s,
-        "step_time_us": session.trainer.recorder.timings.summary(),
-        "step_pace_us": session.trainer.recorder.timings.pace_us(session.readers),
-        "shortest_step_us": session.trainer.recorder.timings.shortest_us(),
-        "memory": _memory(session.config.device),
-        "gpu": session.gpu.summary(),
-        "opened": _opened(session, identity["code_files"], is_over=outcome.reason != "signal"),
-    }
+        signals=session.signals(outcome.seen),
+        earlier_s=session.earlier_s,
+        opened=_opened(session, identity.code, is_over=outcome.reason != "signal"),
+    )
 
 
-def _identity(session: Session) -> dict[str, Any]:
-    """What the run is, and what its bits are a function of."""
-    job, config = session.job, session.config
-    return {
-        **of_job(job, imported_files(session.root)),
-        **session.contract,
-        "weights_sha256": weights_sha256(session.model.state_dict()),
-        "init_sha256": session.init_sha256,
-        "draws": session.draws,
-        "determinism": determinism.read_back(config.device),
-        "precision": dataclasses.asdict(choose(config.precision, config.device)),
-        "libraries": session.libraries,
-        "rehearsal": session.rehearsal,
-        "data": _facts(session) if job.purpose == "probe" else None,
-    }
+def _identity(session: Session) -> parts.Identity:
+    config = session.config
+    return parts.Identity(
+        code=imported_files(session.root),
+        numerics_class=session.contract["numerics_class"],
+        determinism=determinism.read_back(config.device),
+        precision=dataclasses.asdict(choose(config.precision, config.device)),
+        libraries=session.libraries,
+        weights_sha256=weights_sha256(session.model.state_dict()),
+        init_sha256=session.init_sha256,
+        draws=session.draws,
+        rehearsal=session.rehearsal,
+    )
 
 
-def _opened(session: Session, code: list[dict[str, Any]], *, is_over: bool) -> list[dict[str, Any]] | None:
+def _data(session: Session) -> parts.Data:
+    """Return the samples with planning's record of them; a probe that looks for a cause judges none, and is handed no limits."""
+    limits = DataLimits.model_validate(session.job.data_limits or {})
+    return parts.Data(
+        sha256=session.contract["data_sha256"],
+        facts=session.task.facts(limits) if session.job.purpose == "probe" else None,
+        train=session.plan.samples,
+        measured=session.trainer.measured_samples(),
+    )
+
+
+def _course(session: Session, outcome: Outcome) -> parts.Course:
+    trainer, plan = session.trainer, session.plan
+    cut_short = outcome.reason == "epochs" and trainer.step < plan.steps
+    return parts.Course(
+        stop_reason="max_steps" if cut_short else outcome.reason,
+        steps=trainer.step,
+        epochs=plan.place(trainer.step)[0] + 1 if trainer.step else 0,
+        planned_steps=plan.steps,
+        planned_epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        accumulate=plan.accumulate,
+        head=trainer.recorder.head,
+        interruptions=session.earlier_causes + outcome.interruptions,
+        first_divergence=outcome.divergence,
+        nonfinite=outcome.nonfinite,
+    )
+
+
+def _quality(session: Session, checkpoints: list[dict[str, Any]], evaluation: Any) -> parts.Quality:
+    trainer = session.trainer
+    return parts.Quality(
+        history=trainer.history,
+        best=best_row(trainer.history, session.config.metric),
+        last=trainer.history[-1] if trainer.history else None,
+        layers=trainer.layers,
+        groups=trainer.stepper.groups,
+        first_loss=trainer.recorder.first_loss,
+        parameters=sum(p.numel() for p in session.model.parameters()),
+        checkpoints=checkpoints,
+        evaluation=evaluation,
+    )
+
+
+def _costs(session: Session, outcome: Outcome, wall_s: float, verify_s: float) -> parts.Costs:
+    timings = session.trainer.recorder.timings
+    measured = {"train": outcome.train_s, "evaluate": outcome.evaluate_s, "checkpoint": outcome.checkpoint_s, "verify": verify_s}
+    return parts.Costs(
+        time_s={"setup": wall_s - sum(measured.values()), **measured},
+        wall_s=session.earlier_s + wall_s,
+        step_time_us=timings.summary(),
+        step_pace_us=timings.pace_us(session.readers),
+        shortest_step_us=timings.shortest_us(),
+        memory=_memory(session.config.device),
+        gpu=session.gpu.summary(),
+    )
+
+
+def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) -> list[dict[str, Any]] | None:
     """Return the files that the training opened beside its code and its data; None where nobody looked."""
     if session.opened is None:
         return None
@@ -83,65 +132,10 @@ def _opened(session: Session, code: list[dict[str, Any]], *, is_over: bool) -> l
     return found
 
 
-def _facts(session: Session) -> dict[str, Any]:
-    """Return planning's record of the data; a probe that looks for a cause judges none, and is handed no limits."""
-    return session.task.facts(DataLimits.model_validate(session.job.data_limits or {}))
-
-
-def _progress(session: Session, outcome: Outcome) -> dict[str, Any]:
-    """How far the run came, and how it ended."""
-    trainer, plan = session.trainer, session.plan
-    cut_short = outcome.reason == "epochs" and trainer.step < plan.steps
-    return {
-        "state": STATES.get(outcome.reason, "finished"),
-        "stop_reason": "max_steps" if cut_short else outcome.reason,
-        "steps": trainer.step,
-        "epochs": plan.place(trainer.step)[0] + 1 if trainer.step else 0,
-        "planned_steps": plan.steps,
-        "planned_epochs": plan.epochs,
-        "batch_size": plan.batch_size,
-        "accumulate": plan.accumulate,
-        "train_samples": plan.samples,
-        "measured_samples": session.trainer.measured_samples(),
-        "chain": {"entries": trainer.recorder.head.entries, "head": trainer.recorder.head.value},
-        "interruptions": session.earlier_causes + outcome.interruptions,
-        "first_divergence": outcome.divergence,
-        "nonfinite": outcome.nonfinite,
-    }
-
-
-def _quality(session: Session, outcome: Outcome) -> dict[str, Any]:
-    """What was learned."""
-    trainer, config = session.trainer, session.config
-    best = best_row(trainer.history, config.metric)
-    return {
-        "metric": config.metric.model_dump(),
-        "saved": config.checkpoint.model_dump(),
-        "best": _summary(best),
-        "final": _summary(trainer.history[-1] if trainer.history else None),
-        "metrics": flat_metrics(best),
-        "history": trainer.history,
-        "layers": trainer.layers,
-        "groups": trainer.stepper.groups,
-        "first_loss": trainer.recorder.first_loss,
-        "parameters": sum(p.numel() for p in session.model.parameters()),
-    }
-
-
-def _summary(row: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if row is None else {key: row[key] for key in ("epoch", "step", "validation", "train", "trained") if key in row}
-
-
-def _times(outcome: Outcome, wall_s: float, verify_s: float) -> dict[str, float]:
-    measured = {"train": outcome.train_s, "evaluate": outcome.evaluate_s, "checkpoint": outcome.checkpoint_s, "verify": verify_s}
-    return {"setup": wall_s - sum(measured.values()), **measured}
-
-
 def _memory(device: str) -> dict[str, float | None]:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     on_device = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     total = torch.cuda.get_device_properties().total_memory / 2**20 if device == "cuda" else None
-    return {"peak_rss_mb": peak, "device_peak_mb": on_device, "device_total_mb": total}
+    return {"peak_rss_mb": parts.peak_rss_mb(), "device_peak_mb": on_device, "device_total_mb": total}
 
 
 def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -14,13 +14,6 @@ def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
     return rank[0] > best[0] + min_delta or (rank[0] == best[0] and rank[1] > best[1])
 
 
-def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
-    """Return a history row's metrics by name; those of the training set begin with `train_`."""
-    if row is None:
-        return {}
-    return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}
-
-
 def by_epochs_seen(history: Iterable[dict[str, Any]], steps_per_epoch: int) -> list[dict[str, Any]]:
     """Return evaluations with how many epochs had been trained as their `epoch`: whole at an epoch's end, else a fraction."""
     return [{**row, "epoch": _whole(round(row["step"] / steps_per_epoch, 9))} for row in history]

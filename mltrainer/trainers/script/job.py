@@ -30,6 +30,7 @@ from mltrainer.wrap.starting import Program
 RESULT_FILE = "result.json"
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
+EXPLORE = "explore"
 AFRESH = "type the same command again: the program begins anew"
 KEPT_BYTES = 1 << 20  # at either end of what the program printed
 NOTE_S = 10.0  # between two notes of how far a program is
@@ -42,18 +43,19 @@ def work(job: TrainingJob, events: Events) -> None:
         MltrainerError: The program failed, or is not what was planned.
     """
     try:
-        run_job(job, events, lambda: "SIGTERM" if events.listener_gone else None)
+        run_job(job, events, lambda: "SIGTERM" if events.listener_gone else None, is_launched=True)
     except KeyboardInterrupt as error:
         raise interrupted(error, AFRESH) from error
 
 
-def run_job(job: TrainingJob, events: Events, stop: Callable[[], str | None]) -> dict[str, Any]:
+def run_job(job: TrainingJob, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False) -> dict[str, Any]:
     """Run what a job describes and return its result, which is also written to `result.json`.
 
     Args:
         job: The training.
         events: Where progress goes.
         stop: Returns the name of a signal that does not end this process by itself, or None.
+        is_launched: As of the native trainer.
 
     Raises:
         MltrainerError: The program failed, is not what was planned, or a signal stopped it: it begins anew then.
@@ -75,7 +77,7 @@ def run_job(job: TrainingJob, events: Events, stop: Callable[[], str | None]) ->
             result["program"]["resumed"] = _resumed(
                 config, _check(_program(config, root), scratch / "resumed", events, stop), events
             )
-        result = sealed(result)
+        result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / RESULT_FILE, result)
     return result
 

@@ -21,13 +21,14 @@ from mltrainer.observe.rows import rows_of_paths
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import OUTPUTS
 from mltrainer.reproducibility import fingerprint
-from mltrainer.tools.unseen import identity
+from mltrainer.trainers import result as parts
 from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
 from mltrainer.trainers.script.metrics import Told, ended_by, read_metrics, told_alone
 from mltrainer.trainers.script.observed import Observed, data_of
 from mltrainer.workspace import digest, plain
 
 PROBE = "probe"
+NO_SAMPLES = {"train": 0, "validation": 0, "test": 0}
 OF_LIBRARIES = (
     "all_results.json",
     "eval_results.json",
@@ -48,52 +49,57 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> di
         InputError: The program left no metrics, or not the files that its task names.
     """
     config = job.config
+    config = job.config
     seen, is_whole = steps_of(found.signals, found.told), not job.max_steps
     told = _told(config, found) if is_whole else []
     opened = data_of(found.judged, config.task.reads, root)
     outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
-    chain, divergence = _chain(job, found, seen, root)
     rows = history(told, seen, found.steps)
-    epochs = max(1, math.ceil(rows[-1]["epoch"]))
-    result = {
-        **_identity(job, found, root),
-        "data_sha256": digest(_contracted(job, opened, root)),
-        "data": _facts(config, found, opened, root) if job.purpose == PROBE else None,
-        **_course(found, chain, seen, epochs, is_whole),
-        "first_divergence": divergence,
-        **_quality(config, rows, told, seen),
-        **_costs(found, seen),
-        "program": {
-            "command": found.command,
-            "processes": found.processes,
-            "evaluations": len(told),
-            "losses": len(seen.losses),
-            "outputs": outputs,
-            "read": opened,
-            "resumed": None,
-        },
+    last = rows[-1] if told else None  # which is judged, because the program leaves its final state
+    facts = _facts(config, found, opened, root) if job.purpose == PROBE else None
+    program = {
+        "command": found.command,
+        "processes": found.processes,
+        "evaluations": len(told),
+        "losses": len(seen.losses),
+        "outputs": outputs,
+        "read": opened,
+        "resumed": None,
     }
+    result = parts.built(
+        job,
+        _identity(job, found),
+        parts.Data(sha256=digest(_contracted(job, opened, root)), facts=facts),
+        _course(job, found, seen, rows, root),
+        parts.Quality(
+            history=rows,
+            best=last,
+            last=last,
+            layers=seen.names,
+            first_loss=seen.losses.get(1),
+            parameters=seen.parameters,
+        ),
+        _costs(found, seen),
+        program=program,
+    )
     return dict(plain(result))
 
 
-def _course(found: Observed, chain: fingerprint.Head, seen: Steps, epochs: int, is_whole: bool) -> dict[str, Any]:
-    """Return the run's progress and end; batches and samples stay 0, because only the program knows them."""
-    bad = first_nonfinite(seen)
-    return {
-        "state": "failed" if bad else "finished",
-        "stop_reason": "nonfinite" if bad else "epochs" if is_whole else "max_steps",
-        "steps": found.steps,
-        "epochs": epochs,
-        "planned_steps": found.steps,
-        "planned_epochs": epochs,
-        "batch_size": 0,
-        "accumulate": 1,
-        "train_samples": 0,
-        "measured_samples": {},
-        "chain": {"entries": chain.entries, "head": chain.value},
-        "interruptions": [],
-        "nonfinite": {"step": bad[0], "epoch": epochs, "what": bad[1], "samples": []} if bad else None,
-    }
+def _course(job: TrainingJob, found: Observed, seen: Steps, rows: list[dict[str, Any]], root: Path) -> parts.Course:
+    """Return the run's progress and end; the batch size stays 0, because only the program knows it."""
+    bad, epochs = first_nonfinite(seen), max(1, math.ceil(rows[-1]["epoch"]))
+    head, divergence = _chain(job, found, seen, root)
+    return parts.Course(
+        stop_reason="nonfinite" if bad else "max_steps" if job.max_steps else "epochs",
+        steps=found.steps,
+        epochs=epochs,
+        planned_steps=found.steps,
+        planned_epochs=epochs,
+        batch_size=0,
+        head=head,
+        first_divergence=divergence,
+        nonfinite={"step": bad[0], "epoch": epochs, "what": bad[1], "samples": []} if bad else None,
+    )
 
 
 def _told(config: TrainingConfig, found: Observed) -> list[Told]:
@@ -132,32 +138,17 @@ def _contracted(job: TrainingJob, opened: list[dict[str, Any]], root: Path) -> l
     return opened if planned is None else rows_of_paths([row.path for row in planned], root)
 
 
-def _identity(job: TrainingJob, found: Observed, root: Path) -> dict[str, Any]:
-    """Return the run's identity, and the inputs that its bits are a function of."""
+def _identity(job: TrainingJob, found: Observed) -> parts.Identity:
     about = found.judged.about
-    return {
-        **identity(job, found.code, found.weights_sha256, "program"),
-        "draws": {},
-        "libraries": {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), "PyTorch": about.get("torch", "")},
-        "rehearsal": {"samples": 0, "seconds": 0.0},
-    }
+    libraries = {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), "PyTorch": about.get("torch", "")}
+    rehearsal = {"samples": 0, "seconds": 0.0}
+    return parts.identity_of(job, found.code, found.weights_sha256, "program", libraries, rehearsal=rehearsal)
 
 
 def _facts(config: TrainingConfig, found: Observed, opened: list[dict[str, Any]], root: Path) -> dict[str, Any]:
     """Return planning's record of the data: its files; their samples only the program knows."""
-    sha256 = digest(opened)
-    return {
-        "sha256": sha256,
-        "samples": 0,
-        "source": config.task.script,
-        "kind": "program",
-        "files": opened,
-        "fingerprinted": 0,
-        "splits": {name: {"samples": 0, "sha256": sha256} for name in ("train", "validation", "test")},
-        **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
-        "findings": [*_findings(opened), *metrics_findings(config, found, root)],
-        "duplicates_across_splits": None,
-    }
+    findings = [*_findings(opened), *metrics_findings(config, found, root)]
+    return parts.facts_of("program", config.task.script, digest(opened), opened, NO_SAMPLES, findings)
 
 
 def _findings(opened: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
@@ -211,49 +202,19 @@ def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[
         # No norm: it is the observer's own sum, whose last bit depends on where in memory the same gradients lie.
         entries += [fingerprint.step_entry(entry.step, ids, loss, math.nan), fingerprint.weights_entry(entry.step, bits)]
     entries += [fingerprint.weights_entry(found.steps, other) for other in (*found.others, found.weights_sha256)]
-    head, lines = fingerprint.extend(fingerprint.Head(), entries)
-    path = root / job.folder / fingerprint.CHAIN_FILE
-    path.unlink(missing_ok=True)
-    fingerprint.append(path, lines)
-    if job.compare is None:
-        return head, None
-    if job.max_steps:
-        del lines[2 * len(found.entries) :]  # the end of a run that was ended early is like none of the whole run
-    return head, fingerprint.first_divergence(fingerprint.read(root / job.compare / fingerprint.CHAIN_FILE), lines)
+    # The end of a run that was ended early is like none of the whole run.
+    return parts.write_chain(job, root, entries, 2 * len(found.entries) if job.max_steps else None)
 
 
-def _quality(config: TrainingConfig, rows: list[dict[str, Any]], told: list[Told], seen: Steps) -> dict[str, Any]:
-    """Return metrics and history; the last evaluation is judged, because the program leaves its final state."""
-    parts = ("epoch", "step", "validation", "train")
-    last = {key: rows[-1][key] for key in parts} if told else None
-    metrics = {**last["validation"], **{f"train_{name}": value for name, value in last["train"].items()}} if last else {}
-    return {
-        "metric": config.metric.model_dump(),
-        "saved": config.checkpoint.model_dump(),
-        "best": last,
-        "final": last,
-        "metrics": metrics,
-        "history": rows,
-        "layers": seen.names,
-        "groups": [],
-        "first_loss": seen.losses.get(1),
-        "parameters": seen.parameters,
-        "checkpoints": [],
-        "evaluation": None,
-    }
-
-
-def _costs(found: Observed, seen: Steps) -> dict[str, Any]:
-    """Return the run's times and memory."""
+def _costs(found: Observed, seen: Steps) -> parts.Costs:
     times = [seen.times[step] for step in sorted(seen.times)]
     paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
     paces = paces or [found.seconds / found.steps * 1e6]
-    return {
-        "time_s": {"train": found.seconds},
-        "wall_s": found.seconds,
-        "step_time_us": {"median": statistics.median(paces), "p95": sorted(paces)[int(0.95 * (len(paces) - 1))]},
-        "step_pace_us": statistics.fmean(paces),
-        "shortest_step_us": min(paces),
-        "memory": {"peak_rss_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, "device_peak_mb": None},
-        "gpu": None,
-    }
+    return parts.Costs(
+        time_s={"train": found.seconds},
+        wall_s=found.seconds,
+        step_time_us={"median": statistics.median(paces), "p95": sorted(paces)[int(0.95 * (len(paces) - 1))]},
+        step_pace_us=statistics.fmean(paces),
+        shortest_step_us=min(paces),
+        memory={"peak_rss_mb": parts.peak_rss_mb(resource.RUSAGE_CHILDREN), "device_peak_mb": None},
+    )

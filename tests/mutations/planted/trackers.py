@@ -36,7 +36,7 @@ FAULTS = (
     Fault(
         "a program's unknown norm is sent",
         "mltrainer/trackers/feed.py",
-        'return {"step/loss": loss} if self._is_program else {"step/loss": loss, "step/grad_norm": norm}',
+        'return {"step/loss": loss} if is_opaque(self._config) else {"step/loss": loss, "step/grad_norm": norm}',
         'return {"step/loss": loss, "step/grad_norm": norm}',
         "tests/trackers/test_follower.py::test_of_a_program_no_gradient_norm_is_shown",
     ),
