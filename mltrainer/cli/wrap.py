@@ -95,5 +95,7 @@ def _split(command: str) -> tuple[str, ...]:
     except ValueError as error:
         raise InputError(f"{command!r} is no command: {error}", where="--resume-check") from error
     if not words:
-        raise InputError("it is empty", where="--resume-check", mend="type what goes on with the program from its own checkpoint")
+        raise InputError(
+            "it is empty", where="--resume-check", mend="give the command that resumes the program from its own checkpoint"
+        )
     return words

@@ -15,7 +15,7 @@ from mltrainer.configs.loading import EXCLUSIVE, flatten, validate_values
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.diagnostics.rules import assess, changes_to_try
 from mltrainer.errors import InputError
-from mltrainer.tasks.shares import SHARES, share_difference
+from mltrainer.tasks.proportions import SHARES, share_difference
 
 CURES, HELPS, UNTOLD, NOTHING, WORSE = VERDICTS = ("cures", "helps", "not told apart", "changes nothing", "makes it worse")
 TEMPLATE, TOGETHER = "the shipped baseline template", "all suggestions together"

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mltrainer.tasks.correction import fewest_pairs as fewest_pairs
-from mltrainer.tasks.correction import holm as holm
-from mltrainer.tasks.correction import spent_level
+from mltrainer.tasks.multiple_comparisons import fewest_pairs as fewest_pairs
+from mltrainer.tasks.multiple_comparisons import holm as holm
+from mltrainer.tasks.multiple_comparisons import spent_level
 from mltrainer.workspace import plain
 
 TEST = "exact sign-flip, one-sided"

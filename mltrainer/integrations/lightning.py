@@ -137,7 +137,9 @@ class Lightning(Task):
         made: nn.Module = self._module()
         if not made.automatic_optimization:
             mend = f"let training_step return the loss and leave automatic_optimization True, {ANY_LOOP}"
-            raise InputError(f"{self._kind.__name__} optimizes manually: its steps are its own", where=OPTIONS, mend=mend)
+            raise InputError(
+                f"{self._kind.__name__} optimizes manually, which mltrainer's loop does not run", where=OPTIONS, mend=mend
+            )
         return made
 
     def _module(self) -> Any:
@@ -249,7 +251,7 @@ class _Seen:
         """Take the place of `self.log`."""
         if reduce_fx not in ("mean", torch.mean):
             what = f"self.log({name!r}, reduce_fx={reduce_fx!r}): metrics are averaged over the samples"
-            raise InputError(what, where=OPTIONS, mend="log a torchmetrics object, which adds up as you mean it")
+            raise InputError(what, where=OPTIONS, mend="log a torchmetrics object, which is combined over batches")
         held = copy.deepcopy(value) if _is_metric(value) else torch.as_tensor(value).detach().double()
         if isinstance(held, Tensor) and held.numel() != 1:
             raise InputError(f"self.log({name!r}) got a tensor of shape {list(held.shape)}; a number was expected", where=OPTIONS)
@@ -502,7 +504,7 @@ def _one(given: Any) -> Optimizer:
     if len(optimizers) == 1 and isinstance(optimizers[0], Optimizer):
         return optimizers[0]
     found = ", ".join(type(each).__name__ for each in optimizers)
-    mend = f"return one optimizer, with parameter groups where parts learn at rates of their own, {ANY_LOOP}"
+    mend = f"return one optimizer, with parameter groups where parts have different learning rates, {ANY_LOOP}"
     raise InputError(f"configure_optimizers gave {found}; one optimizer was expected", where=OPTIONS, mend=mend)
 
 
@@ -520,7 +522,7 @@ def _scheduler(given: Mapping[str, Any], monitor: str | None) -> Scheduler:
     by_metric = given.get("reduce_on_plateau", isinstance(it, ReduceLROnPlateau))
     followed = given.get("monitor") or monitor
     if by_metric and followed is None:
-        what = f"{type(it).__name__} goes by a metric, and none is named"
+        what = f"{type(it).__name__} follows a metric, but none is named"
         raise InputError(what, where=OPTIONS, mend='"lr_scheduler": {"scheduler": ..., "monitor": "val_loss"}')
     if every not in ("step", "epoch"):
         raise InputError(f"the scheduler's interval is {every!r}", where=OPTIONS, mend='it may be "step" or "epoch"')

@@ -28,10 +28,10 @@ from mltrainer.tasks import metrics
 from mltrainer.tasks.content import Corpus, Table
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.task import Task
-from mltrainer.tasks.text import delivering, tokenizing
+from mltrainer.tasks.text import interface, tokenizing
 from mltrainer.tasks.text.corpus import pieces
-from mltrainer.tasks.text.delivering import TOKENIZER_FILE
-from mltrainer.tasks.text.reading import TEXT, classes_of, folder_target, text_cells, text_column
+from mltrainer.tasks.text.interface import TOKENIZER_FILE
+from mltrainer.tasks.text.labelled_texts import TEXT, classes_of, folder_target, text_cells, text_column
 from mltrainer.workspace import machine_faults
 
 EXTRA = 'pip install "mltrainer[hf]"'
@@ -253,7 +253,7 @@ class SequenceClassification(Texts):
     def inference(self) -> dict[str, Any]:
         """Return the description of inputs and outputs: the text's column, the tokenizer's file and the classes."""
         columns: dict[str, Any] = {"text": self._column, "target": self._target}
-        return delivering.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
+        return interface.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
 
 class LanguageModel(Texts):
@@ -337,7 +337,7 @@ class CausalLM(LanguageModel):
 
     def inference(self) -> dict[str, Any]:
         """Return the description of inputs and outputs: the number of tokens that the model reads, and the tokenizer's file."""
-        return delivering.inference("text_generation", self._width, self._source.notes, "logits of each next token")
+        return interface.inference("text_generation", self._width, self._source.notes, "logits of each next token")
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer, which neither cuts nor fills up a prompt."""
@@ -395,7 +395,7 @@ class MaskedLM(LanguageModel):
     def inference(self) -> dict[str, Any]:
         """Return the description of inputs and outputs: the text's column and the tokenizer's file."""
         notes, told = self._source.notes, "logits of each token"
-        return delivering.inference("masked_language_model", self._width, notes, told, text=self._column)
+        return interface.inference("masked_language_model", self._width, notes, told, text=self._column)
 
 
 # --- transformers and peft ------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def _told(where: str) -> Iterator[None]:
         yield
     except (ValueError, OSError, RuntimeError, TypeError, KeyError, AttributeError) as error:
         text = shortened(" ".join(str(error).split()), MOST_TOLD)
-        raise InputError(f"{type(error).__name__}: {text}", where=where, mend="mend the options or the files") from error
+        raise InputError(f"{type(error).__name__}: {text}", where=where, mend="fix the options or the files") from error
 
 
 def _made(kind: Any, config: Any, given: dict[str, Any] | str) -> Any:

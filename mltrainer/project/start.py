@@ -25,7 +25,7 @@ from mltrainer.reproducibility.repository import start_repository
 from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic, write_text
 
 if TYPE_CHECKING:
-    from mltrainer.tasks.tables.inferring import Inference
+    from mltrainer.tasks.tables.config_inference import InferredConfig
 
 NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml now, or `mltrainer run` asks after the baseline"
 ELSEWHERE = "ANOTHER_FOLDER"
@@ -302,7 +302,7 @@ def _example_templates(example: str) -> dict[str, str]:
 
 def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None]) -> Beginning:
     """Return the starting values of a project from its data, with the sources of separate splits."""
-    from mltrainer.tasks.joining import own_splits
+    from mltrainer.tasks.predefined_splits import own_splits
     from mltrainer.tasks.sources import near
 
     for option, path in {"data": data, **held_out}.items():
@@ -320,12 +320,12 @@ def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[s
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | None:
     """Return the starting values for a folder of pictures or a table of their paths; None where the data is neither."""
-    from mltrainer.tasks.images.inferring import holds_pictures, infer_pictures
+    from mltrainer.tasks.images.config_inference import holds_pictures, infer_pictures
 
     if not holds_pictures(data):
         return None
     found = infer_pictures(data, _source(folder, data), target)
-    return Beginning(found.values, [*found.told, NO_CRITERION], model_size_defaults.templates_for_pictures(found.pictures))
+    return Beginning(found.values, [*found.notes, NO_CRITERION], model_size_defaults.templates_for_pictures(found.pictures))
 
 
 def _source(folder: Path, data: Path) -> str:
@@ -343,8 +343,8 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
 
 
 def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) -> Beginning:
-    from mltrainer.tasks.tables.inferring import infer_project
-    from mltrainer.tasks.validation import LARGEST_REPEAT
+    from mltrainer.tasks.data_findings import LARGEST_REPEAT
+    from mltrainer.tasks.tables.config_inference import infer_project
 
     data = splits["train"]
     if target is None and not data.is_dir() and data.suffix.lower() != ".txt":
@@ -377,7 +377,7 @@ def _metric(name: str, classification: bool) -> dict[str, str]:
     return {"name": name, "mode": mode, **({"ties": "loss"} if classification else {})}
 
 
-def _model(found: Inference) -> dict[str, Any]:
+def _model(found: InferredConfig) -> dict[str, Any]:
     is_table = found.kind.startswith("tabular")
     return (
         model_size_defaults.model_for(found.width)
@@ -386,14 +386,14 @@ def _model(found: Inference) -> dict[str, Any]:
     )
 
 
-def _templates(found: Inference) -> dict[str, str]:
+def _templates(found: InferredConfig) -> dict[str, str]:
     """Return the config templates of the project's own, where its size asks for some."""
     if found.kind.startswith("tabular"):
         return model_size_defaults.templates_for(found.rows)
     return model_size_defaults.templates_for_texts(found.rows) if found.kind in MODELS else {}
 
 
-def _columns(found: Inference) -> dict[str, Any]:
+def _columns(found: InferredConfig) -> dict[str, Any]:
     """Return the inferred reading of a table's columns, as the project file states it."""
     wrong = "stop" if found.has_wrong_cells else None
     said = {"ignore": found.ignored, "columns": found.columns, "missing": found.missing, "wrong_cells": wrong}

@@ -25,7 +25,7 @@ from mltrainer.references.models import Reference, Setting, fit, predict, refere
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.evaluation import as_numbers, evaluate
@@ -125,12 +125,12 @@ def _fits(
 ) -> list[Fit]:
     """Return every plain model's fit, those of an earlier job as they were kept."""
     train, limits = opened.split("train").ids, job.settings
-    rows = task.plain(train[:1])
+    rows = task.reference_inputs(train[:1])
     if rows is None:
         return []
     train = _some(train, rows, limits, config.seed)
     found = []
-    data: tuple[Setting, Plain] | None = None
+    data: tuple[Setting, ReferenceInputs] | None = None
     for reference in references(rows.form, classification=task.classes is not None):
         place = root / job.kept / reference.name
         if (kept := _kept(place)) is None:
@@ -142,22 +142,24 @@ def _fits(
     return found
 
 
-def _some(train: np.ndarray, one: Plain, limits: dict[str, Any], seed: int) -> np.ndarray:
+def _some(train: np.ndarray, one: ReferenceInputs, limits: dict[str, Any], seed: int) -> np.ndarray:
     """Return the training rows that plain models are fitted on: all, or as many as the limits allow, drawn by the seed."""
     width = 1 if isinstance(one.inputs, list) else one.inputs.shape[1]
     most = max(1, int(min(limits["max_rows"], limits["max_cells"] // width)))
     return train if len(train) <= most else np.sort(seeds.generator(seed, "references").permutation(train)[:most])
 
 
-def _data(task: BuiltinTask, train: np.ndarray, validation: np.ndarray, config: TrainingConfig) -> tuple[Setting, Plain]:
-    rows, held_out = task.plain(train), task.plain(validation)
+def _data(
+    task: BuiltinTask, train: np.ndarray, validation: np.ndarray, config: TrainingConfig
+) -> tuple[Setting, ReferenceInputs]:
+    rows, held_out = task.reference_inputs(train), task.reference_inputs(validation)
     assert rows is not None
     assert held_out is not None
     weights = None if config.class_weights == "none" else config.class_weights
     return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF, weights), held_out
 
 
-def _fitted(reference: Reference, asked: Setting, held_out: Plain, classes: int, seconds: float) -> Fit:
+def _fitted(reference: Reference, asked: Setting, held_out: ReferenceInputs, classes: int, seconds: float) -> Fit:
     """Fit a plain model; where that fails, for whatever reason, the row says why."""
     began, found, reason = time.perf_counter(), None, None
     try:

@@ -22,7 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 Inputs = np.ndarray | list[str]
 MOST_CATEGORIES = 255  # scikit-learn's gradient boosting bins no more; a column of more counts as a number
@@ -34,7 +34,7 @@ LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 s
 class Setting:
     """A model's arguments: its training rows, a seed, and scikit-learn's `class_weight`."""
 
-    plain: Plain
+    plain: ReferenceInputs
     seed: int
     class_weight: str | None = None
 
@@ -53,7 +53,7 @@ def references(form: str, *, classification: bool) -> list[Reference]:
     return _CLASSIFIERS[form] if classification else _REGRESSORS.get(form, [])
 
 
-def fit(model: Any, plain: Plain) -> None:
+def fit(model: Any, plain: ReferenceInputs) -> None:
     """Fit a model on one thread, where sums are always taken in the same order."""
     with _quiet():
         model.fit(plain.inputs, plain.targets)
@@ -89,7 +89,7 @@ def _quiet() -> Iterator[None]:
 # --- the models -----------------------------------------------------------------------------------
 
 
-def _columns(plain: Plain) -> Any:
+def _columns(plain: ReferenceInputs) -> Any:
     """Return a linear model's preprocessing of a table: numbers imputed and standardized, categories one-hot."""
     numbers = [place for place in range(np.shape(plain.inputs)[1]) if place not in plain.categories]
     impute = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
@@ -97,7 +97,7 @@ def _columns(plain: Plain) -> Any:
     return ColumnTransformer([("numbers", impute, numbers), ("categories", one_hot, list(plain.categories))])
 
 
-def _declared(plain: Plain) -> list[int]:
+def _declared(plain: ReferenceInputs) -> list[int]:
     """Return the category columns that gradient boosting can take as such."""
     cells = np.asarray(plain.inputs)
     return [place for place in plain.categories if len(np.unique(cells[~np.isnan(cells[:, place]), place])) <= MOST_CATEGORIES]

@@ -18,7 +18,7 @@ from mltrainer.reports.impossible import contradictions, lost
 from mltrainer.reports.values import as_float, at, counted, cut, finite, given, number, signed
 from mltrainer.reports.views import flat
 from mltrainer.reproducibility import environment
-from mltrainer.tasks.shares import judged
+from mltrainer.tasks.proportions import metric_verdict
 from mltrainer.workspace import PHASES, TRAINING, canonical, digest
 
 Found = Mapping[str, Any]
@@ -142,7 +142,7 @@ def _judged(chosen: Found, before: Any, after: Any, count: int | None) -> Row:
     if not (finite(before) and finite(after)):
         verdict = "new" if before is None else "gone" if after is None else "not comparable"
         return {**row, "difference": None, "samples": None, "interval": None, "verdict": verdict}
-    return {**row, **judged(chosen["name"], chosen["mode"], as_float(before), as_float(after), count)}
+    return {**row, **metric_verdict(chosen["name"], chosen["mode"], as_float(before), as_float(after), count)}
 
 
 def _code(pairs: Mapping[str, tuple[Found, Found]]) -> list[Row]:

@@ -17,7 +17,7 @@ from mltrainer.follow.log import read_log
 from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
-from mltrainer.tasks.shares import judged
+from mltrainer.tasks.proportions import metric_verdict
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
 Results = dict[str, dict[str, Any]]  # by run
@@ -208,7 +208,7 @@ def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> di
         return None
     counts = {(one.get("measured_samples") or {}).get("validation") for one in (first, second)}
     count = counts.pop() if len(counts) == 1 else None
-    told = judged(chosen["name"], chosen["mode"], old, new, count)
+    told = metric_verdict(chosen["name"], chosen["mode"], old, new, count)
     return {"name": chosen["name"], "mode": chosen["mode"], **told}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.errors import InputError
-from mltrainer.tasks.correction import fewest_pairs, spent_level
+from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
 from mltrainer.workspace import digest, read_json, write_json
 
 LEDGER = ".mltrainer/comparisons.json"

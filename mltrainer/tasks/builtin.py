@@ -1,4 +1,4 @@
-"""What the built-in tasks share, and where each of them is."""
+"""The base classes of the built-in tasks, and the place of each task."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch.nn import functional
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
-from mltrainer.tasks import metrics, validation
-from mltrainer.tasks.plain import Plain
-from mltrainer.tasks.segments import Trait, segments
-from mltrainer.tasks.splits import Bound, equal_rows
+from mltrainer.tasks import data_findings, metrics
+from mltrainer.tasks.calibration import calibration
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.segments import SegmentFeature, segments
+from mltrainer.tasks.splits import SplitConstraints, equal_rows
 from mltrainer.tasks.task import Task
-from mltrainer.tasks.trust import calibration
-from mltrainer.tasks.validation import Finding
 
 if TYPE_CHECKING:
     from mltrainer.configs.project import Split, TrainingConfig
@@ -66,7 +66,7 @@ class BuiltinTask(Task):
         """Return the reports' views of a trained model, in evaluation mode, beside `evaluation`; empty by default."""
         return {}
 
-    def traits(self, ids: np.ndarray) -> list[Trait]:
+    def features(self, ids: np.ndarray) -> list[SegmentFeature]:
         """Return the features of some rows by which errors are grouped; empty by default."""
         return []
 
@@ -74,8 +74,8 @@ class BuiltinTask(Task):
         """Return the reports' views of a model's errors on some rows, beside `evaluation`; empty by default."""
         return {}
 
-    def plain(self, ids: np.ndarray) -> Plain | None:
-        """Return the inputs of plain models for some rows, and their targets; None where there are no such inputs."""
+    def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs | None:
+        """Return the inputs of reference models for some rows, and their targets; None where there are none."""
         return None
 
     @abstractmethod
@@ -96,7 +96,7 @@ class BuiltinTask(Task):
 
     def hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return a hash of some rows' features with their targets, uint64."""
-        return validation.row_hashes([self.keys()[ids], self.targets()[ids]])
+        return data_findings.row_hashes([self.keys()[ids], self.targets()[ids]])
 
     def content_hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return hashes by which a whole split's content is known again in another state of the data, uint64."""
@@ -106,8 +106,8 @@ class BuiltinTask(Task):
     def targets(self) -> np.ndarray:
         """Return the target of all rows: class numbers or values."""
 
-    def bound(self, split: Split) -> Bound:
-        """Return the bonds of rows to each other or to a split.
+    def split_constraints(self, split: Split) -> SplitConstraints:
+        """Return the constraints of the rows on a split.
 
         Raises:
             InputError: The split names a column, and there are none.
@@ -181,14 +181,14 @@ class Classification(BuiltinTask):
     def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
         """Return the calibration of the probabilities, and the segments of rows with more errors."""
         wrong = (outputs.argmax(1) != targets).double().numpy()
-        traits = [Trait("class", targets.numpy(), self.classes), *self.traits(ids)]
+        features = [SegmentFeature("class", targets.numpy(), self.classes), *self.features(ids)]
         sure = calibration(outputs, targets, self.positive, self.classes)
-        return {} if sure is None else {"calibration": sure, "segments": segments(wrong, traits, "error rate")}
+        return {} if sure is None else {"calibration": sure, "segments": segments(wrong, features, "error rate")}
 
     def _class_findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
-        found = validation.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)
-        rare = validation.rare_classes(self.classes, np.bincount(self.labels, minlength=len(self.classes)))
-        return [*found, *(validation.finding("warning", told) for told in rare)]
+        found = data_findings.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)
+        rare = data_findings.rare_classes(self.classes, np.bincount(self.labels, minlength=len(self.classes)))
+        return [*found, *(data_findings.finding("warning", text) for text in rare)]
 
 
 # The class of each kind: imported where it is asked for, as each brings libraries of its own.
@@ -211,6 +211,6 @@ def builtin_task(config: TrainingConfig, source: Source) -> BuiltinTask:
     make: Callable[[TrainingConfig, Source], BuiltinTask] = getattr(importlib.import_module(module), name)
     task = make(config, source)
     if isinstance(task, Classification):
-        validation.refuse_unknown_metric(config.metric.name, ["loss", *metrics.classification_names(len(task.classes))])
-    validation.refuse_wrong_direction(config.metric)
+        data_findings.refuse_unknown_metric(config.metric.name, ["loss", *metrics.classification_names(len(task.classes))])
+    data_findings.refuse_wrong_direction(config.metric)
     return task

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     import polars
 
-    from mltrainer.tasks.tables.kept import Kept
+    from mltrainer.tasks.tables.table_cache import TableCache
 
     Cells = np.ndarray | polars.Series
 
@@ -32,7 +32,7 @@ class Table:
         columns: Name to cells, in the file's order: float64 with NaN for missing, or text (an array of objects, or polars').
         numbering: Gives the line or row number of each row in its file; asked for messages only, as it may take reading anew.
         place: The file's name, or the data set's.
-        kept: What an earlier process read of a large table, and this one reads for later ones.
+        cache: What an earlier process read of a large table, and this one reads for later ones.
         later: Of a table from several files, the first row and the name of each file after the first.
         notes: How it was read, where that is not plain, in one sentence each.
     """
@@ -40,12 +40,12 @@ class Table:
     columns: Mapping[str, Cells]
     numbering: Callable[[], np.ndarray]
     place: str
-    kept: Kept | None = None
+    cache: TableCache | None = None
     later: tuple[tuple[int, str], ...] = ()
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return self.kept.rows if self.kept is not None else len(next(iter(self.columns.values())))
+        return self.cache.rows if self.cache is not None else len(next(iter(self.columns.values())))
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
@@ -188,8 +188,8 @@ def class_order(name: str) -> tuple[int, int, str]:
 
 def content_sha256(content: Table | Arrays | Corpus) -> str:
     """Return the digest of all samples with their labels, in their order."""
-    if isinstance(content, Table) and content.kept is not None and content.kept.content_sha256:
-        return content.kept.content_sha256
+    if isinstance(content, Table) and content.cache is not None and content.cache.content_sha256:
+        return content.cache.content_sha256
     if isinstance(content, Corpus):
         return content.sha256
     digest = hashlib.sha256()

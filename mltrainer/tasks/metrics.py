@@ -34,7 +34,7 @@ def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Answers:
+class ClassifierOutputs:
     """What metrics are computed from, each part at most once.
 
     Attributes:
@@ -95,11 +95,11 @@ def curve(scores: np.ndarray, is_class: np.ndarray) -> Curve:
     return Curve(falling[ends], positives.astype(np.float64), (ends + 1 - positives).astype(np.float64))
 
 
-def _accuracy(given: Answers) -> float:
+def _accuracy(given: ClassifierOutputs) -> float:
     return float(given.counts.diagonal().sum() / given.counts.sum())
 
 
-def _f1_macro(given: Answers) -> float:
+def _f1_macro(given: ClassifierOutputs) -> float:
     """Return the mean F1 of the classes that occur, as targets or as predictions (scikit-learn's default)."""
     counts = given.counts
     support = counts.sum(0) + counts.sum(1)
@@ -107,17 +107,17 @@ def _f1_macro(given: Answers) -> float:
     return float((2 * counts.diagonal()[occurs] / support[occurs]).mean())
 
 
-def _balanced_accuracy(given: Answers) -> float:
+def _balanced_accuracy(given: ClassifierOutputs) -> float:
     """Return the mean recall of the classes that occur as targets."""
     support = given.counts.sum(1)
     return float((given.counts.diagonal()[support > 0] / support[support > 0]).mean())
 
 
-def _log_loss(given: Answers) -> float:
+def _log_loss(given: ClassifierOutputs) -> float:
     return float(-given.log_probabilities.gather(1, given.targets[:, None]).mean())
 
 
-def _calibration_error(given: Answers) -> float:
+def _calibration_error(given: ClassifierOutputs) -> float:
     """Return the expected calibration error over 15 bins of equal width (Guo et al., 2017, arXiv 1706.04599)."""
     surest = given.log_probabilities.amax(1).exp()
     right = (predictions(given.outputs) == given.targets).double()
@@ -126,7 +126,7 @@ def _calibration_error(given: Answers) -> float:
     return float(gaps.abs().sum() / len(right))
 
 
-def _roc_auc(given: Answers) -> float | None:
+def _roc_auc(given: ClassifierOutputs) -> float | None:
     """Return the area under the ROC curve, of several classes the mean of each against the rest; equal scores count half."""
     areas = [_area(one) for one in given.curves if one.others[-1] > 0]
     return float(np.mean(areas)) if areas else None
@@ -137,7 +137,7 @@ def _area(one: Curve) -> float:
     return float(np.sum(np.diff(misses) * (hits[1:] + hits[:-1])) / (2 * hits[-1] * misses[-1]))
 
 
-def _average_precision(given: Answers) -> float | None:
+def _average_precision(given: ClassifierOutputs) -> float | None:
     """Return the mean precision over the recalls, of several classes the mean of all that have samples."""
     found = [_precision(one) for one in given.curves]
     return float(np.mean(found)) if found else None
@@ -148,7 +148,7 @@ def _precision(one: Curve) -> float:
     return float(np.sum(steps * one.positives / (one.positives + one.others)) / one.positives[-1])
 
 
-CLASSIFICATION: dict[str, Callable[[Answers], float | None]] = {
+CLASSIFICATION: dict[str, Callable[[ClassifierOutputs], float | None]] = {
     "accuracy": _accuracy,
     "f1_macro": _f1_macro,
     "balanced_accuracy": _balanced_accuracy,
@@ -177,7 +177,7 @@ def classification(outputs: Tensor, targets: Tensor, positive: int = 1, names: S
     asked = classification_names(outputs.shape[1]) if names is None else names
     if len(targets) == 0 or bool(outputs.isnan().any()):
         return dict.fromkeys(asked, math.nan)
-    given = Answers(outputs, targets, positive)
+    given = ClassifierOutputs(outputs, targets, positive)
     return {name: value for name in asked if (value := CLASSIFICATION[name](given)) is not None}
 
 
@@ -223,7 +223,7 @@ def best_threshold(outputs: Tensor, targets: Tensor, positive: int) -> dict[str,
     Returns:
         `probability`, `f1` with it, and `f1_at_half`, that of the class of the larger logit.
     """
-    given = Answers(outputs, targets, positive)
+    given = ClassifierOutputs(outputs, targets, positive)
     if not given.curves:
         return None
     one, counts = given.curves[0], given.counts

@@ -1,4 +1,4 @@
-"""Of which samples a model is wrong more often than of the rest: by each column's values, one column at a time.
+"""Segments of the samples on which a model is wrong more often than on the rest: the values of one column at a time.
 
 As Slice Finder does (Chung et al., 2019, arXiv 1807.06068) for slices of one column: a segment counts where a test says that it
 is worse than all other samples, corrected for the number of segments, and no segment is looked at that has few samples. The
@@ -15,25 +15,25 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.tasks.correction import holm
-from mltrainer.tasks.trust import NORMAL_95, wilson
+from mltrainer.tasks.calibration import NORMAL_95, wilson
+from mltrainer.tasks.multiple_comparisons import holm
 
 FEWEST_SAMPLES = 20  # of a segment, and outside of it
 LEVEL = 0.05  # of the tests together
 PARTS = 5  # into which numbers are cut, of equally many samples
 FEW_VALUES = 10  # of a column of numbers, each of which is a segment
 MOST_VALUES = 20  # of a category: the most frequent ones
-MOST_TRAITS = 200  # columns
+MOST_FEATURES = 200  # columns
 MOST_SAMPLES = 20_000  # evenly spaced: enough for any segment that matters, in a second or two
-MOST_ROWS = 10  # that are told
+MOST_ROWS = 10  # that are reported
 LONGEST = 60  # characters of a value
 
 Group = tuple[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Trait:
-    """Something that all samples have a value of.
+class SegmentFeature:
+    """A feature of all samples, by which their errors are grouped.
 
     Attributes:
         name: Of a column, or what was measured.
@@ -72,12 +72,12 @@ class Trait:
         return str(np.datetime64(int(value), "s")) if self.is_date else f"{value:.4g}"
 
 
-def segments(errors: np.ndarray, traits: Sequence[Trait], measure: str) -> dict[str, Any] | None:
+def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: str) -> dict[str, Any] | None:
     """Return the segments whose errors are larger than those of all other samples; None where there are too few to compare.
 
     Args:
         errors: Of each sample: 0 or 1, or how far it is off; of more than `MOST_SAMPLES` evenly spaced ones are looked at.
-        traits: By what the samples are told apart.
+        features: By what the samples are told apart.
         measure: What the errors are.
 
     Returns:
@@ -89,9 +89,9 @@ def segments(errors: np.ndarray, traits: Sequence[Trait], measure: str) -> dict[
         return None
     if len(errors) > MOST_SAMPLES:
         places = np.linspace(0, len(errors) - 1, MOST_SAMPLES).astype(np.int64)
-        errors, traits = errors[places], [replace(trait, values=trait.values[places]) for trait in traits]
+        errors, features = errors[places], [replace(feature, values=feature.values[places]) for feature in features]
     test = _exact(errors) if set(np.unique(errors)) <= {0.0, 1.0} else _ranked(errors)
-    tested = [(trait.name, *group) for trait in traits[:MOST_TRAITS] for group in _large(trait.groups(), len(errors))]
+    tested = [(feature.name, *group) for feature in features[:MOST_FEATURES] for group in _large(feature.groups(), len(errors))]
     p_values = holm([test(inside) for _, _, inside in tested])
     rows = [
         {"column": name, "value": value, **_measured(errors, inside), "p": p}
@@ -99,8 +99,8 @@ def segments(errors: np.ndarray, traits: Sequence[Trait], measure: str) -> dict[
         if p <= LEVEL
     ]
     rows.sort(key=lambda row: (-(row["error"] - row["rest"]) * row["samples"], row["p"]))
-    told = {"measure": measure, "overall": float(errors.mean()), "samples": len(errors), "tested": len(tested)}
-    return {**told, "level": LEVEL, "fewest": FEWEST_SAMPLES, "found": len(rows), "rows": rows[:MOST_ROWS]}
+    summary = {"measure": measure, "overall": float(errors.mean()), "samples": len(errors), "tested": len(tested)}
+    return {**summary, "level": LEVEL, "fewest": FEWEST_SAMPLES, "found": len(rows), "rows": rows[:MOST_ROWS]}
 
 
 def _large(groups: Iterator[Group], total: int) -> Iterator[Group]:

@@ -1,4 +1,4 @@
-"""By which a test split is known again in another state of the data: salted digests of its rows, of bounded size.
+"""A sketch of a test split, by which it is recognized in another state of the data: salted digests of its rows, of bounded size.
 
 Of at most `KEPT` different rows every digest is kept, of more the smallest ones (a bottom-k sketch, Cohen and Kaplan, 2007,
 Summarizing data using bottom-k sketches): of two splits whose rows are to a share J the same, about J times `KEPT` digests
@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from mltrainer.tasks.validation import row_hashes
+from mltrainer.tasks.data_findings import row_hashes
 
 KEPT = 1024
 DIGEST_BYTES = 6

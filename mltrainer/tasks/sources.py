@@ -18,16 +18,16 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import as_number, suffix_of, unpacked
 from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
-from mltrainer.tasks._arrays import arrays, label_file, read_npy, read_npz
+from mltrainer.tasks.array_files import arrays, label_file, read_npy, read_npz
 from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256, without
+from mltrainer.tasks.images.image_folders import read_images
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
-from mltrainer.tasks.images.reading import read_images
-from mltrainer.tasks.joining import join, join_tables, places
-from mltrainer.tasks.tables.kept import Kept, Unread
+from mltrainer.tasks.predefined_splits import join, join_tables, places
 from mltrainer.tasks.tables.parquet import read_parquet
+from mltrainer.tasks.tables.table_cache import LazyColumns, TableCache
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_json, read_jsonl, text_array
 from mltrainer.tasks.text.corpus import is_corpus, read_corpus
-from mltrainer.tasks.text.reading import is_text_folder, read_texts
+from mltrainer.tasks.text.labelled_texts import is_text_folder, read_texts
 from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults, sha256_file
 
 SKLEARN = "sklearn:"
@@ -168,10 +168,10 @@ def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
     place, rows = next(iter(named)), [_file_row(path, place) for place, path in named.items()]
     shas = [row["sha256"] for row in rows]
     how = [shas[0] if len(shas) == 1 else shas, config.header, *([config.missing] if config.missing else [])]
-    kept = Kept(root / STATE_DIR / "tables" / digest(how)[:16])
+    kept = TableCache(root / STATE_DIR / "tables" / digest(how)[:16])
     read = functools.partial(_read_rows, rows, root, config)
     if kept.names is not None:
-        columns: Mapping[str, Any] = Unread(kept.names, lambda: read().columns)
+        columns: Mapping[str, Any] = LazyColumns(kept.names, lambda: read().columns)
         later = kept.later
     else:
         table = read()
@@ -187,7 +187,7 @@ def _read_rows(rows: list[dict[str, Any]], root: Path, config: Data) -> Table:
     for row in rows:
         data, found = _bytes(root / row["path"], row["path"])
         if found["sha256"] != row["sha256"]:
-            raise InputError("the file changed while it was read", where=row["path"], mend="then type the same command again")
+            raise InputError("the file changed while it was read", where=row["path"], mend="type the same command again")
         tables.append(_table(data, row["path"], suffix_of(Path(row["path"])), config))
     return tables[0] if len(tables) == 1 else join_tables(tables)
 

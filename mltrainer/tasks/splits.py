@@ -12,6 +12,7 @@ from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
 
 SPLITS = ("train", "validation", "test")
+SplitIds = dict[str, np.ndarray]  # the ids of the samples of each split
 FEW_COPIES = 20  # chosen by us: a row with no more copies fills no split that says something
 WORDS = {  # what people call them
     "train": ("train", "training"),
@@ -27,7 +28,9 @@ def _generator(seed: int, *address: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int, bound: Bound | None = None) -> dict[str, np.ndarray]:
+def split_ids(
+    n: int, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints | None = None
+) -> SplitIds:
     """Return the ids of each split: disjoint, together all, sorted, int64; without folds.
 
     Args:
@@ -35,21 +38,21 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int, bound:
         labels: Integer label of each sample, to keep the classes' shares by largest remainder; None for a plain draw.
         split: The shares; `stratify` off ignores the labels.
         seed: The split's own seed, or the run's.
-        bound: What the data says of samples that belong together; None: nothing.
+        constraints: Samples that belong together, and given splits; None for none.
 
     Raises:
         InputError: There are fewer samples than splits, or than classes, or groups too large to be dealt.
     """
-    bound = bound or Bound()
-    if bound.given is not None:
-        return _nonempty(_completed(bound.given, labels, split, seed, bound), split, "the data's own splits")
+    constraints = constraints or SplitConstraints()
+    if constraints.given is not None:
+        return _nonempty(_completed(constraints.given, labels, split, seed, constraints), split, "the data's own splits")
     needed = 1 + (split.validation > 0) + (split.test > 0)
     if n < needed:
         raise InputError(f"{n} samples; at least {needed} are needed, one for each split", where="split", mend="bring more data")
-    if bound.times is not None:
-        return _nonempty(_in_order(bound.times, split), split, f"the times of {split.time!r}")
+    if constraints.times is not None:
+        return _nonempty(_in_order(constraints.times, split), split, f"the times of {split.time!r}")
     if labels is None or not split.stratify:
-        return _dealt(np.zeros(n, dtype=np.int64), ["all"], split, seed, bound)
+        return _dealt(np.zeros(n, dtype=np.int64), ["all"], split, seed, constraints)
     values = np.unique(labels)
     if n < 2 * len(values):
         raise InputError(
@@ -57,12 +60,12 @@ def split_ids(n: int, labels: np.ndarray | None, split: Split, seed: int, bound:
             where="split",
             mend="bring more data, merge rare classes, or predict another column",
         )
-    return _dealt(np.searchsorted(values, labels), [f"class/{int(value)}" for value in values], split, seed, bound)
+    return _dealt(np.searchsorted(values, labels), [f"class/{int(value)}" for value in values], split, seed, constraints)
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What binds samples to each other, or to a split.
+class SplitConstraints:
+    """The constraints on a split: samples that belong together, and samples whose split is given.
 
     Attributes:
         units: A number per sample: those with the same one go to one split.
@@ -76,32 +79,32 @@ class Bound:
     given: np.ndarray | None = None
     largest: float | None = None
 
-    def of(self, ids: np.ndarray) -> Bound:
-        """Return the bonds among some of the samples, all of one split; bonds to a split are left out."""
+    def of(self, ids: np.ndarray) -> SplitConstraints:
+        """Return the constraints among some of the samples, all of one split; given splits are left out."""
         units, times = (None if numbers is None else numbers[ids] for numbers in (self.units, self.times))
-        return Bound(units, times, largest=self.largest)
+        return SplitConstraints(units, times, largest=self.largest)
 
 
-def equal_rows(split: Split, keys: Callable[[], np.ndarray]) -> Bound:
-    """Return the bonds of samples with equal features, by a hash of each sample's features; none unless they go together."""
-    return Bound(units=keys(), largest=split.largest_repeat) if split.repeats == "together" else Bound()
+def equal_rows(split: Split, keys: Callable[[], np.ndarray]) -> SplitConstraints:
+    """Return the constraint that samples with equal features, by hash, stay together; none where `split.repeats` is anywhere."""
+    return SplitConstraints(units=keys(), largest=split.largest_repeat) if split.repeats == "together" else SplitConstraints()
 
 
-def giant_units(units: np.ndarray, bound: Bound, split: Split) -> np.ndarray:
+def giant_units(units: np.ndarray, constraints: SplitConstraints, split: Split) -> np.ndarray:
     """Return the units that are trained on because they would fill another split, the largest first.
 
-    One does by which `Bound.largest` is exceeded; of several, those that fit the training split's share together, and the
-    largest at any rate.
+    A single unit above `SplitConstraints.largest` is; of several, those that together fit the training split's share, and always
+    the largest.
 
     Args:
         units: A number per sample, from 0.
-        bound: Holds the largest share.
+        constraints: Holds the largest share.
         split: Holds the training split's share.
     """
-    if bound.largest is None:
+    if constraints.largest is None:
         return np.zeros(0, dtype=np.int64)
     sizes = np.bincount(units)
-    found = np.argsort(-sizes, kind="stable")[: int((sizes > max(bound.largest * len(units), FEW_COPIES)).sum())]
+    found = np.argsort(-sizes, kind="stable")[: int((sizes > max(constraints.largest * len(units), FEW_COPIES)).sum())]
     fitting = np.cumsum(sizes[found]) <= (1 - split.validation - split.test) * len(units)
     fitting[:1] = True
     return found[fitting]
@@ -110,7 +113,9 @@ def giant_units(units: np.ndarray, bound: Bound, split: Split) -> np.ndarray:
 # --- folds ----------------------------------------------------------------------------------------
 
 
-def fold_places(n: int, labels: np.ndarray | None, split: Split, seed: int, bound: Bound | None = None) -> np.ndarray:
+def fold_places(
+    n: int, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints | None = None
+) -> np.ndarray:
     """Return the fold in which each sample validates, int64; -1 for those of the test split.
 
     By time the latest fold is 0, and the earliest samples, which only train, have the number of folds as theirs.
@@ -120,18 +125,18 @@ def fold_places(n: int, labels: np.ndarray | None, split: Split, seed: int, boun
         labels: Each fold has the classes' shares, as nearly as whole units allow.
         split: `folds`, and what the test split holds.
         seed: The folds are drawn with it.
-        bound: Units fall into one fold whole.
+        constraints: Units fall into one fold whole.
 
     Raises:
         InputError: The data comes with its own splits, or has too few units for so many folds.
     """
-    bound = bound or Bound()
-    if bound.given is not None:
+    constraints = constraints or SplitConstraints()
+    if constraints.given is not None:
         mend = "leave folds out, or give the data as one file"
-        raise InputError("the data says itself which samples validate", where="split.folds", mend=mend)
+        raise InputError("the data comes with its own validation samples", where="split.folds", mend=mend)
     rest = split.model_copy(update={"validation": 0.0, "folds": 0})
-    train = split_ids(n, labels, rest, seed, bound)["train"]
-    within = bound.of(train)
+    train = split_ids(n, labels, rest, seed, constraints)["train"]
+    within = constraints.of(train)
     if within.times is not None:
         found = _blocks(within.times, split.folds)
     else:
@@ -141,28 +146,28 @@ def fold_places(n: int, labels: np.ndarray | None, split: Split, seed: int, boun
     if len(np.unique(found)) - always_trained < split.folds + (within.times is not None):
         what = split.group or split.time or "whole units"
         raise InputError(
-            f"{len(train)} samples by {what!r} do not fill {split.folds} folds", where="split.folds", mend="take fewer"
+            f"{len(train)} samples by {what!r} do not fill {split.folds} folds", where="split.folds", mend="set fewer folds"
         )
     places = np.full(n, -1, dtype=np.int64)
     places[train] = found
     return places
 
 
-def of_fold(places: np.ndarray, split: Split) -> dict[str, np.ndarray]:
+def of_fold(places: np.ndarray, split: Split) -> SplitIds:
     """Return the ids of each split where one fold validates: the others train, by time those that came before it."""
     trains = places > split.fold if split.time is not None else (places >= 0) & (places != split.fold)
     masks = {"train": trains, "validation": places == split.fold, "test": places == -1}
     return {name: np.flatnonzero(mask).astype(np.int64) for name, mask in masks.items()}
 
 
-def _folds(strata: np.ndarray, bound: Bound, split: Split, seed: int) -> np.ndarray:
+def _folds(strata: np.ndarray, constraints: SplitConstraints, split: Split, seed: int) -> np.ndarray:
     """Return the fold of each sample: unit by unit, the larger first, into the one with the fewest of the unit's stratum.
 
     A unit that would fill a fold is in none: it has the number of folds, and is always trained on.
     """
     folds = split.folds
-    units = np.arange(len(strata)) if bound.units is None else np.unique(bound.units, return_inverse=True)[1]
-    giants = giant_units(units, bound, split)
+    units = np.arange(len(strata)) if constraints.units is None else np.unique(constraints.units, return_inverse=True)[1]
+    giants = giant_units(units, constraints, split)
     _, firsts, sizes = np.unique(units, return_index=True, return_counts=True)
     drawn = _generator(seed, "folds").permutation(len(firsts))
     order = drawn[np.argsort(-sizes[drawn], kind="stable")]
@@ -188,7 +193,7 @@ def _blocks(times: np.ndarray, folds: int) -> np.ndarray:
     return folds - np.searchsorted(np.asarray(starts), times, side="right").astype(np.int64)
 
 
-def _completed(given: np.ndarray, labels: np.ndarray | None, split: Split, seed: int, bound: Bound) -> dict[str, np.ndarray]:
+def _completed(given: np.ndarray, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints) -> SplitIds:
     """Return the data's own splits; what they lack of validation and test samples is drawn from those to train on."""
     found = {name: np.flatnonzero(given == place).astype(np.int64) for place, name in enumerate(SPLITS)}
     shares = {name: 0.0 if len(found[name]) else getattr(split, name) for name in SPLITS[1:]}
@@ -196,18 +201,18 @@ def _completed(given: np.ndarray, labels: np.ndarray | None, split: Split, seed:
     if not any(shares.values()) or not len(train):
         return found
     rest = split.model_copy(update=shares)
-    drawn = split_ids(len(train), None if labels is None else labels[train], rest, seed, bound.of(train))
+    drawn = split_ids(len(train), None if labels is None else labels[train], rest, seed, constraints.of(train))
     return {name: np.concatenate([found[name], train[drawn[name]]]) if name != "train" else train[drawn[name]] for name in SPLITS}
 
 
-def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, bound: Bound) -> dict[str, np.ndarray]:
+def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, constraints: SplitConstraints) -> SplitIds:
     """Return the samples dealt stratum by stratum, whole units at a time; a unit belongs to the stratum of its first sample."""
     n = len(strata)
-    units = np.arange(n) if bound.units is None else np.unique(bound.units, return_inverse=True)[1]
+    units = np.arange(n) if constraints.units is None else np.unique(constraints.units, return_inverse=True)[1]
     order = np.argsort(units, kind="stable")
     firsts = order[np.flatnonzero(np.diff(units[order], prepend=-1))]
     sizes = np.bincount(units)
-    giants = giant_units(units, bound, split)
+    giants = giant_units(units, constraints, split)
     parts = [{**dict.fromkeys(SPLITS[1:], giants[:0]), "train": giants}]
     for number, name in enumerate(names):
         whole = units[firsts[strata[firsts] == number]]
@@ -218,10 +223,10 @@ def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, bound:
             parts.append(_deal(members, sizes, counts, _generator(seed, *name.split("/"))))
     chosen = {name: np.isin(units, np.concatenate([part[name] for part in parts])) for name in SPLITS}
     found = {name: np.flatnonzero(mask).astype(np.int64) for name, mask in chosen.items()}
-    return found if bound.units is None else _nonempty(found, split, f"the groups of {split.group or 'equal rows'!r}")
+    return found if constraints.units is None else _nonempty(found, split, f"the groups of {split.group or 'equal rows'!r}")
 
 
-def _in_order(times: np.ndarray, split: Split) -> dict[str, np.ndarray]:
+def _in_order(times: np.ndarray, split: Split) -> SplitIds:
     """Return the earliest samples for training, the latest for testing; those of one moment are not parted."""
     order = np.argsort(times, kind="stable")
     counts = _counts(len(times), split)
@@ -232,7 +237,7 @@ def _in_order(times: np.ndarray, split: Split) -> dict[str, np.ndarray]:
     return {name: np.sort(part).astype(np.int64) for name, part in zip(SPLITS, parts, strict=True)}
 
 
-def _nonempty(found: dict[str, np.ndarray], split: Split, why: str) -> dict[str, np.ndarray]:
+def _nonempty(found: SplitIds, split: Split, why: str) -> SplitIds:
     """Return splits after checking that none is empty which must not be.
 
     Raises:
@@ -271,7 +276,7 @@ def _left(counts: dict[str, int], n: int) -> dict[str, int]:
     return {"train": 0, "validation": validation, "test": n - validation}
 
 
-def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
+def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> SplitIds:
     """Return each split's units: in drawn order, the test split first, as many as come nearest to its count."""
     order = generator.permutation(units)
     filled = np.concatenate([[0], np.cumsum(sizes[order])])

@@ -24,11 +24,11 @@ class Stream:
     Args:
         iterable: The user's.
         samples: How many it gives.
-        is_told: Whether the iterable itself tells so; else it may give more.
+        has_length: Whether the iterable itself tells so; else it may give more.
     """
 
-    def __init__(self, iterable: Iterable[Any], samples: int, is_told: bool = True) -> None:
-        self.iterable, self.samples, self.is_told = iterable, samples, is_told
+    def __init__(self, iterable: Iterable[Any], samples: int, has_length: bool = True) -> None:
+        self.iterable, self.samples, self.has_length = iterable, samples, has_length
         self._place: tuple[Any, ...] | None = None
         self._next = 0
         self._rows: Iterator[Any] = iter(())
@@ -60,9 +60,9 @@ class Stream:
         Raises:
             InputError: It does.
         """
-        if self.is_told and next(self._rows, self) is not self:
-            what = f"your iterable gives more samples than the {self.samples} that its __len__ tells"
-            raise InputError(what, where="task.use", mend="return from __len__ how many samples an epoch gives")
+        if self.has_length and next(self._rows, self) is not self:
+            what = f"your iterable gives more samples than the {self.samples} of its __len__"
+            raise InputError(what, where="task.use", mend="return the number of samples of an epoch from __len__")
 
     def _begin(self, place: tuple[Any, ...]) -> None:
         seed, purpose, epoch, _ = place
@@ -81,7 +81,7 @@ class Stream:
         raise InputError(
             f"your iterable ended after {position} samples of epoch {epoch + 1}; {self.samples} were expected",
             where="task.use",
-            mend="return from __len__, or give as task.samples_per_epoch, how many samples an epoch has at least",
+            mend="set __len__, or task.samples_per_epoch, to a number of samples that every epoch has",
         )
 
 
@@ -92,16 +92,16 @@ def stream_of(given: Iterable[Any], what: str, samples: int | None) -> Stream:
         InputError: Nothing says how many there are, or it can be read only once.
     """
     if iter(given) is given:
-        mend = "return an object whose __iter__ begins anew, such as a torch.utils.data.IterableDataset"
+        mend = "return an object whose __iter__ starts over, such as a torch.utils.data.IterableDataset"
         raise InputError(f"{what} gave a {type(given).__name__}, which can be read only once", where="task.use", mend=mend)
     try:
-        told = len(given)  # type: ignore[arg-type]
+        count = len(given)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
-        told = None
-    if told is not None and samples is not None:
-        what = f"{what} gave an iterable of {told} samples, and {samples} are asked for"
+        count = None
+    if count is not None and samples is not None:
+        what = f"{what} gave an iterable of {count} samples, and {samples} are asked for"
         raise InputError(what, where="task.samples_per_epoch", mend="leave the key out, or __len__")
-    if told is None and samples is None:
-        mend = "write __len__ in it; for the training split, task.samples_per_epoch in mltrainer.yaml will do, too"
-        raise InputError(f"{what} gave an iterable that does not tell its length", where="task.use", mend=mend)
-    return Stream(given, told if told is not None else samples or 0, told is not None)
+    if count is None and samples is None:
+        mend = "add __len__; for the training split, task.samples_per_epoch in mltrainer.yaml works too"
+        raise InputError(f"{what} gave an iterable without a length", where="task.use", mend=mend)
+    return Stream(given, count if count is not None else samples or 0, count is not None)

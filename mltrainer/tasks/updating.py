@@ -1,4 +1,4 @@
-"""What a task that makes its own optimizer hands over, and what it is told of the run."""
+"""The optimizer and schedulers that a task makes itself, and the length of the run that it makes them for."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def user_code(root: Path, what: str) -> Iterator[None]:
         raise InputError(
             f"{what}: {type(error).__name__}: {text}",
             where=user_frame(error, root),
-            mend="mend your code, then type the same command again",
+            mend="fix your code, then type the same command again",
         ) from error
 
 
@@ -140,7 +140,7 @@ def _refuse_another_project(name: str, root: Path, where: str) -> None:
     file = getattr(sys.modules.get(top), "__file__", None)
     has_own = (root / f"{top}.py").is_file() or (root / top).is_dir()
     if file is not None and has_own and not Path(file).resolve().is_relative_to(root.resolve()):
-        mend = "take a process (a notebook's kernel) for each project"
+        mend = "use one process (a notebook's kernel) per project"
         raise InputError(f"{top!r} was imported from {file} before, not from {root.name}", where=where, mend=mend)
 
 

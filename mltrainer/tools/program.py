@@ -182,7 +182,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         return InputError(
             f"{type(error).__name__}: {error}",
             where=frame,
-            mend=f"mend your code; the traceback is in {_place(folder, root)}",
+            mend=f"fix your code; the traceback is in {_place(folder, root)}",
         )
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])

@@ -287,20 +287,20 @@ class Check:
             raise InputError(f"it makes {steps} steps, and cannot be killed after step {after}", where="--kill-at")
         killed = self._run(f"killed after step {after}", NOTHING, 0, kill=after)
         if killed.code == 0:
-            told = f"killed after step {after} it ended well all the same: something starts it again"
-            raise InputError(told, where=where, mend="name the program itself in place of what starts it")
+            told = f"killed after step {after} it still ended with exit code 0: something restarts it"
+            raise InputError(told, where=where, mend="give the command of the program itself, not of its launcher")
         again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("gone on with", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
             told = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed, self._program)[-3:])}"
-            raise InputError(told, where=where, mend="type what goes on with the program from its own checkpoint")
+            raise InputError(told, where=where, mend="give the command that resumes the program from its own checkpoint")
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
 
     def _compared(self, command: str, whole: Chain, rest: Chain, after: int, again: Program) -> Resumed:
         steps, made = len(whole.entries), len(rest.entries)
         if made >= steps:
-            told = f"it made all {made} steps: after step {after} there was no checkpoint to go on from"
+            told = f"it made all {made} steps: after step {after} there was no checkpoint to resume from"
             mend = "let the program save earlier, or kill it later (mltrainer wrap --kill-at)"
             raise InputError(told, where=again.where, mend=mend)
         went_on = steps - made
@@ -383,7 +383,7 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
     """
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
     if ended.code != 0 and (why := _of_the_machine(ended, program)) is not None:
-        mend = "give it a smaller batch or model, or end what else runs here, then type the same command again"
+        mend = "give it a smaller batch or model, or stop other programs here, then type the same command again"
         raise MachineError(why, where=shlex.join(program.command), mend=mend)
     if ended.code != 0:
         said = "".join(f"\n    {line}" for line in _tail(ended, program))
@@ -393,7 +393,7 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
     if not found:
         told = "no step of a PyTorch optimizer was seen in any of its processes"
         mend = (
-            "name what trains: steps are those of optimizers, and changes of weights by hand between two calls of backward();"
+            "give the command that trains: steps are those of optimizers, and changes of weights by hand between two calls of backward();"
             " a Python that is started with -I, -S or -E cannot be observed"
         )
         raise InputError(told, where=shlex.join(program.command), mend=mend)

@@ -219,7 +219,7 @@ def _popen(program: Program, place: Path, environment: dict[str, str], given: in
     try:
         return subprocess.Popen(command, cwd=place, env=environment, stdin=given, stdout=out, stderr=out, start_new_session=True)
     except FileNotFoundError as error:
-        mend = "type it as you type it in this folder, such as python train.py"
+        mend = "give it as you type it in this folder, such as python train.py"
         raise InputError(f"there is no program {program.command[0]!r}", where=program.where, mend=mend) from error
     except OSError as error:
         raise InputError(f"{program.command[0]!r} cannot be run: {error.strerror}", where=program.where) from error

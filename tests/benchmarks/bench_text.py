@@ -33,7 +33,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project import text_corpora
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 ORDER = 5
 CLASSES, PARAGRAPHS, FEWEST = 8, 400, 6  # modules, paragraphs of each, words of a paragraph
@@ -77,7 +77,7 @@ def classification() -> None:
             print(f"| {name}, best of {found.config.epochs} epochs: {best['epoch']} | {score} | {spent:.0f} |", flush=True)
 
 
-def counted(train: Plain, validation: Plain) -> None:
+def counted(train: ReferenceInputs, validation: ReferenceInputs) -> None:
     """Print what counts of words and of their neighbours tell, weighed by TF-IDF, with a linear model."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression

@@ -182,7 +182,7 @@ TABLE_FAULTS = {
         "data.csv:9: 1 of 60 rows do not have the header's 4 cells",
         "quoted",
     ),
-    "a short row": (table((9, "1,2")), "line 9 has 2", "mend these rows"),
+    "a short row": (table((9, "1,2")), "line 9 has 2", "fix these rows"),
     "an unclosed quote": (table((9, '"1,2,x,yes')), "data.csv:9: a quote that opens in this record is never closed", "mend"),
     "a NUL byte": (table((9, "\0,2,x,yes")), "data.csv:9: NUL byte at byte offset", "whole file"),
 }

@@ -149,7 +149,7 @@ def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypa
         ("Hooked", "Digits", "Hooked has on_train_epoch_start, optimizer_step, which mltrainer does not call"),
         ("Skipping", "Digits", "training_step returned NoneType"),
         ("Maximum", "Digits", "reduce_fx='max'"),
-        ("Blind", "Digits", "ReduceLROnPlateau goes by a metric, and none is named"),
+        ("Blind", "Digits", "ReduceLROnPlateau follows a metric, but none is named"),
         ("Wondering", "Digits", "goes by 'val_accuracy', which no evaluation measures.*val_f1"),
         ("Asking", "Digits", "self.trainer has no 'strategy'.*global_step"),
         ("Net", "Weighted", "train_dataloader has a WeightedRandomSampler"),

@@ -1,4 +1,4 @@
-"""Plain models on a task's rows: what they read, what they answer, and how far a network is from them."""
+"""ReferenceInputs models on a task's rows: what they read, what they answer, and how far a network is from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from mltrainer.references import job
 from mltrainer.references.comparing import Asked, compare
 from mltrainer.references.models import Reference, Setting, fit, predict, references
-from mltrainer.tasks.plain import Plain
+from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 ASKED = Asked(level=0.95, resamples=200, draws=10**7, sign=1, seed=42)
 GENERATOR = np.random.default_rng(7)
@@ -21,12 +21,12 @@ CELLS = GENERATOR.normal(size=(200, 3)).astype(np.float32)
 CELLS[:, 2] = np.arange(200) % 3  # a category
 CELLS[::9] = np.nan
 LABELS = np.where(np.nan_to_num(CELLS[:, 2]) == 1, 2, 0)  # class 1 is in no row
-TABLE = Plain("table", CELLS, LABELS, (2,))
-TEXTS = Plain("texts", ["good film", "bad film"] * 20, np.arange(40) % 2)
-PIXELS = Plain("pixels", GENERATOR.random((40, 9), dtype=np.float32), np.arange(40) % 2)
+TABLE = ReferenceInputs("table", CELLS, LABELS, (2,))
+TEXTS = ReferenceInputs("texts", ["good film", "bad film"] * 20, np.arange(40) % 2)
+PIXELS = ReferenceInputs("pixels", GENERATOR.random((40, 9), dtype=np.float32), np.arange(40) % 2)
 
 
-def predicted(reference: Reference, plain: Plain, classes: int) -> torch.Tensor:
+def predicted(reference: Reference, plain: ReferenceInputs, classes: int) -> torch.Tensor:
     model = reference.make(Setting(plain, 3))
     fit(model, plain)
     return predict(model, plain.inputs, classes)
@@ -49,14 +49,14 @@ def test_categories_are_declared_and_told_apart() -> None:
 
 
 @pytest.mark.parametrize("plain", [TEXTS, PIXELS], ids=["texts", "pixels"])
-def test_texts_and_images_have_models_of_their_own(plain: Plain) -> None:
+def test_texts_and_images_have_models_of_their_own(plain: ReferenceInputs) -> None:
     found = {one.name: predicted(one, plain, 2).argmax(1).numpy() for one in references(plain.form, classification=True)}
     assert (found["constant"] == found["constant"][0]).all()
     assert (found["linear"] == plain.targets).mean() > 0.7
 
 
 def test_quantities_are_predicted_in_their_own_units() -> None:
-    plain = Plain("table", CELLS, 1000 + 5 * np.nan_to_num(CELLS[:, 0]).astype(float), (2,))
+    plain = ReferenceInputs("table", CELLS, 1000 + 5 * np.nan_to_num(CELLS[:, 0]).astype(float), (2,))
     mean, ridge, boosting = (predicted(one, plain, 0) for one in references("table", classification=False))
     assert mean[0] == pytest.approx(plain.targets.mean())
     assert (ridge - torch.from_numpy(plain.targets)).abs().mean() < (mean - torch.from_numpy(plain.targets)).abs().mean() / 5
@@ -137,5 +137,5 @@ def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path: Any) -> None:
 
 def test_a_task_without_plain_rows_has_no_models() -> None:
     opened = SimpleNamespace(split=lambda _: SimpleNamespace(ids=np.arange(3)))
-    task = SimpleNamespace(plain=lambda _: None)
+    task = SimpleNamespace(reference_inputs=lambda _: None)
     assert job._fits(opened, task, None, SimpleNamespace(settings={}), None, None) == []  # type: ignore[arg-type]

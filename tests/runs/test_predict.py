@@ -14,9 +14,9 @@ from mltrainer.checkpointing.inference_script import InvalidInputError, decoded,
 from mltrainer.errors import InputError
 from mltrainer.runs.drift import drifted
 from mltrainer.runs.predict import as_file
-from mltrainer.tasks.tables.columns import understand
-from mltrainer.tasks.tables.population import trained_on
+from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.text_files import text_array
+from mltrainer.tasks.tables.training_distribution import training_distribution
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 
@@ -126,11 +126,11 @@ def test_python_gets_the_answers_of_the_command(digits: Project, pictures: Path,
 def model(tmp_path: Path) -> Path:
     """A folder whose inference.json says what 500 training rows held."""
     age, town = RANDOM.normal(40, 10, 500), np.array(["north", "south", "west"])[RANDOM.integers(0, 3, 500)]
-    number, category = understand("age", age), understand("town", text_array(list(town)))
+    number, category = parse_column("age", age), parse_column("town", text_array(list(town)))
     rows, names = np.arange(500), ["north", "south", "west"]
     columns = [
-        {"name": "age", "kind": "number", "training": trained_on(number, rows, None)},
-        {"name": "town", "kind": "category", "categories": names, "training": trained_on(category, rows, names)},
+        {"name": "age", "kind": "number", "training": training_distribution(number, rows, None)},
+        {"name": "town", "kind": "category", "categories": names, "training": training_distribution(category, rows, names)},
     ]
     (tmp_path / "inference.json").write_text(json.dumps({"columns": columns}))
     return tmp_path

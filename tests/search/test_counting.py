@@ -15,7 +15,7 @@ from mltrainer.gates.statistics import is_better
 from mltrainer.records.job import SearchJob
 from mltrainer.search import counting
 from mltrainer.search.comparing import Comparison, samples_of, sides_of
-from mltrainer.tasks.correction import fewest_pairs, spent_level
+from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
 from tests.search.test_program import config, study
 
 LEVEL = 0.05

@@ -8,7 +8,7 @@ import torch
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError, InputError, MltrainerError
-from mltrainer.tasks import _samples
+from mltrainer.tasks import samples
 from mltrainer.tasks.opening import check_model, open_task
 from mltrainer.tasks.splits import ids_digest
 
@@ -266,7 +266,7 @@ def test_samples_that_are_none_are_refused(own, value, message):
 
 def test_samples_of_unknown_kinds_are_refused():
     with pytest.raises(InputError, match="a sample holds a object"):
-        _samples.fingerprint(_samples.Samples(np.arange(1), dataset=[object()]), 1)
+        samples.fingerprint(samples.Samples(np.arange(1), dataset=[object()]), 1)
 
 
 def test_the_fingerprint_tells_structures_apart():
@@ -283,7 +283,7 @@ def test_the_fingerprint_tells_structures_apart():
         [np.ones((2, 1))],
         [torch.ones(2)],
     ]
-    digests = {_samples.fingerprint(_samples.Samples(np.arange(1), dataset=value), 1)[0] for value in values}
+    digests = {samples.fingerprint(samples.Samples(np.arange(1), dataset=value), 1)[0] for value in values}
     assert len(digests) == len(values)
 
 
@@ -466,7 +466,7 @@ def test_a_stream_is_said_not_to_be_compared(own):
 
 
 def test_of_a_large_data_set_it_is_said_how_many_were_compared(own, monkeypatch):
-    monkeypatch.setattr(_samples, "MAX_COMPARED", 10)
+    monkeypatch.setattr(samples, "MAX_COMPARED", 10)
     count, found = compared(own(DATASETS.format(train="Some(range(30))", validation="Some(range(30, 40))")))
     assert count == 0
     assert found == [
@@ -476,7 +476,7 @@ def test_of_a_large_data_set_it_is_said_how_many_were_compared(own, monkeypatch)
 
 def test_comparing_ends_where_it_takes_too_long_and_draws_nothing(own, monkeypatch):
     opened = own(DATASETS.format(train="Some(range(30))", validation="Some(range(40))"))
-    monkeypatch.setattr(_samples, "COMPARING_S", -1.0)
+    monkeypatch.setattr(samples, "COMPARING_S", -1.0)
     state = torch.get_rng_state()
     count, found = compared(opened)
     assert count == 0
@@ -509,7 +509,7 @@ def test_a_tasks_own_test_samples_are_known_again_by_what_they_hold(own, body):
 
 
 def test_a_large_data_sets_test_samples_are_known_by_so_many_of_them(own, monkeypatch):
-    monkeypatch.setattr("mltrainer.tasks.opening.KEPT", 5)
+    monkeypatch.setattr("mltrainer.tasks.data_adapters.KEPT", 5)
     body = READ.format(change=".repeat(20, 1) + torch.arange(800.0)[:, None]")
     one, other = (digests(own(body, split={"validation": 0.2, "test": share})) for share in (0.5, 0.6))
     assert (len(one), len(other)) == (5, 5)

@@ -3,7 +3,7 @@ import pytest
 
 from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
-from mltrainer.tasks.splits import Bound, fold_places, ids_digest, of_fold, split_ids
+from mltrainer.tasks.splits import SplitConstraints, fold_places, ids_digest, of_fold, split_ids
 
 SHARES = Split(validation=0.2, test=0.1)
 
@@ -121,14 +121,14 @@ def test_folds_keep_each_classes_share():
 
 def test_a_group_validates_as_a_whole_and_folds_are_of_nearly_one_size():
     groups = np.repeat(np.arange(12), [30, 2, 2, 10, 10, 5, 5, 9, 1, 12, 8, 6])
-    places, _ = folds(100, None, Split(folds=3, test=0.0, group="who"), Bound(units=groups))
+    places, _ = folds(100, None, Split(folds=3, test=0.0, group="who"), SplitConstraints(units=groups))
     assert all(len(set(places[groups == group])) == 1 for group in range(12))
     assert np.bincount(places).max() - np.bincount(places).min() <= 3
 
 
 def test_by_time_each_fold_is_trained_on_what_came_before_it_and_the_first_is_the_latest():
     times = np.random.default_rng(0).integers(0, 40, 200)
-    _, found = folds(200, None, Split(folds=4, test=0.1, time="day"), Bound(times=times))
+    _, found = folds(200, None, Split(folds=4, test=0.1, time="day"), SplitConstraints(times=times))
     for ids in found:
         assert times[ids["train"]].max() < times[ids["validation"]].min() <= times[ids["validation"]].max()
         assert times[ids["validation"]].max() <= times[ids["test"]].min()
@@ -138,9 +138,9 @@ def test_by_time_each_fold_is_trained_on_what_came_before_it_and_the_first_is_th
 @pytest.mark.parametrize(
     ("split", "bound", "told"),
     [
-        (Split(folds=5), Bound(given=np.zeros(20, dtype=np.int64)), "says itself"),
-        (Split(folds=5, group="who"), Bound(units=np.arange(20) % 4), "do not fill 5 folds"),
-        (Split(folds=4, time="day"), Bound(times=np.arange(20) % 4), "do not fill 4 folds"),
+        (Split(folds=5), SplitConstraints(given=np.zeros(20, dtype=np.int64)), "says itself"),
+        (Split(folds=5, group="who"), SplitConstraints(units=np.arange(20) % 4), "do not fill 5 folds"),
+        (Split(folds=4, time="day"), SplitConstraints(times=np.arange(20) % 4), "do not fill 4 folds"),
         (Split(folds=30), None, "do not fill 30 folds"),
     ],
 )
@@ -169,7 +169,7 @@ def with_copies(copies: int, others: int) -> tuple[np.ndarray, np.ndarray]:
 def test_a_row_with_thousands_of_copies_is_trained_on_and_the_shares_hold():
     """3,329 of 11,183 rows were one row, all in validation: 52 others were there, and 63/30/7 in place of 70/20/10."""
     units, labels = with_copies(3329, 7854)
-    ids = split_ids(len(units), labels, CAPPED, 42, Bound(units=units, largest=0.02))
+    ids = split_ids(len(units), labels, CAPPED, 42, SplitConstraints(units=units, largest=0.02))
     assert {name: round(len(part) / len(units), 2) for name, part in ids.items()} == {
         "train": 0.7,
         "validation": 0.2,
@@ -183,11 +183,11 @@ def test_a_row_with_thousands_of_copies_is_trained_on_and_the_shares_hold():
 def test_without_the_key_a_split_is_what_it_was():
     units, labels = with_copies(300, 700)
     plain = CAPPED.model_copy(update={"largest_repeat": None})
-    before = split_ids(len(units), labels, plain, 3, Bound(units=units))
+    before = split_ids(len(units), labels, plain, 3, SplitConstraints(units=units))
     assert (
         ids_digest(before["validation"]) == "67760bef5acacda824c3fc5b2ded940869c4d804b754260ad62796ae322c9d3e"
     )  # of version 0.2
-    few = split_ids(700, labels[300:], CAPPED, 3, Bound(units=units[300:], largest=0.02))
+    few = split_ids(700, labels[300:], CAPPED, 3, SplitConstraints(units=units[300:], largest=0.02))
     assert all(np.array_equal(few[name], part) for name, part in split_ids(700, labels[300:], plain, 3).items())
 
 
@@ -195,19 +195,19 @@ def test_without_the_key_a_split_is_what_it_was():
 def test_few_copies_fall_where_they_are_drawn(copies, is_trained_on):
     units, _ = with_copies(copies, 400 - copies)
     seeds = range(12)
-    parts = [split_ids(400, None, CAPPED, seed, Bound(units=units, largest=0.01))["train"] for seed in seeds]
+    parts = [split_ids(400, None, CAPPED, seed, SplitConstraints(units=units, largest=0.01))["train"] for seed in seeds]
     assert all(0 in part for part in parts) == is_trained_on
 
 
 def test_more_copies_than_are_to_be_trained_on_leave_the_rest_to_the_others():
     units, _ = with_copies(900, 100)
-    ids = split_ids(1000, None, CAPPED, 1, Bound(units=units, largest=0.02))
+    ids = split_ids(1000, None, CAPPED, 1, SplitConstraints(units=units, largest=0.02))
     assert (len(ids["train"]), len(ids["validation"]), len(ids["test"])) == (900, 67, 33)
 
 
 def test_of_several_giants_those_are_trained_on_that_fit():
     units = np.concatenate([np.full(400, 0), np.full(350, 1), np.full(250, 2), np.arange(3, 103)])
-    ids = split_ids(len(units), None, CAPPED, 1, Bound(units=units, largest=0.02))
+    ids = split_ids(len(units), None, CAPPED, 1, SplitConstraints(units=units, largest=0.02))
     assert {0} <= set(units[ids["train"]].tolist())
     assert all(len(part) for part in ids.values())
 
@@ -215,7 +215,7 @@ def test_of_several_giants_those_are_trained_on_that_fit():
 def test_in_folds_a_row_with_thousands_of_copies_is_always_trained_on():
     units, _ = with_copies(300, 700)
     split = CAPPED.model_copy(update={"folds": 5})
-    places = fold_places(1000, None, split, 1, Bound(units=units, largest=0.02))
+    places = fold_places(1000, None, split, 1, SplitConstraints(units=units, largest=0.02))
     assert set(places[units == 0].tolist()) == {5}
     for fold in range(5):
         trained = of_fold(places, split.model_copy(update={"fold": fold}))["train"]
@@ -225,6 +225,6 @@ def test_in_folds_a_row_with_thousands_of_copies_is_always_trained_on():
 
 def test_rows_of_one_moment_are_not_parted_by_a_split_in_time():
     times = np.array([3, 0, 1, 0, 1, 0, 1, 0, 0, 0, 2, 2, 2, 2, 3, 3])
-    found = split_ids(len(times), None, Split(validation=0.25, test=0.125, time="t"), 1, Bound(times=times))
+    found = split_ids(len(times), None, Split(validation=0.25, test=0.125, time="t"), 1, SplitConstraints(times=times))
     moments = [set(times[ids].tolist()) for ids in found.values()]
     assert moments == [{0, 1}, {2}, {3}]

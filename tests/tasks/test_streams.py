@@ -161,5 +161,5 @@ def test_a_number_of_samples_is_refused_where_the_data_tells_it(own_config: Any,
     )
     chosen = own_config("stream_map:Whole", options={"case": "fine"})
     chosen = chosen.model_copy(update={"task": chosen.task.model_copy(update={"samples_per_epoch": 9})})
-    with pytest.raises(InputError, match="the training samples tell their number themselves"):
+    with pytest.raises(InputError, match="the training samples have a length already"):
         open_task(chosen, tmp_path)

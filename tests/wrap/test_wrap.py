@@ -192,7 +192,7 @@ def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
     again = f"{sys.executable} train.py none"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "3")
     assert done.returncode == 1
-    assert "there was no checkpoint to go on from" in done.stderr
+    assert "there was no checkpoint to resume from" in done.stderr
     assert done.stdout.startswith("it repeats: 2 optimizer steps")
 
 
@@ -202,7 +202,7 @@ def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_kil
     watched, again = (sys.executable, "watch.py"), f"{sys.executable} train.py none --resume"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", command=watched)
     assert done.returncode == 1
-    assert "killed after step 7 it ended well all the same: something starts it again" in done.stderr
+    assert "killed after step 7 it still ended with exit code 0: something restarts it" in done.stderr
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from mltrainer.configs.project import Image
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_file
 from mltrainer.tasks.content import Arrays
-from mltrainer.tasks.images.reading import image_paths
+from mltrainer.tasks.images.image_folders import image_paths
 from mltrainer.workspace import PROJECT_FILE, Project, digest, folder_sha256, machine_faults, write_atomic
 
 NEEDED = InputError("reading images needs Pillow", mend='pip install "mltrainer[images]"')
@@ -37,7 +37,7 @@ STORE = "cache/pictures"  # in the state folder
 
 
 @dataclass(frozen=True)
-class Listed:
+class PictureList:
     """Picture files with their labels, in the samples' order.
 
     Attributes:
@@ -56,7 +56,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedPictures:
     """The pixels of listed pictures.
 
     Attributes:
@@ -74,7 +74,7 @@ class Decoded:
     colourful: int
 
 
-def read_pictures(listed: Listed, config: Image, root: Path) -> tuple[Arrays, list[dict[str, Any]], list[str]]:
+def read_pictures(listed: PictureList, config: Image, root: Path) -> tuple[Arrays, list[dict[str, Any]], list[str]]:
     """Return the pictures of a list, a row for each file, and what was done to them in sentences.
 
     Args:
@@ -102,7 +102,7 @@ def read_pictures(listed: Listed, config: Image, root: Path) -> tuple[Arrays, li
     return Arrays(pixels, y, classes, listed.place, x_sha256, names), rows, _notes(listed, decoded, config)
 
 
-def _rows(listed: Listed, digests: list[str], sizes: list[int]) -> list[dict[str, Any]]:
+def _rows(listed: PictureList, digests: list[str], sizes: list[int]) -> list[dict[str, Any]]:
     """Return a row for each file; of many in one folder, one for all pictures in it, or records would be nothing else."""
     if len(listed.paths) <= ONE_BY_ONE or listed.folder is None:
         return [
@@ -124,7 +124,7 @@ def _mark(path: Path, name: str) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def _refusal(listed: Listed, faults: dict[int, str]) -> InputError:
+def _refusal(listed: PictureList, faults: dict[int, str]) -> InputError:
     shown = [f"{listed.names[place]}: {why}" for place, why in list(faults.items())[:SHOWN]]
     more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
     return InputError(
@@ -134,7 +134,7 @@ def _refusal(listed: Listed, faults: dict[int, str]) -> InputError:
     )
 
 
-def _notes(listed: Listed, decoded: Decoded, config: Image) -> list[str]:
+def _notes(listed: PictureList, decoded: DecodedPictures, config: Image) -> list[str]:
     height, width = config.size
     notes = [f"pictures are brought to {height}x{width} pixels ({config.fit}), {config.colour}"]
     if decoded.colourful:
@@ -153,7 +153,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def decode(listed: Listed, config: Image, pixels: np.ndarray, threads: int) -> Decoded:
+def decode(listed: PictureList, config: Image, pixels: np.ndarray, threads: int) -> DecodedPictures:
     """Decode pictures into an array, each at its place, with some threads; the result does not depend on how many.
 
     Args:
@@ -173,14 +173,14 @@ def decode(listed: Listed, config: Image, pixels: np.ndarray, threads: int) -> D
         rows = [row for part in pool.map(partial(_decode_some, listed, config, pixels), lows) for row in part]
     faults = {place: fault for place, (_, fault, _) in enumerate(rows) if fault is not None}
     sha256 = hashlib.sha256(pixels.reshape(-1).data).hexdigest()
-    return Decoded(pixels, sha256, [sha256 for sha256, _, _ in rows], faults, sum(colourful for _, _, colourful in rows))
+    return DecodedPictures(pixels, sha256, [sha256 for sha256, _, _ in rows], faults, sum(colourful for _, _, colourful in rows))
 
 
-def _decode_some(listed: Listed, config: Image, pixels: np.ndarray, low: int) -> list[tuple[str, str | None, bool]]:
+def _decode_some(listed: PictureList, config: Image, pixels: np.ndarray, low: int) -> list[tuple[str, str | None, bool]]:
     return [_decode_one(listed, config, pixels, place) for place in range(low, min(low + AT_ONCE, len(listed.paths)))]
 
 
-def _decode_one(listed: Listed, config: Image, pixels: np.ndarray, place: int) -> tuple[str, str | None, bool]:
+def _decode_one(listed: PictureList, config: Image, pixels: np.ndarray, place: int) -> tuple[str, str | None, bool]:
     """Put one picture at its place; return its file's digest, what is wrong with it, and whether colours were lost."""
     with machine_faults(listed.names[place]):
         data = listed.paths[place].read_bytes()
@@ -209,22 +209,22 @@ def is_grey(mode: str) -> bool:
 # --- the project's copy -------------------------------------------------------------------------
 
 
-def _shape(listed: Listed, config: Image) -> tuple[int, int, int, int]:
+def _shape(listed: PictureList, config: Image) -> tuple[int, int, int, int]:
     return (len(listed.paths), 1 if config.colour == "grey" else 3, *config.size)  # type: ignore[return-value]
 
 
-def _origin(listed: Listed, marks: list[list[int]], config: Image) -> str:
+def _origin(listed: PictureList, marks: list[list[int]], config: Image) -> str:
     """Return the digest of what decided the pixels: the files, how they are read, and by which version of Pillow."""
     import PIL
 
     return digest([listed.names, marks, config.model_dump(), PIL.__version__])
 
 
-def _name(listed: Listed, config: Image) -> str:
+def _name(listed: PictureList, config: Image) -> str:
     return digest([listed.place, config.model_dump()])[:16]
 
 
-def _kept(store: Path | None, listed: Listed, marks: list[list[int]], config: Image) -> Decoded | None:
+def _kept(store: Path | None, listed: PictureList, marks: list[list[int]], config: Image) -> DecodedPictures | None:
     """Return the project's copy, mapped into memory; None where it is of other files, damaged, or not there."""
     if store is None:
         return None
@@ -237,12 +237,12 @@ def _kept(store: Path | None, listed: Listed, marks: list[list[int]], config: Im
         found = hashlib.sha256(pixels.reshape(-1).data).hexdigest()
         faults = {int(place): why for place, why in kept["faults"].items()}
         whole = found == kept["sha256"] and pixels.shape == _shape(listed, config)
-        return Decoded(pixels, found, kept["digests"], faults, kept["colourful"]) if whole else None
+        return DecodedPictures(pixels, found, kept["digests"], faults, kept["colourful"]) if whole else None
     except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _decode(store: Path | None, listed: Listed, marks: list[list[int]], config: Image) -> Decoded:
+def _decode(store: Path | None, listed: PictureList, marks: list[list[int]], config: Image) -> DecodedPictures:
     """Decode, and keep the pixels where there is a project whose disk has room for them."""
     room = None if store is None else _room(store, listed, config)
     if store is None or room is None:
@@ -264,7 +264,7 @@ def _decode(store: Path | None, listed: Listed, marks: list[list[int]], config: 
     return decoded
 
 
-def _room(store: Path, listed: Listed, config: Image) -> tuple[int, Path, np.ndarray] | None:
+def _room(store: Path, listed: PictureList, config: Image) -> tuple[int, Path, np.ndarray] | None:
     """Return a new file with room for the pixels, held and mapped, or None where the state folder cannot hold it."""
     try:
         store.mkdir(parents=True, exist_ok=True)
@@ -284,7 +284,7 @@ def _room(store: Path, listed: Listed, config: Image) -> tuple[int, Path, np.nda
 # --- lists --------------------------------------------------------------------------------------
 
 
-def list_pictures(path: Path, place: str, column: str | None, target: str | None) -> Listed:
+def list_pictures(path: Path, place: str, column: str | None, target: str | None) -> PictureList:
     """Return the pictures that a folder of class folders or a table of paths lists.
 
     Args:
@@ -301,14 +301,14 @@ def list_pictures(path: Path, place: str, column: str | None, target: str | None
         paths = image_paths(path, place)
         labels = [each.parent.name for each in paths]
         names = [f"{place}/{label}/{each.name}" for label, each in zip(labels, paths, strict=True)]
-        return Listed(paths, names, labels, place, (path, place))
+        return PictureList(paths, names, labels, place, (path, place))
     if path.suffix.lower() not in TABLES:
         what = f"data.image belongs to a folder of pictures or a table of paths ({', '.join(TABLES)})"
         raise InputError(what, where=place, mend="remove data.image from mltrainer.yaml")
     return _listed_in_table(path, place, column, target)
 
 
-def _listed_in_table(path: Path, place: str, column: str | None, target: str | None) -> Listed:
+def _listed_in_table(path: Path, place: str, column: str | None, target: str | None) -> PictureList:
     """Return the pictures that a table names, in its order; rows without a label are left out."""
     with machine_faults(place):
         try:
@@ -323,7 +323,7 @@ def _listed_in_table(path: Path, place: str, column: str | None, target: str | N
     names = [cell if Path(cell).is_absolute() else (base / cell).as_posix() for cell, _ in labelled]
     above = None if any(map(os.path.isabs, names)) else os.path.commonpath([os.path.dirname(cell) for cell, _ in labelled])
     around = None if above is None else (folder / above, (base / above).as_posix())
-    return Listed([folder / cell for cell, _ in labelled], names, [label for _, label in labelled], place, around)
+    return PictureList([folder / cell for cell, _ in labelled], names, [label for _, label in labelled], place, around)
 
 
 def _columns(rows: list[dict[str, str]], place: str, column: str | None, target: str | None) -> tuple[str, str]:

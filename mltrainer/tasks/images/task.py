@@ -12,15 +12,15 @@ from torch.nn import functional
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.tasks import validation
-from mltrainer.tasks._arrays import class_numbers
+from mltrainer.tasks import data_findings
+from mltrainer.tasks.array_files import class_numbers
 from mltrainer.tasks.builtin import Classification, Ids
 from mltrainer.tasks.content import Arrays, Source
-from mltrainer.tasks.images.augmenting import Levels
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.images.augmentation import Levels
 from mltrainer.tasks.models import Pixels, Standardize, build
-from mltrainer.tasks.plain import Plain
-from mltrainer.tasks.segments import Trait
-from mltrainer.tasks.validation import Finding
+from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.segments import SegmentFeature
 
 PLAIN_SIDE = 32
 AT_ONCE = 1024  # images that are counted or shrunk together
@@ -49,8 +49,8 @@ class ImageClassification(Classification):
         self._picture = config.data.image if config.data else None
         self.labels = class_numbers(content.y, content.place)
         self.classes = list(content.classes or [])
-        validation.refuse_one_class(self.classes, content.place)
-        validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
+        data_findings.refuse_one_class(self.classes, content.place)
+        data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
         self.size, self.given = len(content), source.given
         self._keys: np.ndarray | None = None
 
@@ -67,16 +67,16 @@ class ImageClassification(Classification):
         """Return images [samples, channels, height, width], uint8 where they are pictures, else float32; and class numbers."""
         return torch.from_numpy(self._x[ids]), torch.from_numpy(self.labels[ids])
 
-    def traits(self, ids: np.ndarray) -> list[Trait]:
+    def features(self, ids: np.ndarray) -> list[SegmentFeature]:
         """Return the images' brightness and contrast: mean and deviation of their levels."""
         parts = [self._x[part].reshape(len(part), -1) for part in np.array_split(ids, max(1, -(-len(ids) // AT_ONCE)))]
         means, spreads = (np.concatenate([getattr(part, name)(1, np.float64) for part in parts]) for name in ("mean", "std"))
-        return [Trait("brightness", means), Trait("contrast", spreads)]
+        return [SegmentFeature("brightness", means), SegmentFeature("contrast", spreads)]
 
-    def plain(self, ids: np.ndarray) -> Plain:
+    def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs:
         """Return the pixels in a row; larger images averaged down to 32 pixels a side, which linear models can still read."""
         parts = [self._plain_pixels(part) for part in np.array_split(ids, max(1, -(-len(ids) // AT_ONCE)))]
-        return Plain("pixels", torch.cat(parts).numpy(), self.labels[ids])
+        return ReferenceInputs("pixels", torch.cat(parts).numpy(), self.labels[ids])
 
     def _plain_pixels(self, ids: np.ndarray) -> Tensor:
         images = self.rows(ids)[0]
@@ -92,7 +92,7 @@ class ImageClassification(Classification):
     def keys(self) -> np.ndarray:
         """Return a hash of each image's pixels."""
         if self._keys is None:
-            self._keys = validation.row_hashes([self._x])
+            self._keys = data_findings.row_hashes([self._x])
         return self._keys
 
     def model(self) -> nn.Module:
@@ -123,11 +123,11 @@ class ImageClassification(Classification):
 
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return imbalance, large inputs, and conversions."""
-        notes = [validation.finding("info", note) for note in self._notes]
+        notes = [data_findings.finding("info", note) for note in self._notes]
         if self._x.dtype == np.uint8:
             return [*self._class_findings(ids, limits), *notes]
         largest = float(np.abs(self._x[ids["train"]]).max())
-        return [*self._class_findings(ids, limits), *validation.scale_finding(largest, limits), *notes]
+        return [*self._class_findings(ids, limits), *data_findings.scale_finding(largest, limits), *notes]
 
 
 def level_statistics(pixels: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

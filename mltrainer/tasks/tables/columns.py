@@ -84,7 +84,7 @@ class Column:
         """Return a row's value for a message."""
         return repr(self.texts[self.values[row]]) if self.kind in CODED else repr(float(self.values[row]))
 
-    def taken(self, rows: np.ndarray) -> Column:
+    def take_rows(self, rows: np.ndarray) -> Column:
         """Return the column with some rows only."""
         return Column(self.name, self.kind, self.values[rows], self.texts, NONE, self.lookup, self.parts)
 
@@ -109,7 +109,7 @@ class Column:
         return np.array([*(places.get(text, -1) for text in self.texts), -1], dtype=np.float32)[:, None]
 
 
-def understand(name: str, cells: Cells, kind: ColumnKind | None = None) -> Column:
+def parse_column(name: str, cells: Cells, kind: ColumnKind | None = None) -> Column:
     """Return a column's values.
 
     Args:
@@ -127,7 +127,7 @@ def understand(name: str, cells: Cells, kind: ColumnKind | None = None) -> Colum
         present = len(cells) - int(missing.sum())
         if kind or (present and present - int(junk.sum()) >= NUMERIC_SHARE * present):
             return _numbers(name, "number", numbers, np.flatnonzero(junk))
-    texts, codes = encoded(cells)
+    texts, codes = encode_texts(cells)
     if kind in PARSERS:
         return _parsed(name, kind, texts, codes)
     lookup = _LOOKUPS[kind](texts) if kind in _LOOKUPS else None
@@ -149,8 +149,8 @@ def _as_text(numbers: np.ndarray) -> np.ndarray:
 def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     """Return each text cell's number, NaN where it is none, and which cells are missing."""
     if isinstance(cells, np.ndarray):
-        texts, codes = encoded(cells)
-        return _taken(texts, codes, _number), np.less(codes, 0)
+        texts, codes = encode_texts(cells)
+        return _mapped_texts(texts, codes, _number), np.less(codes, 0)
     import polars
 
     numbers: np.ndarray = cells.cast(polars.Float64, strict=False).to_numpy().copy()  # NaN where it is none
@@ -173,7 +173,7 @@ def _number(cell: str) -> float:
     return np.nan if value is None else value
 
 
-def encoded(cells: Cells) -> tuple[list[str], np.ndarray]:
+def encode_texts(cells: Cells) -> tuple[list[str], np.ndarray]:
     """Return the distinct texts of a column, sorted, and each row's place among them, -1 where it is missing."""
     if isinstance(cells, np.ndarray):
         texts, codes = np.unique(cells, return_inverse=True)
@@ -189,7 +189,7 @@ def encoded(cells: Cells) -> tuple[list[str], np.ndarray]:
     return [text for text, is_gone in zip(found, gone, strict=True) if not is_gone], places[codes].astype(np.int64)
 
 
-def _taken(texts: list[str], codes: np.ndarray, function: Callable[[str], float | None]) -> np.ndarray:
+def _mapped_texts(texts: list[str], codes: np.ndarray, function: Callable[[str], float | None]) -> np.ndarray:
     """Return a function's value of each row's text, NaN where it has none or the cell is missing."""
     values = [function(text) for text in texts]
     table = np.array([*(np.nan if value is None else value for value in values), np.nan], dtype=np.float64)
@@ -198,7 +198,7 @@ def _taken(texts: list[str], codes: np.ndarray, function: Callable[[str], float 
 
 
 def _parsed(name: str, kind: ColumnKind, texts: list[str], codes: np.ndarray) -> Column:
-    values = _taken(texts, codes, PARSERS[kind])
+    values = _mapped_texts(texts, codes, PARSERS[kind])
     wrong = np.flatnonzero(np.isnan(values) & (codes >= 0))
     if kind not in DATES:
         return _numbers(name, kind, values, wrong)

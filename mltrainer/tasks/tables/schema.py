@@ -17,7 +17,7 @@ from mltrainer.checkpointing.inference_script import DATES, DAY
 from mltrainer.configs.project import ColumnKind
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES, Table
-from mltrainer.tasks.tables.columns import Column, understand
+from mltrainer.tasks.tables.columns import Column, parse_column
 
 UNKNOWN = -1.0
 Wrong = Literal["stop", "missing", "drop"]
@@ -46,7 +46,7 @@ class Schema:
         features: The columns that are used, in order.
         differences: Between each two of the dates among them.
         target: The column to predict.
-        kept: The rows of the table that are used.
+        used_rows: The rows of the table that are used.
         wrong: Columns with wrong cells, and their lines, in a phrase each.
         notes: What was left out, in one sentence each.
     """
@@ -55,16 +55,16 @@ class Schema:
     features: list[Column]
     differences: list[Difference]
     target: Column
-    kept: np.ndarray
+    used_rows: np.ndarray
     wrong: list[str]
     notes: list[str]
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.used_rows)
 
     def where(self, row: int) -> str:
         """Return the place of one of the rows that are used, as `file:line`."""
-        return self.table.where(int(self.kept[row]))
+        return self.table.where(int(self.used_rows[row]))
 
 
 def schema_of(
@@ -96,20 +96,22 @@ def schema_of(
     if not names:
         mend = "name fewer columns in data.ignore, or bring data with more of them"
         raise InputError(f"no feature is left beside the target {target!r}", where=table.place, mend=mend)
-    columns = [_understood(table, name, kinds.get(name), known or {}) for name in [*names, target]]
+    columns = [_parsed_column(table, name, kinds.get(name), known or {}) for name in [*names, target]]
     for column in columns:
         if wrong == "stop":
             _refuse_wrong(table, column, column.name == target)
         _refuse_empty(table, column, column.name == target)
-    told = [_told(table, column) for column in columns if len(column.wrong)]
+    wrong_cells = [_wrong_cells(table, column) for column in columns if len(column.wrong)]
     dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
     kept, without = _used_rows(table, columns[-1], dropped)
     left_out = f"{len(without)} of {len(table)} rows {'has no target and is' if len(without) == 1 else 'have no target and are'}"
     left_out += f" left out: {_lines(table, without)}"
     if len(kept) < len(table):
-        columns = [column.taken(kept) for column in columns]
-    return Schema(table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, told, [left_out] if len(without) else [])
+        columns = [column.take_rows(kept) for column in columns]
+    return Schema(
+        table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, wrong_cells, [left_out] if len(without) else []
+    )
 
 
 def _used_rows(table: Table, target: Column, dropped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,15 +130,15 @@ def _used_rows(table: Table, target: Column, dropped: np.ndarray) -> tuple[np.nd
     return kept, without
 
 
-def _understood(table: Table, name: str, kind: ColumnKind | None, known: Mapping[str, Column]) -> Column:
+def _parsed_column(table: Table, name: str, kind: ColumnKind | None, known: Mapping[str, Column]) -> Column:
     return known[name] if kind is None and name in known else column_of(table, name, kind)
 
 
 def column_of(table: Table, name: str, kind: ColumnKind | None = None) -> Column:
     """Return a table's column, understood now or by an earlier process."""
-    if table.kept is not None:
-        return table.kept.column(name, kind, lambda: table.columns[name])
-    return understand(name, table.columns[name], kind)
+    if table.cache is not None:
+        return table.cache.column(name, kind, lambda: table.columns[name])
+    return parse_column(name, table.columns[name], kind)
 
 
 def _differences(columns: list[Column]) -> list[Difference]:
@@ -164,14 +166,14 @@ def _refuse_wrong(table: Table, column: Column, is_target: bool) -> None:
         raise InputError(
             f"column {column.name!r} holds {value}, which is not finite as float32; {_lines(table, column.wrong)}",
             where=table.where(row),
-            mend=f"mend these cells, leave them empty where the value is not known, {choice}",
+            mend=f"fix these cells, leave them empty where the value is not known, {choice}",
         )
     leave = "" if is_target else "name the column in data.ignore, "
     raise InputError(
         f"column {column.name!r} holds {_PLURAL.get(column.kind, column.kind)}, but {table.columns[column.name][row]!r} here; "
         f"{len(column.wrong)} such cell{'s' if len(column.wrong) > 1 else ''} in {_lines(table, column.wrong)}",
         where=table.where(row),
-        mend=f"mend these cells, leave them empty where the value is not known, {leave}{choice}",
+        mend=f"fix these cells, leave them empty where the value is not known, {leave}{choice}",
     )
 
 
@@ -185,7 +187,7 @@ _PLURAL = {
 }
 
 
-def _told(table: Table, column: Column) -> str:
+def _wrong_cells(table: Table, column: Column) -> str:
     count = f"{len(column.wrong)} of {len(table)} cells {'hold' if len(column.wrong) > 1 else 'holds'}"
     what = f"in column {column.name!r}, {count} no {_PLURAL.get(column.kind, column.kind)} that can be used"
     return f"{what} ({_lines(table, column.wrong)})"

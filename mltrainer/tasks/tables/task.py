@@ -12,28 +12,28 @@ from mltrainer.checkpointing.inference_script import BUCKETS, DATES, MISSING
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.tasks import metrics, validation
-from mltrainer.tasks._arrays import class_numbers
+from mltrainer.tasks import data_findings, metrics
+from mltrainer.tasks.array_files import class_numbers
 from mltrainer.tasks.builtin import BuiltinTask, Classification, Ids
+from mltrainer.tasks.calibration import residuals
 from mltrainer.tasks.content import Arrays, Source, cells_of
+from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.models import build
-from mltrainer.tasks.plain import Plain
-from mltrainer.tasks.segments import Trait, segments
+from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.segments import SegmentFeature, segments
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.splits import Bound
-from mltrainer.tasks.tables import binding, inferring, schema
+from mltrainer.tasks.splits import SplitConstraints
+from mltrainer.tasks.tables import config_inference, schema, split_constraints
+from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
 from mltrainer.tasks.tables.columns import Column
-from mltrainer.tasks.tables.doubts import OTHER_READING, doubts
 from mltrainer.tasks.tables.embeddings import fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
-from mltrainer.tasks.tables.leaks import Wanted, leaks
+from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_hints
+from mltrainer.tasks.tables.leakage import Target, leakage_findings
 from mltrainer.tasks.tables.models import build_for_table, each_member
-from mltrainer.tasks.tables.near import near_copies
-from mltrainer.tasks.tables.population import trained_on
-from mltrainer.tasks.tables.questions import SQUARED, heavy_tail, names_hint, questions
+from mltrainer.tasks.tables.near_duplicates import near_duplicates
 from mltrainer.tasks.tables.sentinels import sentinels
-from mltrainer.tasks.trust import residuals
-from mltrainer.tasks.validation import Finding
+from mltrainer.tasks.tables.training_distribution import training_distribution
 
 COPIED = 0.2  # chosen by us: a share of the rows that are copies, beyond chance
 FEW_VALUES = 5  # below half of `chance_values` of planning's page: rows that are not bound are then no leakage either
@@ -53,9 +53,9 @@ class _Tabular(BuiltinTask):
         binds = [name for name in (split.group, split.column) if name is not None and name in table.columns]
         not_features = [*given.ignore, *(name for name in binds if name not in given.ignore)]
         found = schema.schema_of(table, target, not_features, given.columns, given.wrong_cells)
-        self._schema = binding.without_moments(found, split.time)
+        self._schema = split_constraints.without_running_days(found, split.time)
         self.size = len(self._schema)
-        self.given = None if source.given is None else source.given[self._schema.kept]
+        self.given = None if source.given is None else source.given[self._schema.used_rows]
         self._vocabulary: dict[str, list[str]] = {}
         self._keys: np.ndarray | None = None
 
@@ -79,23 +79,23 @@ class _Tabular(BuiltinTask):
 
     def cells(self, row: int) -> dict[str, str]:
         """Return a row's cells as the file has them, the target too; a missing one is empty."""
-        return cells_of(self._schema.table, int(self._schema.kept[row]))
+        return cells_of(self._schema.table, int(self._schema.used_rows[row]))
 
     def keys(self) -> np.ndarray:
         """Return a hash of each row's features, before anything is fitted."""
         if self._keys is None:
-            self._keys = validation.row_hashes([column.values for column in self._schema.features])
+            self._keys = data_findings.row_hashes([column.values for column in self._schema.features])
         return self._keys
 
-    def bound(self, split: Split) -> Bound:
-        """Return the bonds of rows by the split's columns.
+    def split_constraints(self, split: Split) -> SplitConstraints:
+        """Return the constraints by the split's columns.
 
         Raises:
             InputError: There is no such column, or it does not hold what it must.
         """
         if split.repeats == "together" and not self.binds_repeats():
             split = split.model_copy(update={"repeats": "anywhere"})
-        return binding.bound(self._schema, split, self.keys, self._config.data)
+        return split_constraints.of_columns(self._schema, split, self.keys, self._config.data)
 
     def _wrong_cells(self) -> list[str]:
         """Return sentences on the cells that are not of their column's kind: taken for missing, or their rows left out."""
@@ -117,21 +117,21 @@ class _Tabular(BuiltinTask):
         expected = -values * np.expm1(-self.size / values)
         return bool(len(np.unique(self.keys())) < max(expected / 2, expected - COPIED * self.size))
 
-    def traits(self, ids: np.ndarray) -> list[Trait]:
+    def features(self, ids: np.ndarray) -> list[SegmentFeature]:
         """Return the columns that are features, free text aside."""
         columns = [column for column in self._schema.features if column.kind != "text"]
-        return [Trait(column.name, column.values[ids], column.texts, column.kind in DATES) for column in columns]
+        return [SegmentFeature(column.name, column.values[ids], column.texts, column.kind in DATES) for column in columns]
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))
 
-    def _plain(self, ids: np.ndarray, targets: np.ndarray) -> Plain:
+    def _reference_inputs(self, ids: np.ndarray, targets: np.ndarray) -> ReferenceInputs:
         """Return the matrix with NaN for every missing cell, and the places of the category columns."""
         cells = schema.encode(self._schema, self._vocabulary, ids)
         places = tuple(place for place, _, _ in self._statistics.categories)
         for place in places:
             cells[cells[:, place] < 0, place] = np.nan
-        return Plain("table", cells, targets[ids], places)
+        return ReferenceInputs("table", cells, targets[ids], places)
 
     def _build(self, exit_module: nn.Module | None) -> nn.Module:
         assert self._config.model is not None
@@ -157,23 +157,25 @@ class _Tabular(BuiltinTask):
         assert self._config.data is not None
         left_out = [schema.column_of(table, name) for name in self._config.data.ignore]
         telling = [
-            column.taken(self._schema.kept) for column in left_out if inferring.id_reason(column) is None or _is_wordy(column)
+            column.take_rows(self._schema.used_rows)
+            for column in left_out
+            if config_inference.id_reason(column) is None or _is_wordy(column)
         ]
         if not telling:
             return []
-        whole = validation.row_hashes([self.hashes(np.arange(self.size)), *(column.values for column in telling)])
-        still = validation.repeated(whole[ids["validation"]], whole[ids["train"]])
+        whole = data_findings.row_hashes([self.hashes(np.arange(self.size)), *(column.values for column in telling)])
+        still = data_findings.repeated(whole[ids["validation"]], whole[ids["train"]])
         return [c.name for c in telling] if still < limits.leak_rows * len(ids["validation"]) else []
 
-    def _questions(self) -> list[str]:
-        """Return the questions of `init` on the columns that the plan has not answered."""
+    def _table_hints(self) -> list[str]:
+        """Return the hints that `init` gives on the columns, but for those that the plan has followed."""
         split, data = self._config.split, self._config.data
         kinds = data.columns if data is not None else {}
-        asked = questions(self._schema, split.time is not None, split.group is not None or split.column is not None)
+        asked = table_hints(self._schema, split.time is not None, split.group is not None or split.column is not None)
         unread = [schema.column_of(self._schema.table, name) for name, kind in kinds.items() if kind in OTHER_READING]
         columns = [*self._schema.features, self._schema.target]
         plain = [*unread, *(column for column in columns if column.name not in kinds)]
-        return [*asked, *(told for column in plain for told in doubts(column, kinds.get(column.name)))]
+        return [*asked, *(text for column in plain for text in ambiguities(column, kinds.get(column.name)))]
 
     def _few_values(self, rows: np.ndarray, times: float) -> bool:
         """Return True if the columns can take together fewer than `times` values for each of some rows."""
@@ -207,7 +209,7 @@ class _Tabular(BuiltinTask):
             found["categories"] = self._vocabulary[column.name]
         if column.parts:
             found["parts"] = list(column.parts)
-        training = trained_on(column, self._train, self._vocabulary.get(column.name))
+        training = training_distribution(column, self._train, self._vocabulary.get(column.name))
         return {**found, "training": training} if training else found
 
     def describe(self, ids: Ids) -> dict[str, Any]:
@@ -222,17 +224,17 @@ class _Tabular(BuiltinTask):
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return constant and leaking columns, large inputs, and conversions."""
         train, columns = ids["train"], self._schema.features
-        found = validation.constant_findings([column.name for column in columns if column.is_constant(train)])
-        wanted = Wanted(self._schema.target, self.labels, len(self.classes or []))
-        found += leaks(columns, wanted, self._vocabulary, train, limits)
-        found += near_copies(columns, train, ids["validation"], limits)
-        doubted = sentinels(self._schema.table, [*columns, self._schema.target], self._schema.kept, train)
-        found += [validation.finding("warning", one.question) for one in doubted]
-        found += [validation.finding("warning", told) for told in self._questions()]
+        found = data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
+        wanted = Target(self._schema.target, self.labels, len(self.classes or []))
+        found += leakage_findings(columns, wanted, self._vocabulary, train, limits)
+        found += near_duplicates(columns, train, ids["validation"], limits)
+        suspects = sentinels(self._schema.table, [*columns, self._schema.target], self._schema.used_rows, train)
+        found += [data_findings.finding("warning", one.question) for one in suspects]
+        found += [data_findings.finding("warning", text) for text in self._table_hints()]
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
-            found += validation.scale_finding(largest, limits)
-        return found + [validation.finding("info", note) for note in [*self._wrong_cells(), *self._schema.notes, *self._notes]]
+            found += data_findings.scale_finding(largest, limits)
+        return found + [data_findings.finding("info", note) for note in [*self._wrong_cells(), *self._schema.notes, *self._notes]]
 
 
 def _entropy(column: Column) -> float:
@@ -273,16 +275,16 @@ class TabularClassification(_Tabular, Classification):
         if isinstance(source.content, Arrays):
             class_numbers(source.content.y, source.content.place)
         self.labels, self.classes = schema.labels_of(self._schema)
-        validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
+        data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
         self.outputs = len(self.classes)
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the matrix float32 [rows, columns] and class numbers."""
         return self._inputs(ids), torch.from_numpy(self.labels[ids])
 
-    def plain(self, ids: np.ndarray) -> Plain:
+    def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs:
         """Return the table's cells and class numbers."""
-        return self._plain(ids, self.labels)
+        return self._reference_inputs(ids, self.labels)
 
     def model(self) -> nn.Module:
         """Return the config's model behind the encoder."""
@@ -305,7 +307,7 @@ class TabularRegression(_Tabular):
     def __init__(self, config: TrainingConfig, source: Source) -> None:
         super().__init__(config, source)
         self._target = schema.quantities_of(self._schema)
-        validation.refuse_unknown_metric(config.metric.name, validation.REGRESSION_METRICS)
+        data_findings.refuse_unknown_metric(config.metric.name, data_findings.REGRESSION_METRICS)
 
     def fit(self, train: np.ndarray) -> None:
         """Fit the preprocessing, and mean and deviation of the target, in float64.
@@ -326,9 +328,9 @@ class TabularRegression(_Tabular):
         """Return the findings on few rows or names among the targets that decide, and on the columns."""
         name, metric = self._schema.target.name, self._config.metric.name
         heavy = heavy_tail(name, self._target[np.concatenate([ids["train"], ids["validation"]])], metric)
-        told = [validation.finding("warning" if metric in SQUARED else "info", one) for one in heavy]
-        told += [validation.finding("info", one) for one in names_hint(self._schema.target)]
-        return [*told, *super().findings(ids, limits)]
+        found = [data_findings.finding("warning" if metric in SQUARED else "info", one) for one in heavy]
+        found += [data_findings.finding("info", one) for one in names_hint(self._schema.target)]
+        return [*found, *super().findings(ids, limits)]
 
     def targets(self) -> np.ndarray:
         """Return the value to predict of all rows."""
@@ -338,9 +340,9 @@ class TabularRegression(_Tabular):
         """Return the matrix float32 [rows, columns] and targets float32 [rows]."""
         return self._inputs(ids), torch.from_numpy(self._target[ids].astype(np.float32))
 
-    def plain(self, ids: np.ndarray) -> Plain:
+    def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs:
         """Return the table's cells and targets."""
-        return self._plain(ids, self._target)
+        return self._reference_inputs(ids, self._target)
 
     def model(self) -> nn.Module:
         """Return the config's model between the encoder and the target's units."""
@@ -363,8 +365,8 @@ class TabularRegression(_Tabular):
         """Return the residuals along the predictions, and the segments in which predictions are farther off."""
         along = residuals(outputs, targets)
         off = (outputs.double() - targets.double()).abs().numpy()
-        traits = [Trait(self._schema.target.name, targets.double().numpy()), *self.traits(ids)]
-        return {} if along is None else {"along": along, "segments": segments(off, traits, "absolute error")}
+        features = [SegmentFeature(self._schema.target.name, targets.double().numpy()), *self.features(ids)]
+        return {} if along is None else {"along": along, "segments": segments(off, features, "absolute error")}
 
     def describe(self, ids: Ids) -> dict[str, Any]:
         """Return the columns, and the training targets' range."""

@@ -16,7 +16,7 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import SAMPLE, decoded, delimiter_of, flattened, names_of
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Table
-from mltrainer.tasks.tables import fast, fast_lines
+from mltrainer.tasks.tables import polars_csv, polars_jsonl
 
 if TYPE_CHECKING:
     from mltrainer.tasks.content import Cells
@@ -104,11 +104,11 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     delimiter = delimiter_of(data[: 4 * SAMPLE].decode("utf-8", "replace"), header)
     first = next(csv.reader([head], delimiter=delimiter))
     names = _names(first, header)
-    frame = fast.frame_of(data, names, delimiter, header)
+    frame = polars_csv.frame_of(data, names, delimiter, header)
     if frame is None:
         return None
     return Table(
-        fast.stripped(frame), lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else []
+        polars_csv.stripped(frame), lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else []
     )
 
 
@@ -135,7 +135,7 @@ def _records(text: str, place: str, header: bool) -> Any:
         unclosed = "unexpected end" in str(error)
         what = "a quote that opens in this record is never closed" if unclosed else f"not readable as CSV: {error}"
         raise InputError(
-            what, where=f"{place}:{begins}", mend="mend this record; a quote inside a cell is written twice"
+            what, where=f"{place}:{begins}", mend="fix this record; a quote inside a cell is written twice"
         ) from error
 
 
@@ -158,7 +158,7 @@ def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: 
         raise InputError(
             f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}{more}",
             where=f"{place}:{bad[0][0]}",
-            mend="mend these rows; a cell that holds the delimiter must be quoted",
+            mend="fix these rows; a cell that holds the delimiter must be quoted",
         )
 
 
@@ -184,7 +184,7 @@ def read_jsonl(data: bytes, place: str) -> Table:
     Raises:
         InputError: A line is no object; with its number.
     """
-    if len(data) >= FAST_FROM and (columns := fast_lines.cells_of(data.removeprefix(BOM))) is not None:
+    if len(data) >= FAST_FROM and (columns := polars_jsonl.cells_of(data.removeprefix(BOM))) is not None:
         return Table(columns, lambda: np.array([nr for nr, _ in _numbered_lines(data, place)]), place)
     numbered = _numbered_lines(data, place)
     objects = [_json_object(line, f"{place}:{nr}") for nr, line in numbered]

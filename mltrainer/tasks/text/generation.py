@@ -14,16 +14,16 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, Tokens, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
-from mltrainer.tasks import metrics, validation
+from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.builtin import BuiltinTask, Ids
 from mltrainer.tasks.content import Corpus, Source
-from mltrainer.tasks.splits import SPLITS, Bound
-from mltrainer.tasks.text import delivering, tokenizing
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.splits import SPLITS, SplitConstraints
+from mltrainer.tasks.text import interface, tokenizing
 from mltrainer.tasks.text.corpus import blocks, line_hashes
-from mltrainer.tasks.text.delivering import TOKENIZER_FILE
+from mltrainer.tasks.text.interface import TOKENIZER_FILE
 from mltrainer.tasks.text.models import language_model
-from mltrainer.tasks.text.streaming import token_file
-from mltrainer.tasks.validation import Finding
+from mltrainer.tasks.text.token_file import token_file
 
 METRICS = ("loss", "perplexity", "bits_per_byte")
 SHOWN, SHOWN_TOKENS, PROMPT_TOKENS = 2, 200, 32  # samples in the reports, how long they are, and what of the text they continue
@@ -42,10 +42,10 @@ class TextGeneration(BuiltinTask):
             what = "text_generation needs a text file or a folder of some, found a table, arrays or texts by class"
             raise InputError(what, where="data.source", mend="data: {source: FILE.txt}")
         self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
-        validation.refuse_unknown_metric(config.metric.name, METRICS)
+        data_findings.refuse_unknown_metric(config.metric.name, METRICS)
         if self._tokens.kind == "word" and self._tokens.file is None:
             mend = "data: {tokens: {kind: char}} (or bpe)"
-            raise InputError("words in lower case do not spell a text", where="data.tokens.kind", mend=mend)
+            raise InputError("words in lower case cannot be turned back into a text", where="data.tokens.kind", mend=mend)
         self._bounds = blocks(source.content, config.split)
         self._file = token_file(source.content, self._tokens, source.tokenizer, self._bounds)
         self._tokenizer = tokenizing.load(self._file.tokenizer, TOKENIZER_FILE)
@@ -64,10 +64,10 @@ class TextGeneration(BuiltinTask):
                 what = f"the {split} block has {self._file.counts[split]} tokens, fewer than one sample of {self._tokens.length}"
                 raise InputError(what, where="data.tokens.length", mend="bring more text, or take shorter samples")
 
-    def bound(self, split: Split) -> Bound:
+    def split_constraints(self, split: Split) -> SplitConstraints:
         """Return the windows of each block: the text is cut in three, so that no window is in two of them."""
-        super().bound(split)
-        return Bound(given=np.repeat(np.arange(len(SPLITS)), [self._windows[name] for name in SPLITS]))
+        super().split_constraints(split)
+        return SplitConstraints(given=np.repeat(np.arange(len(SPLITS)), [self._windows[name] for name in SPLITS]))
 
     def place(self, row: int) -> str:
         """Return the number of a window in its block."""
@@ -98,7 +98,7 @@ class TextGeneration(BuiltinTask):
         return line_hashes(self._source.content, *self._bounds[split])
 
     def targets(self) -> np.ndarray:
-        """Return nothing that a window could be told by."""
+        """Return zeros: no target tells one window from another."""
         return np.zeros(self.size, dtype=np.int64)
 
     def fit(self, train: np.ndarray) -> None:
@@ -168,7 +168,7 @@ class TextGeneration(BuiltinTask):
 
     def inference(self) -> dict[str, Any]:
         """Return the model's number of input tokens, and the tokenizer's file."""
-        return delivering.inference("text_generation", self._tokens.length, self._source.notes, "logits of each next token")
+        return interface.inference("text_generation", self._tokens.length, self._source.notes, "logits of each next token")
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer."""
@@ -182,8 +182,8 @@ class TextGeneration(BuiltinTask):
         """Return notes on the blocks of the text and on its tokens."""
         parts = [f"{name} {end - start} bytes, {self._file.counts[name]} tokens" for name, (start, end) in self._bounds.items()]
         size, origin = self._tokenizer.get_vocab_size(), "trained on the training block"
-        told = [
+        notes = [
             f"the text is cut into contiguous blocks: {'; '.join(parts)}",
             f"the tokenizer ({self._tokens.file or f'{self._tokens.kind}, {origin}'}) knows {size} tokens",
         ]
-        return [validation.finding("info", note) for note in [*self._source.notes, *told]]
+        return [data_findings.finding("info", note) for note in [*self._source.notes, *notes]]

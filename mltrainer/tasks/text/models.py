@@ -57,7 +57,9 @@ def language_model(config: ModelConfig | None, vocabulary: int, length: int) -> 
         reader, width = Attentive(config, vocabulary, None, length, causal=True), config.width
     else:
         name = config.name if config is not None else "null"
-        raise InputError(f"{name} does not tell the next token", where="model.name", mend="model: {name: transformer} (or gru)")
+        raise InputError(
+            f"{name} does not predict the next token", where="model.name", mend="model: {name: transformer} (or gru)"
+        )
     return nn.Sequential(OrderedDict(reader=reader, dropout=nn.Dropout(config.dropout), output=nn.Linear(width, vocabulary)))
 
 

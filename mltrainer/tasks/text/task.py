@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TextModel, Tokens, TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.tasks import validation
+from mltrainer.tasks import data_findings
 from mltrainer.tasks.builtin import Classification, Ids
 from mltrainer.tasks.content import Source, Table
-from mltrainer.tasks.plain import Plain
-from mltrainer.tasks.segments import Trait
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.segments import SegmentFeature
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.text import delivering, tokenizing
+from mltrainer.tasks.text import interface, tokenizing
+from mltrainer.tasks.text.labelled_texts import classes_of, folder_target, text_cells, text_column
 from mltrainer.tasks.text.models import classifier
-from mltrainer.tasks.text.reading import classes_of, folder_target, text_cells, text_column
-from mltrainer.tasks.validation import Finding
 
 
 class TextClassification(Classification):
@@ -44,8 +44,8 @@ class TextClassification(Classification):
         self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
         self._table = table
         self._take(text_cells(table, self._column), text_cells(table, self._target))
-        validation.refuse_one_class(self.classes, table.place)
-        validation.refuse_unknown_metric(config.metric.name, validation.CLASSIFICATION_METRICS)
+        data_findings.refuse_one_class(self.classes, table.place)
+        data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
 
     def _take(self, texts: list[str], cells: list[str]) -> None:
         """Keep the rows that have both a text and a class, and say how many have not."""
@@ -55,8 +55,8 @@ class TextClassification(Classification):
         self.size = len(kept)
         self.given = None if self._source.given is None else self._source.given[kept]
         without = {self._column: sum(not text for text in texts), self._target: sum(not cell for cell in cells)}
-        told = [f"{count} rows have no {name!r}" for name, count in without.items() if count]
-        self._left_out = f"{len(texts) - self.size} of {len(texts)} rows were left out: {', '.join(told)}" if told else None
+        gaps = [f"{count} rows have no {name!r}" for name, count in without.items() if count]
+        self._left_out = f"{len(texts) - self.size} of {len(texts)} rows were left out: {', '.join(gaps)}" if gaps else None
 
     def fit(self, train: np.ndarray) -> None:
         """Train the tokenizer on the training texts, unless one was brought along, and encode all texts."""
@@ -94,19 +94,19 @@ class TextClassification(Classification):
     def inference(self) -> dict[str, Any]:
         """Return the text's column, the target, the tokenizer's file and the classes."""
         columns: dict[str, Any] = {"text": self._column, "target": self._target}
-        return delivering.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
+        return interface.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer, as it cuts and fills up the model's input."""
-        return {delivering.TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
+        return {interface.TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
 
-    def traits(self, ids: np.ndarray) -> list[Trait]:
+    def features(self, ids: np.ndarray) -> list[SegmentFeature]:
         """Return the texts' lengths in tokens, before the cut to the model's width."""
-        return [Trait("tokens", self._encoded.lengths[ids].astype(np.float64))]
+        return [SegmentFeature("tokens", self._encoded.lengths[ids].astype(np.float64))]
 
-    def plain(self, ids: np.ndarray) -> Plain:
+    def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs:
         """Return the texts and class numbers of some rows."""
-        return Plain("texts", [self.texts[row] for row in ids], self.labels[ids])
+        return ReferenceInputs("texts", [self.texts[row] for row in ids], self.labels[ids])
 
     def describe(self, ids: Ids) -> dict[str, Any]:
         """Return the column of texts, and how many tokens a sample has."""
@@ -116,11 +116,11 @@ class TextClassification(Classification):
 
     def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return imbalance, rows that were left out, lengths, what is cut, and how much the tokenizer knows."""
-        notes = [validation.finding("info", note) for note in [*self._source.notes, *self._lengths(ids), self._known(ids)]]
-        left_out = [validation.finding("warning", self._left_out)] if self._left_out else []
-        return [*self._class_findings(ids, limits), *left_out, *self._near_copies(ids, limits), *notes]
+        notes = [data_findings.finding("info", note) for note in [*self._source.notes, *self._lengths(ids), self._known(ids)]]
+        left_out = [data_findings.finding("warning", self._left_out)] if self._left_out else []
+        return [*self._class_findings(ids, limits), *left_out, *self._near_duplicates(ids, limits), *notes]
 
-    def _near_copies(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def _near_duplicates(self, ids: Ids, limits: DataLimits) -> list[Finding]:
         """Return a warning where validation texts have the words of a training text, but are no exact copies."""
         texts = {self.texts[row] for row in ids["train"]}
         words = set(map(_words, texts))
@@ -129,15 +129,17 @@ class TextClassification(Classification):
         if near < limits.leak_rows * len(held_out):
             return []
         what = f"{near} of {len(held_out)} validation texts have the words of a training text: are they copies?"
-        return [validation.finding("warning", f"{what} Then remove them, or split by what they share")]
+        return [data_findings.finding("warning", f"{what} Then remove them, or split by what they share")]
 
     def _lengths(self, ids: Ids) -> list[str]:
         lengths = self._encoded.lengths[ids["train"]]
         median, most = np.percentile(lengths, [50, 95], method="inverted_cdf")
-        told = f"training texts have {median} tokens in the median, {most} at the 95th percentile, {lengths.max()} at most"
+        lengths_note = (
+            f"training texts have {median} tokens in the median, {most} at the 95th percentile, {lengths.max()} at most"
+        )
         cut = float((lengths > self._tokens.length).mean())
         return [
-            told,
+            lengths_note,
             f"{cut:.1%} of the training texts are longer than data.tokens.length {self._tokens.length} and cut at their end",
         ]
 

@@ -16,7 +16,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.reproducibility import fingerprint
-from mltrainer.tasks.altering import alteration
+from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
 from mltrainer.trainers.native.callbacks import Callbacks
@@ -243,7 +243,7 @@ class Trainer:
         if not self.recorder.head.entries and self._note_weights():
             return self.outcome
         steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
-        self._steps = altered(steps, self.plan, self.step, alteration(self.task.task, self.config))
+        self._steps = altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
         self._row_started = self._saved_at = time.perf_counter()  # what was prepared before is no time of training
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
         state = Stage.TRAIN if self._more_to_do() else Stage.STOP
@@ -331,7 +331,7 @@ class Trainer:
         later = [row for row in self.history if row["step"] > self.step]
         self.history = [row for row in self.history if row["step"] <= self.step]
         steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
-        steps = altered(steps, self.plan, self.step, alteration(self.task.task, self.config))
+        steps = altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
         for number, step in enumerate(steps, self.step + 1):
             self.held.enter(self.plan.place(number)[0] + 1)
             if number == until:

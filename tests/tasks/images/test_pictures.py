@@ -73,7 +73,7 @@ def test_the_delivered_script_names_each_picture_of_a_folder(folder: Path, opene
 def test_plain_models_get_the_pixels_as_shares_of_white(folder: Path, opened: Any) -> None:
     task = opened(folder)
     train = task.split("train")
-    plain = task.task.plain(train.ids)
+    plain = task.task.reference_inputs(train.ids)
     assert np.allclose(plain.inputs, train.tensors[0].flatten(1).numpy() / 255)
 
 

@@ -19,9 +19,9 @@ import pytest
 from mltrainer.checkpointing.inference_script import MOST_UNPACKED, UNPACKED_FROM, names_of, unpacked
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table
-from mltrainer.tasks.tables import fast, inferring, text_files
-from mltrainer.tasks.tables.columns import Column, understand
-from mltrainer.tasks.tables.inferring import infer_project
+from mltrainer.tasks.tables import config_inference, polars_csv, text_files
+from mltrainer.tasks.tables.columns import Column, parse_column
+from mltrainer.tasks.tables.config_inference import infer_project
 from mltrainer.tasks.tables.sentinels import sentinels
 
 
@@ -83,26 +83,26 @@ def test_the_work_of_inferring_a_wide_table_grows_with_its_columns_and_not_with_
 def test_a_wide_table_is_read_many_columns_at_a_time() -> None:
     """Taking columns out of a frame one by one takes the square of them: 16 s for 16,000."""
     frame = polars.DataFrame({f"c{nr}": [f" {nr}", "x "] for nr in range(1000)})
-    calls = work_of(lambda: fast.stripped(frame))
+    calls = work_of(lambda: polars_csv.stripped(frame))
     assert calls["drop_in_place"] == 0
     assert sum(count for name, count in calls.items() if "collect" in name) < 100
-    columns = fast.stripped(frame)
+    columns = polars_csv.stripped(frame)
     assert [*columns] == frame.columns
     assert all(columns[f"c{nr}"].to_list() == [str(nr), "x"] for nr in range(1000))
 
 
 def test_numbers_without_gaps_are_understood_without_a_query() -> None:
     cells = polars.Series(["1", "-2.5e3", "007", "1e400"])
-    calls = work_of(lambda: understand("c", cells))
+    calls = work_of(lambda: parse_column("c", cells))
     assert sum(count for name, count in calls.items() if "collect" in name) == 0
-    assert understand("c", cells).values.tolist() == [1.0, -2500.0, 7.0, math.inf]
+    assert parse_column("c", cells).values.tolist() == [1.0, -2500.0, 7.0, math.inf]
 
 
 def test_a_table_of_too_many_columns_is_refused_with_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inferring, "MOST_COLUMNS", 150)
+    monkeypatch.setattr(config_inference, "MOST_COLUMNS", 150)
     with pytest.raises(InputError, match="151 columns; init looks at each of at most 150"):
         infer_project({"train": wide(tmp_path, 150)}, "label")
-    monkeypatch.setattr(inferring, "MOST_COLUMNS", 151)
+    monkeypatch.setattr(config_inference, "MOST_COLUMNS", 151)
     assert infer_project({"train": tmp_path / "150.csv"}, "label").kind == "tabular_classification"
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mltrainer.checkpointing import inference_script as delivered
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table, content_sha256
-from mltrainer.tasks.tables import fast, text_files
-from mltrainer.tasks.tables.columns import Column, understand
+from mltrainer.tasks.tables import polars_csv, text_files
+from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.schema import encode, schema_of, vocabularies
 from mltrainer.tasks.tables.task import _difference, _Tabular
 
@@ -64,7 +64,7 @@ def test_the_fast_reader_reads_what_the_careful_one_reads(rows, end, header):
     assert content_sha256(quick) == content_sha256(slow)
     assert quick.rows.tolist() == slow.rows.tolist()
     for name in slow.columns:
-        one, other = understand(name, quick.columns[name]), understand(name, slow.columns[name])
+        one, other = parse_column(name, quick.columns[name]), parse_column(name, slow.columns[name])
         assert (one.kind, one.texts, one.wrong.tolist()) == (other.kind, other.texts, other.wrong.tolist())
         assert np.array_equal(one.values, other.values, equal_nan=True)
 
@@ -83,7 +83,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_that_leaves_a_question_is_left_to_the_careful_reader(form):
-    assert fast.frame_of(FORMS[form].encode(), ["a", "b"], ",", True) is None
+    assert polars_csv.frame_of(FORMS[form].encode(), ["a", "b"], ",", True) is None
 
 
 def test_a_large_file_is_read_fast_and_its_faults_are_told_by_line(monkeypatch):
@@ -117,7 +117,7 @@ WRONG = [("formatted", "1,5"), ("formatted", "$"), ("decimal_comma", "1,234,5"),
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cells_are_read_as_their_kind_says(kind):
-    found = understand("c", text_files.text_array(list(KINDS[kind])), kind)
+    found = parse_column("c", text_files.text_array(list(KINDS[kind])), kind)
     assert np.allclose(found.values, list(KINDS[kind].values()), equal_nan=True)
     assert not len(found.wrong)
 
@@ -125,13 +125,13 @@ def test_cells_are_read_as_their_kind_says(kind):
 @pytest.mark.parametrize(("kind", "cell"), WRONG)
 def test_a_cell_that_is_not_of_its_kind_is_wrong(kind, cell):
     good = next(iter(KINDS[kind]))
-    assert understand("c", text_files.text_array([good, cell]), kind).wrong.tolist() == [1]
+    assert parse_column("c", text_files.text_array([good, cell]), kind).wrong.tolist() == [1]
 
 
 @pytest.mark.parametrize("kind", ["number", "date", "text", "category"])
 def test_polars_and_plain_text_give_the_same_column(kind):
     cells = ["2020-01-02", "5", "", "some words here", "5", "NaN"]
-    one, other = understand("c", text_files.text_array(cells), kind), understand("c", polars.Series(cells), kind)
+    one, other = parse_column("c", text_files.text_array(cells), kind), parse_column("c", polars.Series(cells), kind)
     assert np.array_equal(one.values, other.values, equal_nan=True)
     assert (one.texts, one.wrong.tolist()) == (other.texts, other.wrong.tolist())
 
@@ -178,16 +178,16 @@ def _with(vocabulary):
 
 
 def test_a_date_becomes_what_varies_in_it():
-    days = understand("d", text_files.text_array(["2020-01-02", "2020-01-02", "2020-01-02"]), "date")
+    days = parse_column("d", text_files.text_array(["2020-01-02", "2020-01-02", "2020-01-02"]), "date")
     assert days.parts == ("days",)
-    hours = understand("d", text_files.text_array(["2020-01-02 01:00", "2020-01-02 13:00"]), "date")
+    hours = parse_column("d", text_files.text_array(["2020-01-02 01:00", "2020-01-02 13:00"]), "date")
     assert hours.parts == ("days", "day_sin", "day_cos")
     assert np.allclose(hours.block(np.arange(2))[:, 1], np.sin(2 * np.pi * np.array([1, 13]) / 24), atol=1e-6)
 
 
 def test_rows_without_a_target_are_left_out_on_the_record():
     schema = schema_of(table_of(n=["1", "2", "3", "4"], t=["a", "", "b", "NA"]), "t", [])
-    assert schema.kept.tolist() == [0, 2]
+    assert schema.used_rows.tolist() == [0, 2]
     assert schema.notes == ["2 of 4 rows have no target and are left out: lines 3, 5"]
     assert schema.features[0].values.tolist() == [1, 3]
 
@@ -216,6 +216,6 @@ def test_a_file_without_a_header_has_numbered_columns():
 
 
 def test_numbers_named_as_categories_are_their_texts():
-    found = understand("zip", np.array([10115.0, np.nan, 2.5]), "category")
+    found = parse_column("zip", np.array([10115.0, np.nan, 2.5]), "category")
     assert (found.texts, found.values.tolist()) == (["10115", "2.5"], [0, -1, 1])
     assert isinstance(found, Column)

@@ -27,7 +27,7 @@ from mltrainer.project import start
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.tables import schema
-from mltrainer.tasks.text.reading import classes_of
+from mltrainer.tasks.text.labelled_texts import classes_of
 from tests.conftest import Cli
 
 ROWS = 24
@@ -119,7 +119,7 @@ def planned(path: Path, data: dict[str, str]) -> None:
         spec = opened.task.inference()
         given = inference_script.to_matrix(inference_script.read_rows(path, spec.get("header", True)), spec)
         trained = schema.encode(table, opened.task._vocabulary, np.arange(len(table)))
-        assert np.array_equal(given[table.kept], trained, equal_nan=True)
+        assert np.array_equal(given[table.used_rows], trained, equal_nan=True)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from mltrainer.configs.project import Split, load_project
 from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
-from mltrainer.tasks.splits import SPLITS, Bound, split_ids
+from mltrainer.tasks.splits import SPLITS, SplitConstraints, split_ids
 
 RANDOM = np.random.default_rng(0)
 
@@ -207,7 +207,7 @@ def test_a_column_that_cannot_split_is_refused(opened, split, message):
 def test_a_drawn_split_of_groups_keeps_the_shares():
     units = np.repeat(np.arange(200), RANDOM.integers(1, 6, 200))
     labels = (units % 3 == 0).astype(np.int64)
-    found = split_ids(len(units), labels, Split(validation=0.2, test=0.1), 7, Bound(units=units))
+    found = split_ids(len(units), labels, Split(validation=0.2, test=0.1), 7, SplitConstraints(units=units))
     assert sorted(np.concatenate([*found.values()]).tolist()) == list(range(len(units)))
     for name, share in {"train": 0.7, "validation": 0.2, "test": 0.1}.items():
         assert abs(len(found[name]) / len(units) - share) < 0.02

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.tables import columns, inferring
+from mltrainer.tasks.tables import columns, config_inference
 from mltrainer.tasks.tables import schema as tables
 from mltrainer.tasks.tables.text_files import read_csv, text_array
 
@@ -12,12 +12,12 @@ def table(text):
 
 
 def column(cells):
-    return columns.understand("c", text_array(cells))
+    return columns.parse_column("c", text_array(cells))
 
 
 def inferred(found):
     """What a table with the target `t` asks for."""
-    return inferring.infer_table(found, "t", inferring.plain_columns(found))
+    return config_inference.infer_table(found, "t", config_inference.plain_columns(found))
 
 
 def repeated(header, row, times=40):
@@ -173,7 +173,7 @@ LOOKS = {
 def test_what_a_column_holds_is_seen_and_said(kind):
     found = inferred(repeated("c,n,t", lambda i: f"{LOOKS[kind](i)},{i % 7},{'ab'[i % 2]}", 240))
     assert found.columns == {"c": kind}
-    assert f"column 'c' is taken for {inferring.DESCRIBED[kind]}" in found.explanation
+    assert f"column 'c' is taken for {config_inference.DESCRIBED[kind]}" in found.explanation
     assert found.ignored == []
 
 
@@ -203,15 +203,15 @@ def test_dates_suggest_a_split_by_time():
 
 
 def test_a_project_is_inferred_from_a_file(project):
-    found = inferring.infer_project({"train": project / "data.csv"}, "sold")
+    found = config_inference.infer_project({"train": project / "data.csv"}, "sold")
     assert (found.kind, found.ignored) == ("tabular_classification", ["size"])
 
 
 def test_an_unknown_target_is_refused(project):
     with pytest.raises(InputError, match="did you mean 'sold'"):
-        inferring.infer_project({"train": project / "data.csv"}, "solt")
+        config_inference.infer_project({"train": project / "data.csv"}, "solt")
 
 
 def test_image_arrays_ask_for_image_classification(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 5, 5), dtype=np.uint8), y=np.array([0, 1, 0, 1]))
-    assert inferring.infer_project({"train": tmp_path / "d.npz"}, None).kind == "image_classification"
+    assert config_inference.infer_project({"train": tmp_path / "d.npz"}, None).kind == "image_classification"

@@ -13,8 +13,8 @@ from mltrainer.configs.templates import baseline_template
 from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
-from mltrainer.tasks.tables import inferring, schema
-from mltrainer.tasks.tables.doubts import as_key, doubts
+from mltrainer.tasks.tables import config_inference, schema
+from mltrainer.tasks.tables.ambiguities import ambiguities, as_key
 from tests.benchmarks.bench_traps import answer
 from tests.benchmarks.tables.traps import TRAPS, write
 from tests.tasks.tables.test_tables import column, inferred, repeated
@@ -68,7 +68,7 @@ def test_a_table_asks_one_question_at_most_and_is_read_alike_for_predictions(tmp
     spec = task.inference()
     given = inference_script.to_matrix(inference_script.read_rows(path, spec.get("header", True)), spec)
     every = np.arange(task.size)
-    assert np.array_equal(given[task._schema.kept], schema.encode(task._schema, task._vocabulary, every), equal_nan=True)
+    assert np.array_equal(given[task._schema.used_rows], schema.encode(task._schema, task._vocabulary, every), equal_nan=True)
 
 
 # --- missing in many spellings ---
@@ -133,12 +133,12 @@ DOUBTS = {
 @pytest.mark.parametrize("kind", DOUBTS)
 def test_what_could_be_meant_otherwise_is_told(kind):
     cells, said = DOUBTS[kind]
-    assert any(said in doubt for doubt in doubts(column(cells), kind))
+    assert any(said in doubt for doubt in ambiguities(column(cells), kind))
 
 
 @pytest.mark.parametrize(("kind", "cells"), [("date", ["01/02/2020", "03/25/2020"]), ("formatted", ["$1,234", "$1,234.50"])])
 def test_a_cell_that_proves_the_reading_ends_the_doubt(kind, cells):
-    assert doubts(column(cells), kind) == []
+    assert ambiguities(column(cells), kind) == []
 
 
 @pytest.mark.parametrize("name", ["plain_1", "a: b", "no", "1", 'say "hi"', "größe", "x, y", "2020-01-01"])
@@ -147,7 +147,9 @@ def test_a_name_in_a_suggestion_can_be_copied_into_the_project_file(name):
 
 
 def test_several_currencies_are_told():
-    assert doubts(column(["$1.50", "€2.50"]), "formatted") == ["column 'c' mixes $ and €: its numbers are taken as they stand"]
+    assert ambiguities(column(["$1.50", "€2.50"]), "formatted") == [
+        "column 'c' mixes $ and €: its numbers are taken as they stand"
+    ]
 
 
 # --- targets and columns ---
@@ -204,7 +206,7 @@ def test_a_target_named_by_its_place_says_that_there_is_no_header(tmp_path, begu
 def test_a_target_that_is_missing_where_names_are_numbers_tells_how_to_name_it(tmp_path):
     (tmp_path / "d.csv").write_text("1.5,2,a\n2.5,3,b\n")
     with pytest.raises(InputError, match="if its first line holds no names, they are column_1 to column_3"):
-        inferring.infer_project({"train": tmp_path / "d.csv"}, "kind")
+        config_inference.infer_project({"train": tmp_path / "d.csv"}, "kind")
 
 
 def test_gaps_are_found_in_a_large_table_too(tmp_path, monkeypatch):
@@ -212,5 +214,5 @@ def test_gaps_are_found_in_a_large_table_too(tmp_path, monkeypatch):
 
     monkeypatch.setattr(text_files, "FAST_FROM", 0)
     (tmp_path / "d.csv").write_text("n,t\n" + "".join(f"{cell},{'ab'[i % 2]}\n" for i, cell in enumerate(gapped(["-"]))))
-    found = inferring.infer_project({"train": tmp_path / "d.csv"}, "t")
+    found = config_inference.infer_project({"train": tmp_path / "d.csv"}, "t")
     assert (found.missing, found.rows, np.isfinite(found.width)) == (["-"], 60, True)

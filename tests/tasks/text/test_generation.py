@@ -13,7 +13,7 @@ from mltrainer.errors import InputError
 from mltrainer.project.text_corpora import ships_log
 from mltrainer.tasks.content import Corpus
 from mltrainer.tasks.opening import open_task
-from mltrainer.tasks.text import characters, corpus, generation, streaming, tokenizing
+from mltrainer.tasks.text import characters, corpus, generation, token_file, tokenizing
 
 TEXT = ships_log(60)
 
@@ -149,7 +149,7 @@ def test_a_byte_that_is_no_text_is_told_by_its_place(open_text, tmp_path):
     ("changes", "message"),
     [
         ({"tokens": {"length": 2000}}, "the validation block has [0-9]+ tokens, fewer than one sample of 2000"),
-        ({"tokens": {"kind": "word"}}, "words in lower case do not spell a text"),
+        ({"tokens": {"kind": "word"}}, "words in lower case cannot be turned back into a text"),
         ({"metric": {"name": "accuracy", "mode": "max"}}, "the task measures loss, perplexity, bits_per_byte, not 'accuracy'"),
     ],
 )
@@ -210,12 +210,12 @@ def test_a_tokenizer_of_ones_own_may_spell_the_text(open_text, tmp_path):
 
 
 def test_only_so_much_of_a_long_text_is_learned_from(tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "LEARNED_BYTES", 1000)
+    monkeypatch.setattr(token_file, "LEARNED_BYTES", 1000)
     monkeypatch.setattr(corpus, "PIECE", 200)
     (tmp_path / "log.txt").write_text(TEXT)
     content, _ = corpus.read_corpus(tmp_path / "log.txt", "log.txt", tmp_path)
     assert isinstance(content, Corpus)
-    learned = "".join(streaming._evenly(content, (0, len(TEXT))))
+    learned = "".join(token_file._evenly(content, (0, len(TEXT))))
     assert 500 < len(learned) < 1500
 
 

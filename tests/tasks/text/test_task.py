@@ -79,7 +79,7 @@ def test_equal_texts_across_splits_are_found(open_texts, reviews):
 def test_plain_gives_the_texts_themselves(open_texts):
     opened = open_texts()
     row = int(opened.split("train").ids[3])
-    rows = opened.task.plain(opened.split("train").ids[3:4])
+    rows = opened.task.reference_inputs(opened.split("train").ids[3:4])
     assert (rows.form, rows.inputs) == ("texts", [opened.task.texts[row]])
 
 

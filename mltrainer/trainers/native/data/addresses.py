@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
-from mltrainer.tasks.altering import Alteration
+from mltrainer.tasks.batch_transform import BatchTransform
 from mltrainer.tasks.opening import Samples
 from mltrainer.trainers.native.data.reading import Batch as Batch
 from mltrainer.trainers.native.data.reading import batches_of, make_loader
@@ -82,12 +82,12 @@ def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: 
     return _gathered(samples, plan, config, start)
 
 
-def altered(steps: Iterator[Step], plan: Plan, start: int, alter: Alteration | None) -> Iterator[Step]:
+def altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform | None) -> Iterator[Step]:
     """Return the steps after `start` with their batches altered one by one; where nothing is to do, the steps themselves."""
     return steps if alter is None else _altered(steps, plan, start, alter)
 
 
-def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: Alteration) -> Iterator[Step]:
+def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform) -> Iterator[Step]:
     for number, step in enumerate(steps, start + 1):
         epoch, _ = plan.place(number)
         ids = np.split(step.ids, range(plan.batch_size, len(step.ids), plan.batch_size))

@@ -1,0 +1,96 @@
+"""How far answers can be trusted: probabilities beside frequencies, and predictions beside what they missed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from mltrainer.tasks import proportions
+
+MOST_BINS = 15  # as Guo et al., 2017, arXiv 1706.04599
+FEWEST_SAMPLES = 20  # of a bin: of fewer, a frequency tells nothing
+RESIDUAL_BINS = 10
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+COVERED = 0.9  # of the samples lie within the interval whose coverage is looked at
+NORMAL_95 = 1.959964
+
+
+def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str]) -> dict[str, Any] | None:
+    """Return the calibration of the probabilities; None for fewer samples than one bin takes, and for NaN.
+
+    Of two classes it is the probability of the positive one, of more that of the answer given. The bins hold equally many
+    samples, so that none is nearly empty (Nixon et al., 2019, arXiv 1904.01685); the error is that of Guo et al. (2017, arXiv
+    1706.04599): the mean distance of probability and frequency over the bins.
+
+    Args:
+        outputs: Logits [samples, classes].
+        targets: Class numbers [samples].
+        positive: Of two classes the one that is looked for.
+        names: Of the classes.
+
+    Returns:
+        `of`, the class whose probability it is, or None; `error`; `by_luck`, the error to expect of true probabilities with so
+        few samples; `probability` and `frequency`, the means; and `bins` with both, the number of `samples`, and the ends of the
+        frequency's 95 % interval, `low` and `high`.
+    """
+    if len(targets) < FEWEST_SAMPLES or bool(outputs.isnan().any()):
+        return None
+    shares = outputs.double().softmax(1)
+    binary = len(names) == 2
+    sure = (shares[:, positive] if binary else shares.amax(1)).numpy()
+    right = (targets == positive if binary else outputs.argmax(1) == targets).numpy().astype(np.float64)
+    bins = [_bin(sure[part], right[part]) for part in _equal_parts(sure, MOST_BINS)]
+    weights = [row["samples"] / len(right) for row in bins]
+    by_luck = [math.sqrt(2 / math.pi * row["probability"] * (1 - row["probability"]) / row["samples"]) for row in bins]
+    return {
+        "of": names[positive] if binary else None,
+        "error": sum(w * abs(row["probability"] - row["frequency"]) for w, row in zip(weights, bins, strict=True)),
+        "by_luck": sum(w * luck for w, luck in zip(weights, by_luck, strict=True)),
+        "probability": float(sure.mean()),
+        "frequency": float(right.mean()),
+        "bins": bins,
+    }
+
+
+def _equal_parts(values: np.ndarray, most: int) -> list[np.ndarray]:
+    """Return the places of the values, rising, in equal parts, of which each has enough samples."""
+    count = max(1, min(most, len(values) // FEWEST_SAMPLES))
+    return [part for part in np.array_split(np.argsort(values, kind="stable"), count) if len(part)]
+
+
+def _bin(sure: np.ndarray, right: np.ndarray) -> dict[str, Any]:
+    low, high = wilson(int(right.sum()), len(right))
+    found = {"probability": min(1.0, float(sure.mean())), "frequency": float(right.mean())}
+    return {**found, "samples": len(right), "low": low, "high": high}
+
+
+def wilson(hits: int, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share."""
+    low, high = proportions.wilson(hits / count, count, NORMAL_95)
+    return max(0.0, low), min(1.0, high)
+
+
+def residuals(outputs: Tensor, targets: Tensor) -> dict[str, Any] | None:
+    """Return the distribution of prediction - target along the predictions; None for too few samples, and for NaN.
+
+    Returns:
+        `half_width`, within which a share of `level` of all residuals lies; and `bins` of equally many samples, by rising
+        prediction: its mean, `quantiles` of the residuals, `covered`, the share within the half width, and the `samples`.
+    """
+    given, errors = outputs.double().numpy(), (outputs.double() - targets.double()).numpy()
+    if len(errors) < 2 * FEWEST_SAMPLES or not np.isfinite(errors).all():
+        return None
+    half = float(np.quantile(np.abs(errors), COVERED))
+    bins = [
+        {
+            "prediction": float(given[part].mean()),
+            "quantiles": np.quantile(errors[part], QUANTILES).tolist(),
+            "covered": float((np.abs(errors[part]) <= half).mean()),
+            "samples": len(part),
+        }
+        for part in _equal_parts(given, RESIDUAL_BINS)
+    ]
+    return {"half_width": half, "level": COVERED, "bins": bins}

@@ -1,0 +1,336 @@
+"""The data of each kind of task in one form: samples by split, fingerprint, facts and findings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import Split, TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.tasks import data_findings
+from mltrainer.tasks.builtin import BuiltinTask, Classification
+from mltrainer.tasks.content import Source
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.samples import Samples, chosen_hashes, fingerprint, is_iterable, labels_of, pick, sample_hashes, samples_of
+from mltrainer.tasks.sketch import KEPT
+from mltrainer.tasks.splits import SPLITS, SplitConstraints, fold_places, of_fold, split_ids
+from mltrainer.tasks.task import Task
+from mltrainer.tasks.user_code import user_code
+from mltrainer.workspace import digest, machine_faults, sha256_file
+
+NO_HASHES = np.zeros(0, dtype=np.uint64)
+
+
+class DataAdapter(ABC):
+    """All samples of a task, and which belong to which split: what an opened task asks of any of them."""
+
+    task: Task
+    ids: dict[str, np.ndarray]
+    folds: np.ndarray | None = None  # in which each sample validates
+    sha256: str
+    read: int
+    files: list[dict[str, Any]]
+    classes: list[str] | None = None
+    labels: np.ndarray | None = None
+    reads_stream = False
+
+    def divide(
+        self, n: int, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints | None = None
+    ) -> None:
+        """Set `ids`, and with folds `folds`."""
+        if not split.folds:
+            self.ids = split_ids(n, labels, split, seed, constraints)
+            return
+        self.folds = fold_places(n, labels, split, seed, constraints)
+        self.ids = of_fold(self.folds, split)
+
+    @abstractmethod
+    def take(self, split: str) -> Samples:
+        """Return the samples of a split."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return `columns`, `target` and `shape`."""
+
+    @abstractmethod
+    def findings(self, limits: DataLimits) -> list[Finding]:
+        """Return the findings on the training and validation samples."""
+
+    @abstractmethod
+    def hashes(self, split: str) -> np.ndarray:
+        """Return a hash of each sample of a split; none where the samples are not in memory."""
+
+    @abstractmethod
+    def place(self, row: int) -> str:
+        """Return a sample's source."""
+
+    def cells(self, row: int) -> dict[str, str]:
+        """Return a sample's cells in its source, by column; empty by default."""
+        return {}
+
+    def test_hashes(self) -> np.ndarray:
+        """Return hashes by which the test split's samples are known again; of a data set that is read, of bounded many."""
+        return self.hashes("test")
+
+    def excuse(self, limits: DataLimits) -> str | None:
+        """Return the reason that equal samples may be no leakage, or None."""
+        return None
+
+    @property
+    def not_compared(self) -> str | None:
+        """Why samples of one split are not looked for in another; None where they are."""
+        return None
+
+    def compared(self, split: str) -> np.ndarray | None:
+        """Return a hash of each sample of a split that is looked for in others; None where each reading draws anew."""
+        return self.hashes(split)
+
+
+class _BuiltinAdapter(DataAdapter):
+    """The data of a built-in task."""
+
+    def __init__(self, task: BuiltinTask, source: Source, config: TrainingConfig) -> None:
+        self.task: BuiltinTask = task
+        self._split, self._sources = config.split, config.data.held_out if config.data else {}
+        self.files, self.read = source.files, task.size
+        self.sha256 = source.sha256
+        self.classes, self.labels = task.classes, task.labels
+        constraints = task.split_constraints(config.split)
+        if task.given is not None:
+            constraints = replace(constraints, given=task.given)
+        self.divide(task.size, task.labels, config.split, config.data_seed, constraints)
+        task.fit(self.ids["train"])  # after the split: nothing is learned from rows that are held out
+        if config.class_weights == "balanced" and isinstance(task, Classification):
+            task.balance(self.ids["train"])
+
+    def take(self, split: str) -> Samples:
+        return Samples(self.ids[split], self.task.rows(self.ids[split]))
+
+    def place(self, row: int) -> str:
+        return self.task.place(row)
+
+    def cells(self, row: int) -> dict[str, str]:
+        return self.task.cells(row)
+
+    def describe(self) -> dict[str, Any]:
+        return self.task.describe(self._open_ids())
+
+    def findings(self, limits: DataLimits) -> list[Finding]:
+        findings = [*self.task.findings(self._open_ids(), limits), *self._kept_together(), *self._held_out()]
+        if self.classes is None or self.labels is None:
+            return findings
+        held_out = {f"the {name} split": self.ids[name] for name in SPLITS[1:]}
+        return [*findings, *data_findings.label_findings(self.classes, self.labels, {"train": self.ids["train"], **held_out})]
+
+    def _held_out(self) -> list[Finding]:
+        """Return a finding with the splits that have separate sources; none where all are drawn from one."""
+        named = ", ".join(f"{name} from {source!r}" for name, source in self._sources.items())
+        return [data_findings.finding("info", f"splits come as they were given: {named}")] if named else []
+
+    def _kept_together(self) -> list[Finding]:
+        """Return the findings on equal rows, where the split keeps them together."""
+        bound_otherwise = self._split.group or self._split.time or self._split.column or self._sources
+        if self._split.repeats == "anywhere" or bound_otherwise or not self.task.binds_repeats():
+            return []
+        repeats = data_findings.repeats_finding(self.task.keys(), self.task.hashes(np.arange(self.task.size)))
+        return [*repeats, *self._giant_repeat()]
+
+    def _giant_repeat(self) -> list[Finding]:
+        """Return a finding on the row with the most copies, where they fill a split."""
+        _, places, counts = np.unique(self.task.keys(), return_inverse=True, return_counts=True)
+        row = int((places == counts.argmax()).argmax())
+        split = next(name for name, part in self.ids.items() if row in part)
+        return data_findings.giant_finding(self.place(row), int(counts.max()), self.task.size, split, self._split)
+
+    @property
+    def not_compared(self) -> str | None:
+        return "what repeats in a text is part of what is learned" if self.task.repeats_belong else None
+
+    def hashes(self, split: str) -> np.ndarray:
+        return self.task.hashes(self.ids[split])
+
+    def test_hashes(self) -> np.ndarray:
+        return self.task.content_hashes(self.ids["test"])
+
+    def excuse(self, limits: DataLimits) -> str | None:
+        return self.task.excuse(self._open_ids(), limits)
+
+    def _open_ids(self) -> dict[str, np.ndarray]:
+        return {name: self.ids[name] for name in ("train", "validation")}
+
+
+class _UserTaskAdapter(DataAdapter):
+    """The data of a user's task; `parts` holds its samples by split."""
+
+    parts: dict[str, Samples]
+
+    def __init__(self, task: Task, config: TrainingConfig, root: Path) -> None:
+        self.task, self._config, self._seed, self._root = task, config, config.data_seed, root
+        with user_code(root, "samples of your task"):
+            self._load()
+            self.files = _bound_file_rows(task.bound_files(), root)  # after the samples: a task may learn its files from them
+        if self.files:
+            self.sha256 = digest([self.sha256, [row["sha256"] for row in self.files]])
+        self.ids = {name: part.ids for name, part in self.parts.items()}
+        self.reads_stream = self.parts["train"].is_stream
+        with user_code(root, "prepare of your task"):  # once the data is split: it may look at the training samples alone
+            task.prepare(self.parts["train"].given)
+
+    @abstractmethod
+    def _load(self) -> None:
+        """Set `parts`, `sha256` and `read`."""
+
+    def take(self, split: str) -> Samples:
+        return self.parts[split]
+
+    def describe(self) -> dict[str, Any]:
+        tensors = self.parts["train"].tensors
+        return {"columns": None, "target": None, "shape": list(tensors[0].shape[1:]) if tensors else None}
+
+    def findings(self, limits: DataLimits) -> list[Finding]:
+        train, held_out = labels_of(self.parts["train"]), labels_of(self.parts["validation"])
+        found = _nonfinite(self.parts)
+        if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
+            return found
+        names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
+        return found + (data_findings.class_findings(names, train, held_out, limits) if len(names) <= len(train) else [])
+
+    @property
+    def not_compared(self) -> str | None:
+        return "the samples come as a stream" if any(part.is_stream for part in self.parts.values()) else None
+
+    def compared(self, split: str) -> np.ndarray | None:
+        part = self.parts[split]
+        if part.dataset is None or not len(part):
+            return self.hashes(split)
+        with user_code(self._root, "samples of your task"):
+            return sample_hashes(part, self._seed)
+
+    def excuse(self, limits: DataLimits) -> str | None:
+        training = self.compared("train")
+        if training is None:
+            return None
+        few = len(np.unique(training)) < limits.chance_distinct * len(training)
+        return "the training samples repeat one another, too" if few else None
+
+    def hashes(self, split: str) -> np.ndarray:
+        tensors = self.parts[split].tensors
+        return data_findings.row_hashes([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else NO_HASHES
+
+    def test_hashes(self) -> np.ndarray:
+        if self.parts["test"].tensors is not None:
+            return self.hashes("test")
+        with user_code(self._root, "samples of your task"):
+            return chosen_hashes(self.parts["test"], KEPT, self._seed)
+
+
+class _SamplesAdapter(_UserTaskAdapter):
+    """The data of a task with `samples`, which are split here."""
+
+    def _load(self) -> None:
+        given = self.task.samples()
+        if is_iterable(given):
+            mend = "write dataset(self, split) in place of samples(self), with an iterable for each split"
+            raise InputError("samples() gave an iterable, which mltrainer cannot split", where="task.use", mend=mend)
+        whole = samples_of(given, "samples()", self.task)
+        self.sha256, self.read = fingerprint(whole, self._seed)
+        labels = labels_of(whole)
+        stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
+        self.divide(len(whole), labels if stratify else None, self._config.split, self._seed)
+        self.parts = {name: pick(whole, places) for name, places in self.ids.items()}
+
+    def place(self, row: int) -> str:
+        return f"sample {row} of samples()"
+
+
+class _DatasetAdapter(_UserTaskAdapter):
+    """The data of a task with `dataset(split)`, which comes with its own splits; ids count through train, validation, test."""
+
+    def __init__(self, task: Task, config: TrainingConfig, root: Path) -> None:
+        if config.split.folds:
+            what = f"{type(task).__name__}.dataset(self, split) says itself which samples validate"
+            raise InputError(what, where="split.folds", mend="leave folds out, or write samples(self) in its place")
+        super().__init__(task, config, root)
+
+    def _load(self) -> None:
+        self.parts, prints, start = {}, [], 0
+        self.read = 0
+        for name in SPLITS:
+            given = self.task.dataset(name)
+            if given is None and name != "test":
+                raise InputError(f"dataset({name!r}) gave None; only a test split may be missing", where="task.use")
+            part = self._part(name, given)
+            sha256, count = fingerprint(part, self._seed) if given is not None else ("", 0)
+            prints.append(sha256)
+            self.read += count
+            self.parts[name] = replace(part, ids=part.ids + start, loaders={})
+            start += len(part)
+        self.sha256 = digest(prints)
+
+    def place(self, row: int) -> str:
+        name = next(name for name, part in self.parts.items() if len(part) and part.ids[0] <= row <= part.ids[-1])
+        return f"sample {row - int(self.parts[name].ids[0])} of dataset({name!r})"
+
+    def _part(self, name: str, given: Any) -> Samples:
+        if given is None:
+            return Samples(np.zeros(0, dtype=np.int64))
+        if any(given is part.given for part in self.parts.values() if part.is_stream):
+            raise InputError(f"dataset({name!r}) gave the iterable of another split", where="task.use", mend="make one for each")
+        return samples_of(
+            given, f"dataset({name!r})", self.task, self._config.task.samples_per_epoch if name == "train" else None
+        )
+
+
+def _bound_file_rows(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
+    """Return `path`, `sha256` and `size` of files that a task named.
+
+    Raises:
+        InputError: One is not there.
+    """
+    rows = []
+    for path in dict.fromkeys(paths):
+        if not (root / path).is_file():
+            raise InputError(f"bound_files() names {path!r}, which is not there", where="task.use")
+        with machine_faults(path):
+            rows.append({"path": Path(path).as_posix(), "sha256": sha256_file(root / path), "size": (root / path).stat().st_size})
+    return rows
+
+
+def builtin_adapter(task: BuiltinTask, source: Source, config: TrainingConfig) -> DataAdapter:
+    """Return the data of a built-in task."""
+    return _BuiltinAdapter(task, source, config)
+
+
+def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAdapter:
+    """Return the data of a user's task, by the method that it has: `dataset`, or `samples`.
+
+    Raises:
+        InputError: It has neither, or what they give is no data.
+    """
+    kind = type(task)
+    if kind.dataset is not Task.dataset:
+        return _DatasetAdapter(task, config, root)
+    if kind.samples is Task.samples:
+        what = f"{kind.__name__} has neither samples(self) nor dataset(self, split)"
+        raise InputError(what, where="task.use", mend="write one of them")
+    return _SamplesAdapter(task, config, root)
+
+
+def _nonfinite(parts: dict[str, Samples]) -> list[Finding]:
+    """Return a warning of samples in memory that hold NaN or infinity, which the task may mean as a mask."""
+    found = []
+    for name in ("train", "validation"):
+        for place, tensor in enumerate(parts[name].tensors or ()):
+            if tensor.is_floating_point() and len(tensor):
+                bad = ~tensor.isfinite().flatten(1).all(1) if tensor.dim() > 1 else ~tensor.isfinite()
+                if bool(bad.any()):
+                    first = int(parts[name].ids[int(bad.int().argmax())])
+                    what = f"{int(bad.sum())} {name} samples hold NaN or infinity in tensor {place}; the first is sample {first}"
+                    found.append(data_findings.finding("warning", what))
+    return found

@@ -1,0 +1,358 @@
+"""Findings about data: pure functions of plain values.
+
+What makes training impossible is an `InputError`; what a person must decide about is a finding with a severity:
+an error closes planning's gate, a warning or an info stands in the report. The numbers that decide stand on planning's page.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import Metric, Split, TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import TWO_CLASSES
+from mltrainer.tasks.splits import FEW_COPIES
+
+Finding = dict[str, str]
+CLASSIFICATION_METRICS = (
+    "loss",
+    "accuracy",
+    "f1_macro",
+    "balanced_accuracy",
+    "roc_auc",
+    "average_precision",
+    "log_loss",
+    "calibration_error",
+)
+REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
+SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
+MOST_INTERVALS = 20  # of a feature, in which classes are looked for
+LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
+IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
+SPLITS = 3  # training, validation and test
+MOST_RARE = 5  # rare classes that are named
+LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
+
+
+def finding(severity: str, what: str) -> Finding:
+    """Return a finding as records hold it."""
+    return {"severity": severity, "what": what}
+
+
+# --- what makes training impossible -------------------------------------------------------------
+
+
+def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
+    """Refuse a metric that the task does not measure.
+
+    Raises:
+        InputError: With the nearest name.
+    """
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        mend = "change metric.name (and metric.mode) in mltrainer.yaml"
+        raise InputError(f"the task measures {', '.join(known)}, not {name!r}{hint}", where="metric.name", mend=mend)
+
+
+def refuse_wrong_direction(metric: Metric) -> None:
+    """Refuse a direction that would keep the worst checkpoint; a metric that is not known here may have either.
+
+    Raises:
+        InputError: With the right one.
+    """
+    right = "max" if metric.name in LARGER_IS_BETTER else "min" if metric.name in SMALLER_IS_BETTER else metric.mode
+    if metric.mode != right:
+        better = "larger" if right == "max" else "smaller"
+        what = f"{metric.name} is better where it is {better}: {right} was expected, found {metric.mode}"
+        raise InputError(what, where="metric.mode", mend=f"metric: {{name: {metric.name}, mode: {right}}} in mltrainer.yaml")
+
+
+def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None:
+    """Refuse a training split smaller than a batch or than the number of classes.
+
+    Raises:
+        InputError: With the numbers.
+    """
+    if train < classes:
+        what = f"{train} training samples of {classes} classes; at least one of each is needed"
+        raise InputError(what, where="split", mend="bring more data, or hold less out")
+    if train < config.batch_size:
+        raise InputError(
+            f"{train} training samples are fewer than batch_size {config.batch_size}",
+            where="batch_size",
+            mend=f"mltrainer phase run planning --set batch_size={max(1, train // 2)}, or bring more data",
+        )
+
+
+def refuse_one_class(names: Sequence[str], place: str) -> None:
+    """Refuse labels of one class.
+
+    Raises:
+        InputError: With the class.
+    """
+    if len(names) < 2:
+        raise InputError(f"one class only: {', '.join(map(repr, names)) or 'none'}", where=place, mend=TWO_CLASSES)
+
+
+# --- classes ------------------------------------------------------------------------------------
+
+
+def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarray, limits: DataLimits) -> list[Finding]:
+    """Return warnings of classes that a split lacks and of imbalance.
+
+    Args:
+        names: The classes.
+        train: Class numbers of the training split.
+        validation: Class numbers of the validation split.
+        limits: Holds the imbalance.
+    """
+    counts = np.bincount(train, minlength=len(names))
+    seen = np.bincount(validation, minlength=len(names))
+    absent = [name for name, count in zip(names, counts, strict=True) if count == 0]
+    unseen = [name for name, count in zip(names, seen, strict=True) if count == 0]
+    found = [finding("warning", f"classes without a training sample: {_listed(absent)}")] if absent else []
+    if unseen:
+        found.append(finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
+    present = counts[counts > 0]
+    if len(present) and present.max() > limits.class_imbalance * present.min():
+        most, least = int(counts.argmax()), int(np.where(counts > 0, counts, counts.max() + 1).argmin())
+        text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
+        found.append(finding("warning", text))
+    return found
+
+
+def rare_classes(names: Sequence[str], counts: np.ndarray) -> list[str]:
+    """Return a sentence on the classes with fewer samples than there are splits; none where each has enough.
+
+    Args:
+        names: The classes.
+        counts: Samples of each, in all splits together.
+    """
+    rare = [f"{names[int(nr)]!r} has {counts[nr]}" for nr in np.flatnonzero(counts < SPLITS)]
+    more = f" and {len(rare) - MOST_RARE} more classes" if len(rare) > MOST_RARE else ""
+    return [f"too few samples for every split: {', '.join(rare[:MOST_RARE])}{more}"] if rare else []
+
+
+def label_findings(names: Sequence[str], labels: np.ndarray, ids: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Return the findings on labels of held-out samples that no training sample has, each with the nearest that one has.
+
+    It is an error where a label differs from a training label by capitals or punctuation at its ends alone, or where half of a
+    split has such labels: whatever is trained, it is wrong there.
+
+    Args:
+        names: The classes.
+        labels: The class number of each sample.
+        ids: The samples as "train", and those held out by what sentences call them.
+    """
+    known = {names[number] for number in np.unique(labels[ids["train"]])}
+    found = []
+    for place in [name for name in ids if name != "train"]:
+        counts = np.bincount(labels[ids[place]], minlength=len(names))
+        unknown = {name: int(count) for name, count in zip(names, counts, strict=True) if count and name not in known}
+        if not unknown:
+            continue
+        nearest = {name: _nearest(name, known) for name in unknown}
+        shown = [f"{name!r} ({unknown[name]} rows{f', near {near!r}' if near else ''})" for name, near in nearest.items()]
+        misspelt = [name for name, near in nearest.items() if near is not None and _core(near) == _core(name)]
+        is_error = bool(misspelt) or 2 * sum(unknown.values()) >= len(ids[place])
+        text = f"labels of {place} that no training row has: {', '.join(shown[:8])}"
+        text += f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        mend = "; write them as the training rows do" if misspelt else "; no model can predict them"
+        found.append(finding("error" if is_error else "warning", text + mend))
+    return found
+
+
+def _nearest(name: str, known: Collection[str]) -> str | None:
+    alike = [other for other in sorted(known) if _core(other) == _core(name)]
+    return next(iter([*alike, *difflib.get_close_matches(name, sorted(known), n=1)]), None)
+
+
+def _core(name: str) -> str:
+    """Return a label without capitals, and without blanks and punctuation at its ends."""
+    return name.strip(" .,;:_'\"\t").casefold()
+
+
+def suited_metric(names: Sequence[str], counts: np.ndarray, of: str = "rows") -> tuple[str, list[str]]:
+    """Return the metric that suits the classes' sizes, and a warning where they are far from equal.
+
+    Of two unequal classes it is the rare one's average precision, which rests on no threshold (Saito and Rehmsmeier, 2015,
+    PLOS ONE 10(3)).
+    """
+    if counts.max() <= IMBALANCE * counts.min():
+        return "accuracy", []
+    most, least = int(counts.argmax()), int(counts.argmin())
+    metric = "average_precision" if len(names) == 2 else "f1_macro"
+    why = f"is that of {names[least]}, at every threshold" if len(names) == 2 else "weighs all classes equally"
+    text = f"classes are imbalanced: {names[most]} has {counts[most]} {of}, {names[least]} {counts[least]}; {metric} {why}"
+    return metric, [f"{text}; mltrainer phase run planning --set class_weights=balanced lets rare samples count more in the loss"]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+# --- repeated rows ------------------------------------------------------------------------------
+
+
+def row_hashes(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a 64-bit hash of each row over several arrays of equal length, uint64.
+
+    Numbers are mixed word by word as splitmix64 does (Steele, Lea and Flood, 2014, Fast splittable pseudorandom number
+    generators); among a million rows, two that differ have equal hashes with a chance of 3 in 100 million.
+    """
+    found = np.zeros(len(parts[0]), dtype=np.uint64)
+    for part in parts:
+        rows = np.ascontiguousarray(part).reshape(len(part), math.prod(part.shape[1:]))  # -1 knows no size of no rows
+        words = rows.view(np.uint64) if rows.dtype.itemsize == 8 else rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
+        for word in words.T:
+            found = _mixed(found ^ word.astype(np.uint64))
+    return found
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = words ^ (words >> np.uint64(31))
+    return mixed
+
+
+def repeated(hashes: np.ndarray, training: np.ndarray) -> int:
+    """Return the number of rows, given by hash, that the training split has too."""
+    return int(np.isin(hashes, training).sum())
+
+
+def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
+    """Return an info of rows that repeat others, where equal ones lie together.
+
+    Args:
+        features: A hash of each row's features.
+        whole: A hash of each row's features with its target.
+    """
+    alike, same = len(features) - len(np.unique(features)), len(whole) - len(np.unique(whole))
+    if not alike:
+        return []
+    text = f"{alike} of {len(features)} rows repeat the features of another, {same} of them its target too"
+    return [finding("info", f"{text}; equal rows lie together in one split")]
+
+
+def giant_finding(place: str, copies: int, total: int, split_name: str, split: Split) -> list[Finding]:
+    """Return a warning of one row whose copies would fill a split, or have filled one.
+
+    Args:
+        place: Of its first copy.
+        copies: How often it occurs.
+        total: All rows.
+        split_name: The split in which they lie.
+        split: Says what share a row may have.
+    """
+    if copies <= max(FEW_COPIES, (split.largest_repeat or LARGEST_REPEAT) * total):
+        return []
+    text = f"{copies} of {total} rows have the same features as {place} ({copies / total:.0%})"
+    if split_name == "train":
+        return [finding("warning", f"{text}: they are trained on, and count as often as they stand there")]
+    mend = f"write split: {{largest_repeat: {LARGEST_REPEAT}}} in mltrainer.yaml, which trains on them, or remove copies"
+    return [finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {mend}")]
+
+
+def duplicate_findings(validation: int, total: int, test: int, excuse: str | None, limits: DataLimits) -> list[Finding]:
+    """Return the finding on repeated rows; none without them.
+
+    Args:
+        validation: Validation rows that the training split has too.
+        total: Validation rows.
+        test: Test rows that the training split has too.
+        excuse: Why they may be no leakage all the same, or None.
+        limits: Holds the share of repeats that is leakage.
+    """
+    if not validation and not test:
+        return []
+    text = f"{validation} of {total} validation rows and {test} test rows are in the training split too"
+    if validation < limits.leak_rows * total:
+        return [finding("warning", text)]
+    if excuse:
+        return [finding("warning", f"{text}; {excuse}")]
+    mend = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
+    return [finding("error", f"leakage: {text}; the validation metric would measure memory: {mend}")]
+
+
+# --- features -----------------------------------------------------------------------------------
+
+
+def constant_findings(constant: Sequence[str]) -> list[Finding]:
+    """Return a warning of columns with one value in the training split."""
+    return [finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
+
+
+def equal_finding(name: str) -> Finding:
+    """Return the error of a column that equals the target."""
+    return finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
+
+
+def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int, limits: DataLimits) -> Finding | None:
+    """Return a warning of a feature that tells the target by itself, or None.
+
+    Args:
+        name: The feature's.
+        feature: Training values, NaN for missing; categories as numbers.
+        target: Training class numbers, or values to predict.
+        classes: Number of classes; 0 for values to predict.
+        limits: Holds how well a feature tells the target, and which are looked at value by value.
+    """
+    known = ~np.isnan(feature)
+    if known.sum() < 2 or len(np.unique(feature[known])) < 2:
+        return None
+    values, wanted = feature[known], target[known]
+    score = _class_score(values, wanted, classes, limits) if classes else _value_score(values, wanted)
+    if score * known.mean() >= limits.leak_score:
+        return finding(
+            "warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?"
+        )
+    return None
+
+
+def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: DataLimits) -> float:
+    """Return the balanced accuracy of the best rule on one feature: a class per value, or per interval, one for each class.
+
+    Balanced, as of a rare class any feature tells most rows.
+    """
+    values, places = np.unique(feature, return_inverse=True)
+    counts = np.bincount(places * classes + labels, minlength=len(values) * classes).reshape(len(values), classes)
+    present = counts.sum(axis=0) > 0
+    if present.sum() < 2:
+        return 0.0
+    shares = counts[:, present] / counts[:, present].sum(axis=0) / present.sum()
+    if len(values) <= limits.few_values and len(feature) >= limits.rows_per_value * len(values):
+        return float(shares.max(axis=1).sum())
+    below = np.concatenate([np.zeros((1, shares.shape[1])), shares.cumsum(axis=0)])
+    best = np.zeros(len(below))  # of the values below each cut
+    for _ in range(min(shares.shape[1], MOST_INTERVALS)):
+        started = np.maximum.accumulate(best[:, None] - below, axis=0)
+        best = (below + started).max(axis=1)
+    return float(best[-1])
+
+
+def _value_score(feature: np.ndarray, target: np.ndarray) -> float:
+    """Return the share of the target's variance that a line through one feature explains, or of their ranks."""
+    if feature.std() == 0 or target.std() == 0:
+        return 0.0
+    return max(float(np.corrcoef(x, y)[0, 1] ** 2) for x, y in ((feature, target), (_ranks(feature), _ranks(target))))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return each value's rank, equal ones the mean of theirs."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    means: np.ndarray = counts.cumsum() - (counts - 1) / 2
+    return means[places]
+
+
+def scale_finding(largest: float, limits: DataLimits) -> list[Finding]:
+    """Return an info of inputs far from 1, in the sources' own units."""
+    text = f"inputs reach {largest:.4g} in magnitude; the model standardizes them itself"
+    return [finding("info", text)] if largest > limits.large_input else []

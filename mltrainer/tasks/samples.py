@@ -1,0 +1,268 @@
+"""The samples of a user's task: checked, in memory or read, and fingerprinted."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.content import add_array, add_text
+from mltrainer.tasks.data_findings import row_hashes
+from mltrainer.tasks.streams import Stream, stream_of
+from mltrainer.tasks.task import Task
+
+MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
+MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
+COMPARING_S = 5.0  # seconds that this may take for each split
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of one split.
+
+    Attributes:
+        ids: Their ids in the whole set, in the split's order, int64.
+        tensors: In memory: one row per sample in each, targets last; None where `dataset` is given.
+        dataset: A map-style data set with these samples in this order, or a stream; None where `tensors` are given.
+        names: Of the tensors, where a batch is a dict of them; None where it is a tuple.
+        collate: Makes a data set's samples one batch; None for torch's own way.
+        loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
+    """
+
+    ids: np.ndarray
+    tensors: tuple[Tensor, ...] | None = None
+    dataset: Dataset[Any] | Stream | None = None
+    names: tuple[str, ...] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    loaders: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the samples come in the order of an iterable."""
+        return isinstance(self.dataset, Stream)
+
+    @property
+    def given(self) -> Any:
+        """What the user's method gave, or its part of it."""
+        if self.tensors is not None:
+            return self.batch(self.tensors)
+        return self.dataset.iterable if isinstance(self.dataset, Stream) else self.dataset
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """Return the positions of the samples in an epoch's order; a stream keeps its own."""
+        positions = np.arange(len(self))
+        return positions if self.is_stream else seeds.epoch_order(seed, epoch, positions)
+
+    def spread(self, wanted: int) -> np.ndarray:
+        """Return at most so many positions, the same each time: evenly spaced, or a stream's first ones."""
+        count = min(len(self), wanted)
+        if self.is_stream:
+            return np.arange(count)
+        return np.unique(np.linspace(0, len(self) - 1, count).round().astype(np.int64))
+
+    def read(self, seed: int, purpose: str, epoch: int, position: int) -> Any:
+        """Return a sample of the data set, whose draws are addressed by seed, purpose, epoch and the sample."""
+        if isinstance(self.dataset, Stream):
+            return self.dataset.read(seed, purpose, epoch, position)
+        assert self.dataset is not None
+        seeds.seed_everything(seeds.key(seed, purpose, epoch, int(self.ids[position])))
+        return self.dataset[position]
+
+    def batch(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Return some rows of each tensor in memory as the batch that a task gets."""
+        return tuple(tensors) if self.names is None else dict(zip(self.names, tensors, strict=True))
+
+
+def samples_of(given: Any, what: str, task: Task, samples: int | None = None) -> Samples:
+    """Return the samples that a user's method gave, with ids from 0.
+
+    Args:
+        given: Tensors, a map-style data set, or an iterable.
+        what: The method, for messages.
+        task: Whose it is.
+        samples: How many an iterable has that does not tell its length.
+
+    Raises:
+        InputError: It is none of them, tensors are of unequal length, or they never meet the task's `collate`.
+    """
+    collate = task.collate if type(task).collate is not Task.collate else None
+    if isinstance(given, TensorDataset):
+        given = given.tensors
+    if isinstance(given, (tuple, list, dict)):
+        if collate is not None:
+            mend = "return a data set (torch.utils.data.Dataset), or leave collate out"
+            raise InputError(f"{what} gave tensors, which collate never sees", where="task.use", mend=mend)
+        return _named(given, what, task.target_key) if isinstance(given, dict) else _in_memory(tuple(given), what)
+    if _is_map_style(given):
+        return Samples(np.arange(len(given)), dataset=given, collate=collate)
+    if not is_iterable(given):
+        raise InputError(
+            f"{what} gave {type(given).__name__}; tensors, a data set with __len__ and __getitem__, or an iterable were expected",
+            where="task.use",
+        )
+    stream = stream_of(given, what, samples)
+    return Samples(np.arange(len(stream)), dataset=stream, collate=collate)
+
+
+def is_iterable(given: Any) -> bool:
+    """Return True if a user's method gave samples that can only be read in their order."""
+    arrays = (Tensor, np.ndarray, str, bytes, tuple, list, dict)
+    return hasattr(given, "__iter__") and not isinstance(given, arrays) and not _is_map_style(given)
+
+
+def _is_map_style(given: Any) -> bool:
+    readable = hasattr(given, "__getitem__") and isinstance(given, Sized)
+    return readable and not isinstance(given, (IterableDataset, Tensor, np.ndarray, str, bytes))
+
+
+def _named(parts: dict[str, Any], what: str, target: str) -> Samples:
+    """Return tensors by name, the targets last.
+
+    Raises:
+        InputError: There are no targets among them.
+    """
+    if target not in parts:
+        mend = 'say which part holds the targets: target_key = "..." in your class'
+        raise InputError(f"{what} has no part {target!r}; it has {', '.join(map(str, parts))}", where="task.use", mend=mend)
+    names = (*(name for name in parts if name != target), target)
+    return replace(_in_memory(tuple(parts[name] for name in names), what), names=names)
+
+
+def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:
+    found = [f"{p.dtype} {list(p.shape)}" if isinstance(p, Tensor) else type(p).__name__ for p in parts]
+    equal = all(isinstance(p, Tensor) and p.dim() > 0 for p in parts) and len({len(p) for p in parts}) == 1
+    if len(parts) < 2 or not equal:
+        raise InputError(
+            f"{what} gave ({', '.join(found)}); two or more tensors with one row per sample, targets last, were expected",
+            where="task.use",
+        )
+    return Samples(np.arange(len(parts[0])), tuple(part.detach().cpu().contiguous() for part in parts))
+
+
+def pick(whole: Samples, places: np.ndarray) -> Samples:
+    """Return some samples by their places in a set."""
+    if whole.tensors is not None:
+        index = torch.from_numpy(places)
+        return replace(whole, ids=whole.ids[places], tensors=tuple(t.index_select(0, index) for t in whole.tensors), loaders={})
+    assert whole.dataset is not None
+    subset: Dataset[Any] = Subset(whole.dataset, places.tolist())  # type: ignore[arg-type]
+    return replace(whole, ids=whole.ids[places], dataset=subset, loaders={})
+
+
+def labels_of(samples: Samples) -> np.ndarray | None:
+    """Return the class numbers of samples in memory, or None where the targets are none."""
+    if samples.tensors is None:
+        return None
+    targets = samples.tensors[-1]
+    return targets.numpy() if targets.dim() == 1 and targets.dtype == torch.int64 else None
+
+
+def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
+    """Return the digest of the samples' content with labels and order, and how many were read for it.
+
+    A data set that is not in memory is read at no more than 2048 evenly spaced places, a stream at its first ones, each under
+    its own seed, so that one that draws at random has a fingerprint too.
+    """
+    digest = hashlib.sha256(f"{len(samples)}".encode())
+    if samples.tensors is not None:
+        for name in samples.names or ():
+            add_text(digest, name)
+        for tensor in samples.tensors:
+            _add(digest, tensor)
+        return digest.hexdigest(), len(samples)
+    spaced = np.linspace(0, max(0, len(samples) - 1), min(len(samples), MAX_READ))
+    places: np.ndarray = np.arange(len(spaced)) if samples.is_stream else np.unique(spaced.round().astype(np.int64))
+    with generators_kept():
+        for place in places:
+            _add(digest, samples.read(seed, "sample", 0, int(place)))
+        if isinstance(samples.dataset, Stream) and len(places) == len(samples):
+            samples.dataset.refuse_more()
+    return digest.hexdigest(), len(places)
+
+
+def sample_hashes(samples: Samples, seed: int) -> np.ndarray | None:
+    """Return a 64-bit hash of samples of a map-style data set, as they are read, uint64; None where each reading draws anew.
+
+    At most 20,000 evenly spaced ones are read, and no more than 5 seconds allow.
+    """
+    places, started = samples.spread(MAX_COMPARED).tolist(), time.monotonic()
+    found: list[int] = []
+    with generators_kept():
+        if any(_hash(samples.read(seed, "sample", 0, one)) != _hash(samples.read(seed, "sample", 1, one)) for one in places[:3]):
+            return None
+        for place in places:
+            if time.monotonic() - started > COMPARING_S:
+                break
+            found.append(_hash(samples.read(seed, "sample", 0, place)))
+    return np.array(found, dtype=np.uint64)
+
+
+def _hash(sample: Any) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    _add(digest, sample)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def chosen_hashes(samples: Samples, most: int, seed: int) -> np.ndarray:
+    """Return a hash of the content of at most so many samples of a data set, or of a stream's first ones, uint64.
+
+    Which are read follows from their ids alone, so that two splits of one set read those that both have.
+    """
+    places = np.arange(min(len(samples), most))
+    if not samples.is_stream:
+        places = np.argsort(row_hashes([samples.ids.astype(np.int64)]), kind="stable")[:most]
+    with generators_kept():
+        found = [_hash(samples.read(seed, "sample", 0, place)) for place in places.tolist()]
+    return np.array(found, dtype=np.uint64)
+
+
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leave the generators of Python, NumPy and torch as they were."""
+    python, numpy, torches = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torches)
+
+
+def _add(digest: Any, value: Any) -> None:
+    """Add a sample to a digest, with its structure."""
+    digest.update(type(value).__name__.encode())
+    if isinstance(value, Tensor):
+        tensor = value.detach().cpu().contiguous()
+        digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    elif isinstance(value, np.ndarray) and value.dtype != object:
+        add_array(digest, np.atleast_1d(value))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _add(digest, item)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            add_text(digest, str(key))
+            _add(digest, item)
+    elif isinstance(value, (int, float, str, bool, np.generic)):
+        add_text(digest, repr(value))
+    elif isinstance(value, bytes):
+        digest.update(value)
+    else:
+        raise InputError(
+            f"a sample holds a {type(value).__name__}; tensors, arrays, numbers and text were expected", where="task.use"
+        )

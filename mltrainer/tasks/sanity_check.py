@@ -1,0 +1,195 @@
+"""One small batch through a model and its loss, to find what does not fit before training begins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
+from mltrainer.tasks.samples import Samples, generators_kept
+from mltrainer.tasks.structures import tensors_in
+from mltrainer.tasks.task import Task
+from mltrainer.tasks.user_code import user_code, user_frame
+from mltrainer.workspace import MACHINE_ERRNOS
+
+BATCH = 8
+
+
+def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig, root: Path) -> None:
+    """Run one small batch forward, in evaluation mode, and leave no trace in model or generators.
+
+    Raises:
+        InputError: The model does not fit the data, or the loss is no scalar.
+    """
+    given: Any = model
+    if not isinstance(given, nn.Module):
+        raise InputError(f"model() gave {type(given).__name__}; a torch.nn.Module was expected", where=config.task.use)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("model() gave a model without a parameter to train", where=config.task.use)
+    _refuse_complex(model, config)
+    modes = [(module, module.training) for module in model.modules()]
+    with generators_kept():
+        count = min(BATCH, config.batch_size, len(samples))
+        batch = _batch(task, samples, count, config, root)
+        model.eval()
+        try:
+            _run(task, model, batch, count, root)
+        finally:
+            for module, training in modes:
+                module.training = training
+
+
+def _refuse_complex(model: nn.Module, config: TrainingConfig) -> None:
+    """Raise an `InputError` where a parameter is complex, which fused optimizers and averages cannot do with."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise InputError(
+                f"the parameter {name} is {str(parameter.dtype).removeprefix('torch.')}; only real ones can be trained",
+                where=config.task.use,
+                mend="keep real and imaginary part in a real parameter, and join them in forward with torch.view_as_complex",
+            )
+
+
+def _batch(task: Task, samples: Samples, count: int, config: TrainingConfig, root: Path) -> Any:
+    if samples.tensors is not None:
+        return samples.batch([tensor[:count] for tensor in samples.tensors])
+    rows = []
+    with user_code(root, "reading your data set"):
+        for place in range(count):
+            rows.append(samples.read(config.seed, "sample", 0, place))
+    batch = _collated(task, rows, root)
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+
+
+def _collated(task: Task, rows: list[Any], root: Path) -> Any:
+    """Return samples as one batch.
+
+    Raises:
+        InputError: They do not make one.
+    """
+    try:
+        with user_code(root, "collate of your task"):
+            return task.collate(rows)
+    except InputError as error:
+        if type(task).collate is Task.collate:
+            error.mend = "give every sample the same shapes and types, or write collate(self, rows) in your task"
+            error.message = error.message.replace("collate of your task", "the samples do not make one batch")
+        raise
+
+
+def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> None:
+    entered: list[str] = []
+    with _watched(model, entered), _explained("forward", batch, entered, root):
+        outputs, targets = _two(task.forward(model, batch))
+    if isinstance(outputs, Tensor) and isinstance(targets, Tensor) and len(outputs) != len(targets):
+        raise InputError(f"forward gave {len(outputs)} outputs for {len(targets)} targets")
+    shapes = [f"outputs {_shape(outputs)}, targets {_shape(targets)}"]
+    with _explained("loss", (outputs, targets), shapes, root):
+        loss: Any = task.loss(outputs, targets)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise InputError(f"loss gave {_shape(loss)}; a scalar tensor, the mean per sample, was expected")
+    if not loss.requires_grad:
+        raise InputError("the loss does not depend on the model's parameters: something detached it from them")
+    _check_items(task, targets, count, root)
+    _check_metrics(task)
+
+
+def _check_items(task: Task, targets: Any, count: int, root: Path) -> None:
+    """Refuse targets of which the default does not see of how many samples they are.
+
+    Raises:
+        InputError: With both numbers.
+    """
+    with user_code(root, "loss_items of your task"):
+        items = task.loss_items(targets)
+    if type(task).loss_items is Task.loss_items and items != count:
+        raise InputError(
+            f"the targets of {count} samples look like those of {items}: {_shape(targets)}",
+            where="task.use",
+            mend="write loss_items(self, targets): the number of items that the loss is the mean of",
+        )
+
+
+def _check_metrics(task: Task) -> None:
+    """Refuse `accumulate` without `compute`.
+
+    Raises:
+        InputError: One is missing.
+    """
+    kind = type(task)
+    if kind.accumulate is not Task.accumulate and kind.compute is Task.compute:
+        what = f"{kind.__name__} has accumulate, but no compute"
+        raise InputError(what, where="task.use", mend="write compute(self, state), which returns the metrics by name")
+
+
+def _two(given: Any) -> tuple[Any, Any]:
+    """Return the outputs and targets of a task's forward, each a tensor or a structure of tensors.
+
+    Raises:
+        InputError: It is not two of them.
+    """
+    parts = given if isinstance(given, (tuple, list)) else [given]
+    if len(parts) != 2 or not all(any(True for _ in tensors_in(part)) for part in parts):
+        raise InputError(
+            f"forward gave {', '.join(map(_shape, parts))}; two, outputs and targets, were expected, each of tensors",
+        )
+    return parts[0], parts[1]
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"{type(value).__name__}({', '.join(f'{name}: {_shape(part)}' for name, part in value.items())})"
+    return type(value).__name__
+
+
+@contextlib.contextmanager
+def _watched(model: nn.Module, entered: list[str]) -> Any:
+    """Keep in `entered` the modules that a forward pass is inside of, the innermost last."""
+    handles = []
+    for name, module in model.named_modules():
+
+        def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
+            found = ", ".join([*map(_shape, inputs), *(f"{key}: {_shape(part)}" for key, part in named.items())])
+            entered.append(f"layer {name or 'model'} = {_one_line(module)} got {found}")
+
+        def after(_module: nn.Module, _inputs: Any, _output: Any) -> None:
+            entered.pop()
+
+        handles += [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _one_line(module: nn.Module) -> str:
+    return f"{type(module).__name__}({module.extra_repr()})"
+
+
+@contextlib.contextmanager
+def _explained(what: str, batch: Any, inside: list[str], root: Path) -> Any:
+    try:
+        yield
+    except MltrainerError:
+        raise
+    except (Exception, SystemExit) as error:
+        machine = isinstance(error, OSError) and error.errno in MACHINE_ERRNOS
+        if machine or is_out_of_memory(error):
+            raise
+        parts = map(_shape, batch) if isinstance(batch, tuple) else [_shape(batch)]
+        place = inside[-1] if inside else f"a batch of {', '.join(parts)}"
+        raise InputError(
+            f"the model does not fit the data: {what} raised {type(error).__name__}: {error}; {place}",
+            where=user_frame(error, root),
+            mend="fix your code, or change the model or the data so that their shapes agree",
+        ) from error

@@ -1,0 +1,86 @@
+"""Cells that can be read in more than one way: a sentence for each column that has some."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
+from mltrainer.checkpointing.inference_script import DATES, PARSERS
+from mltrainer.configs.project import ColumnKind
+from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column
+
+LOOKED_AT = 2000  # distinct texts of a column that are tried
+FEW = 20  # chosen by us: so many distinct texts are categories, whatever they look like
+OTHER_READING: dict[ColumnKind, ColumnKind] = {
+    "date": "date_day_first",
+    "formatted": "decimal_comma",
+    "decimal_comma": "formatted",
+}
+_UNIT = re.compile(r"[-+]?\d[\d.,]*\s*[^\W\d_]{1,8}[\u00b2\u00b3]?")
+_PLAIN = re.compile(r"[\d.,'\s()+-]+")
+
+
+def ambiguities(column: Column, kind: ColumnKind | None) -> list[str]:
+    """Return the other possible readings of a column's cells, as sentences.
+
+    Args:
+        column: As its cells alone were understood.
+        kind: What they were taken for in place of that.
+    """
+    texts = column.texts[:: max(1, len(column.texts) // LOOKED_AT)]
+    if kind in OTHER_READING:
+        return [*_ambiguous(column.name, kind, texts), *_mixed(column.name, kind, texts)]
+    return [*_units(column.name, texts), *_spelled_twice(column.name, texts)] if kind in (None, "category", "hashed") else []
+
+
+def as_key(name: str) -> str:
+    """Return a column's name as it is written in a project file."""
+    is_plain = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in ("null", "true", "false", "yes", "no", "on", "off")
+    return name if is_plain else json.dumps(name, ensure_ascii=False)
+
+
+def _ambiguous(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
+    """Return a cell that can be read in two ways, where no cell of the column tells which is right."""
+    other = OTHER_READING[kind]
+    read = [(text, PARSERS[kind](text), PARSERS[other](text)) for text in texts]
+    if any(one is not None and two is None for _, one, two in read):
+        return []
+    open_ones = [row for row in read if row[1] != row[2]]
+    if not open_ones:
+        return []
+    text, one, two = open_ones[0]
+    either = f"{text!r} is read as {_shown(one, kind)}; where it is {_shown(two, kind)}"
+    return [f"column {name!r}: {either}, write data: {{columns: {{{as_key(name)}: {other}}}}}"]
+
+
+def _shown(value: float | None, kind: ColumnKind) -> str:
+    if value is None or kind not in DATES:
+        return "no number" if value is None else f"{value:.10g}"
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=value)).date().isoformat()
+
+
+def _mixed(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
+    """Return the currencies of a column of numbers that has several, or some cells of percent beside plain ones."""
+    if kind in DATES:
+        return []
+    marks = {_PLAIN.sub("", text) for text in texts if PARSERS[kind](text) is not None} - {"e", "E"}
+    several = sorted(marks - {""})
+    if len(several) < 2 and marks != {"", "%"}:
+        return []
+    shown = " and ".join([*several[:5], *(["plain ones"] if marks == {"", "%"} else [])])
+    return [f"column {name!r} mixes {shown}: its numbers are taken as they stand"]
+
+
+def _units(name: str, texts: list[str]) -> list[str]:
+    with_unit = [text for text in texts if _UNIT.fullmatch(text)]
+    if len(texts) <= FEW or len(with_unit) < NUMERIC_SHARE * len(texts):
+        return []
+    return [f"column {name!r} holds numbers with a unit, such as {with_unit[0]!r}: to be numbers to a model they must lose it"]
+
+
+def _spelled_twice(name: str, texts: list[str]) -> list[str]:
+    """Return two categories that differ by capitals only."""
+    first: dict[str, str] = {}
+    twice = [(first[text.lower()], text) for text in texts if first.setdefault(text.lower(), text) != text]
+    return [f"column {name!r}: {twice[0][0]!r} and {twice[0][1]!r} are two categories"] if twice else []

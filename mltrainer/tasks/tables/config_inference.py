@@ -1,0 +1,362 @@
+"""The config that a data file and its target ask for: task, metric, columns to leave out; with reasons."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from mltrainer.checkpointing.inference_script import DATES, MISSING, PARSERS
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import ColumnKind, Data
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import Arrays, Corpus, Table, without
+from mltrainer.tasks.data_findings import LARGEST_REPEAT, Finding, label_findings, rare_classes, row_hashes, suited_metric
+from mltrainer.tasks.sources import read_source, table_of
+from mltrainer.tasks.splits import FEW_COPIES
+from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
+from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, parse_column
+from mltrainer.tasks.tables.hints import heavy_tail, names_hint, table_hints
+from mltrainer.tasks.tables.leakage import Target, leakage_findings
+from mltrainer.tasks.tables.missing_values import missing_spellings, texts_of
+from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, vocabularies, width_of
+from mltrainer.tasks.tables.sentinels import sentinels
+
+MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
+MOST_COLUMNS = 50_000  # chosen by us: 16,000 columns of 50 rows took 8 s of computing, which grows with them
+LOOKED_AT = 2000  # distinct texts of a column that are tried
+WORDY = 3  # chosen by us: from so many words a cell on, texts are not names
+FEW = 50  # chosen by us: distinct texts that are categories still
+MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
+GENERATED = 128  # characters of a sample of text to generate, by default
+LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
+ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
+_ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class InferredConfig:
+    """The config that a data file asks for, with the reasons in sentences.
+
+    Attributes:
+        kind: The built-in task.
+        metric: The metric that suits it.
+        explanation: What was inferred, and from what.
+        warnings: What a person should look at.
+        ignored: Columns that look like ids or hold nothing, for `data.ignore`.
+        columns: Kinds that the cells alone would not give, for `data.columns`.
+        missing: Spellings of a missing value, for `data.missing`.
+        header: Whether a CSV file's first line holds the columns' names.
+        has_wrong_cells: Whether `data.wrong_cells` has something to decide.
+        text: The column of texts, for `data.text`.
+        rows: How many samples there are.
+        width: Columns of the matrix that a table becomes.
+        doubted: Numbers that may stand for no value, in a sentence each; among the warnings too.
+    """
+
+    kind: str
+    metric: str
+    explanation: list[str]
+    warnings: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    text: str | None = None
+    columns: dict[str, ColumnKind] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    header: bool = True
+    has_wrong_cells: bool = False
+    rows: int = 0
+    width: int = 0
+    doubted: list[str] = field(default_factory=list)
+
+
+def infer_project(paths: Mapping[str, Path], target: str | None) -> InferredConfig:
+    """Return the task, metric and column kinds inferred from data and its target column.
+
+    Args:
+        paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are of their own.
+        target: The column to predict; not needed for images and arrays.
+
+    Raises:
+        InputError: The file or the column does not exist, or its content is not valid.
+    """
+    content, header = _read(paths, target)
+    if isinstance(content, Table):
+        _refuse_too_wide(content)
+    if isinstance(content, Corpus):
+        what = f"{sum(content.sizes)} bytes of text in {len(content.paths)} files: text_generation"
+        return InferredConfig("text_generation", "bits_per_byte", [what], rows=sum(content.sizes) // GENERATED)
+    if isinstance(content, Arrays) and content.x.ndim == 4 and content.classes is not None:
+        shape = list(content.x.shape[1:])
+        what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"
+        return InferredConfig("image_classification", "accuracy", [what])
+    from mltrainer.tasks.text.config_inference import infer_texts
+    from mltrainer.tasks.text.labelled_texts import folder_target
+
+    table, name = table_of(content, target or folder_target(content))
+    table, plain, gaps = _emptied(table)
+    found = infer_texts(table, name, plain) or infer_table(table, name, plain)
+    notes = [*table.notes, *([] if header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
+    notes += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
+    return replace(found, explanation=[*found.explanation, *notes], missing=gaps, header=header)
+
+
+def _refuse_too_wide(table: Table) -> None:
+    """Refuse a table of more columns than are looked at one by one, before any is."""
+    if len(table.columns) > MOST_COLUMNS:
+        what = f"{len(table.columns)} columns; init looks at each of at most {MOST_COLUMNS}"
+        raise InputError(
+            what, where=table.place, mend="keep the columns that may tell the target, or bring arrays: an .npz with x and y"
+        )
+
+
+def _read(paths: Mapping[str, Path], target: str | None) -> tuple[Table | Arrays | Corpus, bool]:
+    """Return the data's content, and True unless its first line was read as values in place of names."""
+    root = paths["train"].resolve().parent
+    train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
+    data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
+    content = read_source(data, root).content
+    if not isinstance(content, Table) or not _lacks_header(content, target):
+        return content, True
+    return read_source(data.model_copy(update={"header": False}), root).content, False
+
+
+def _emptied(table: Table) -> tuple[Table, dict[str, Column], list[str]]:
+    """Return a table without spellings of a missing value, its columns as their cells alone are understood, and the spellings."""
+    plain = plain_columns(table)
+    gaps = missing_spellings(table, plain)
+    holding = [name for name, column in plain.items() if not set(gaps).isdisjoint(texts_of(column, table))] if gaps else []
+    table = without(table, gaps)
+    return table, {**plain, **{name: parse_column(name, table.columns[name]) for name in holding}}, gaps
+
+
+def _lacks_header(table: Table, target: str | None) -> bool:
+    """Return True if a target is named by its place, as it is where the first line holds no names."""
+    place = re.fullmatch(r"column_(\d+)", target or "")
+    return place is not None and target not in table.columns and 1 <= int(place[1]) <= len(table.columns)
+
+
+def plain_columns(table: Table) -> dict[str, Column]:
+    """Return a table's columns as their cells alone are understood."""
+    return {name: parse_column(name, cells) for name, cells in table.columns.items()}
+
+
+def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> InferredConfig:
+    """Return the task, metric and column kinds inferred from a table and its target column.
+
+    Args:
+        table: The cells.
+        target: The column to predict.
+        plain: The columns as their cells alone were understood.
+
+    Raises:
+        InputError: A column's content is not valid.
+    """
+    codes = {name: parse_column(name, table.columns[name], "category") for name, c in plain.items() if _is_code(c, table)}
+    plain = {**plain, **codes}
+    said: dict[str, ColumnKind] = {name: _category_of(column) for name, column in codes.items()}
+    kinds = said | {n: kind for n, c in plain.items() if n not in codes and (kind := kind_of(c, table)) is not None}
+    features = [column for name, column in plain.items() if name != target]
+    ids = _without_use(features, [name for name in kinds if name not in codes])
+    if features and len(ids) == len(features):
+        what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
+        raise InputError(what, where=table.place, mend="bring columns that tell the target; numbers must come without units")
+    kinds = {name: kind for name, kind in kinds.items() if name not in ids}
+    schema = schema_of(table, target, list(ids), kinds, "missing", plain)
+    task, sentence = _kind(schema.target)
+    metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
+    explanation = [
+        _shape(schema),
+        sentence,
+        *(names_hint(schema.target) if task == "tabular_regression" else []),
+        *(f"column {name!r} is taken for {DESCRIBED[kind]}" for name, kind in kinds.items()),
+        *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
+    ]
+    warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
+    warnings += [*schema.notes, *_constant(schema), *_giant_repeat(schema), *table_hints(schema)]
+    doubted = [
+        one.question for one in sentinels(table, [*schema.features, schema.target], schema.used_rows, np.arange(len(schema)))
+    ]
+    warnings += [*doubted, *(text for column in plain.values() for text in ambiguities(column, kinds.get(column.name)))]
+    return InferredConfig(
+        task,
+        metric,
+        explanation,
+        [*warnings, *_leaks(schema, task)],
+        list(ids),
+        columns=kinds,
+        has_wrong_cells=bool(schema.wrong),
+        rows=len(schema),
+        width=width_of(schema),
+        doubted=doubted,
+    )
+
+
+def _without_use(features: list[Column], known: list[str]) -> dict[str, str]:
+    """Return the reasons that columns are no features, by name: they are empty, or ids; `known` ones are no ids."""
+    reasons = {c.name: _nothing_in(c) or (None if c.name in known else id_reason(c)) for c in features}
+    return {name: why for name, why in reasons.items() if why}
+
+
+DESCRIBED: dict[str, str] = {
+    "number": "numbers",
+    "formatted": "numbers with thousands separators, currencies or percent signs",
+    "decimal_comma": "numbers with a decimal comma",
+    "boolean": "yes and no in several spellings",
+    "category": "categories",
+    "hashed": "many categories, hashed into 256 buckets",
+    "date": "dates",
+    "date_day_first": "dates with the day before the month",
+    "text": "text, as counts of its words",
+}
+
+
+def _shape(schema: Schema) -> str:
+    numbers = sum(column.kind == "number" for column in schema.features)
+    categories = sum(column.kind == "category" for column in schema.features)
+    others = len(schema.features) - numbers - categories
+    more = f", and {others} others" if others else ""
+    return f"{len(schema)} rows; {numbers} number and {categories} category columns{more} predict {schema.target.name!r}"
+
+
+def kind_of(column: Column, table: Table) -> ColumnKind | None:
+    """Return the kind of a column's cells, or None where they are plain numbers or a few categories.
+
+    Args:
+        column: As its cells alone were understood.
+        table: Holds the cells.
+    """
+    if column.kind == "number":
+        if not len(column.wrong):
+            return None
+        kinds: tuple[ColumnKind, ...] = ("formatted", "decimal_comma")
+        wrong = {kind: len(parse_column(column.name, table.columns[column.name], kind).wrong) for kind in kinds}
+        best = min(kinds, key=lambda kind: wrong[kind])
+        return best if wrong[best] < len(column.wrong) else None
+    counts = np.bincount(column.values[column.values >= 0], minlength=len(column.texts))
+    if not len(counts):
+        return None
+    looked = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), LOOKED_AT)).astype(np.int64))
+    some, weights = [column.texts[nr] for nr in looked], counts[looked]
+    read_as: tuple[ColumnKind, ...] = ("boolean", "date", "date_day_first", "formatted", "decimal_comma")
+    read = {kind: int(weights @ [PARSERS[kind](text) is not None for text in some]) for kind in read_as}
+    for kind in read_as:
+        needed = 1 if kind == "boolean" else NUMERIC_SHARE
+        is_best = read[OTHER_READING.get(kind, kind)] <= read[kind]
+        if read[kind] >= needed * weights.sum() and (kind != "boolean" or len(counts) > 2) and is_best:
+            return kind
+    words = np.array([len(text.split()) for text in some])
+    if (weights @ words) >= WORDY * weights.sum() and len(counts) > FEW:
+        return "text"
+    return "hashed" if _category_of(column) == "hashed" else None
+
+
+def _category_of(column: Column) -> ColumnKind:
+    many = len(column.texts) > MANY_CATEGORIES and len(column.values) >= 2 * len(column.texts)
+    return "hashed" if many else "category"
+
+
+def _is_code(column: Column, table: Table) -> bool:
+    """Return True if whole numbers are names: digits of one length, of which some begin with 0, such as postal codes."""
+    cells = table.columns[column.name]
+    if column.kind != "number" or len(column.wrong) or column.missing.all() or cells.dtype == np.float64:
+        return False
+    texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.head(LOOKED_AT).to_list()
+    present = [text for text in texts if text not in MISSING]
+    same_length = all(text.isdecimal() and len(text) == len(present[0]) for text in present)
+    return same_length and any(text[0] == "0" and len(text) > 1 for text in present)
+
+
+def _nothing_in(column: Column) -> str | None:
+    present = int((~column.missing).sum())
+    if present >= min(LEAST_PRESENT, len(column.values)):
+        return None
+    return f"it has {f'a value in only {present}' if present else 'no value in any'} of {len(column.values)} rows"
+
+
+def _giant_repeat(schema: Schema) -> list[str]:
+    """Return a question on the row with the most copies, with their number, where these would fill a split."""
+    keys, counts = np.unique(row_hashes([column.values for column in schema.features]), return_counts=True)
+    most = int(counts.max())
+    if most <= max(FEW_COPIES, LARGEST_REPEAT * len(schema)) or len(keys) < FEW_COPIES:
+        return []
+    return [f"one row's features occur {most} times in {len(schema)} rows: are its copies samples of their own, or one?"]
+
+
+def _kind(target: Column) -> tuple[str, str]:
+    every = np.arange(len(target.values))
+    distinct = target.distinct(every)
+    if target.kind == "category":
+        return "tabular_classification", f"{target.name!r} holds text with {distinct} distinct values: tabular_classification"
+    if target.kind == "boolean":
+        return "tabular_classification", f"{target.name!r} holds yes and no in several spellings: tabular_classification"
+    if target.kind in DATES:
+        return "tabular_regression", f"{target.name!r} holds dates, predicted as seconds since 1970: tabular_regression"
+    whole = bool((target.values == np.floor(target.values)).all())
+    if whole and distinct <= MAX_CLASSES:
+        return "tabular_classification", f"{target.name!r} holds {distinct} distinct whole numbers: tabular_classification"
+    what = "whole numbers" if whole else "numbers with fractions"
+    return "tabular_regression", f"{target.name!r} holds {what} with {distinct} distinct values: tabular_regression"
+
+
+def _classes(schema: Schema) -> tuple[str, list[str]]:
+    """Return the metric for a classification, and a warning where the classes are far from balanced."""
+    labels, names = labels_of(schema)
+    counts = np.bincount(labels)
+    metric, warnings = suited_metric(names, counts)
+    return metric, [*warnings, *rare_classes(names, counts), *_labels(schema)]
+
+
+def _labels(schema: Schema) -> list[str]:
+    """Return the labels of files for validation and test that the training file lacks."""
+    later = schema.table.later
+    if not later:
+        return []
+    labels, names = labels_of(schema)
+    file = np.searchsorted([first for first, _ in later], schema.used_rows, side="right")
+    ids = {name: np.flatnonzero(file == place) for place, name in enumerate(["train", *(repr(name) for _, name in later)])}
+    return list(map(_planned, label_findings(names, labels, ids)))
+
+
+def _quantity(schema: Schema) -> tuple[str, list[str]]:
+    """Return the metric for a regression: where few rows hold most of the variance, one that is not theirs alone."""
+    heavy = heavy_tail(schema.target.name, schema.target.values, "mae")
+    return "mae" if heavy else "r2", heavy
+
+
+def _leaks(schema: Schema, task: str) -> list[str]:
+    """Return warnings of columns that tell the target; planning, on the training rows alone, stops at sure leakage."""
+    labels, names = (None, []) if task == "tabular_regression" else labels_of(schema)
+    rows = np.arange(len(schema))
+    target = Target(schema.target, labels, len(names))
+    found = leakage_findings(schema.features, target, vocabularies(schema, rows), rows, DataLimits())
+    return list(map(_planned, found))
+
+
+def _planned(found: Finding) -> str:
+    """Return a finding as `init` says it, with what planning will make of it."""
+    return f"{found['what']}{'; planning stops there' if found['severity'] == 'error' else ''}"
+
+
+def id_reason(column: Column) -> str | None:
+    """Return the reason that a column looks like an id or free text, or None."""
+    present = column.values[~column.missing]
+    n = len(present)
+    if n < ID_ROWS:
+        return None
+    if column.kind == "category":
+        distinct = len(column.texts)
+        loose = distinct > max(50, n / 2) or distinct == n
+        return f"{distinct} distinct texts in {n} rows, an id or free text" if loose else None
+    if (present != np.floor(present)).any() or len(np.unique(present)) < n:
+        return None
+    consecutive = present.max() - present.min() == n - 1
+    return "every row has a whole number of its own, an id" if consecutive or _ID_NAME.search(column.name) else None
+
+
+def _constant(schema: Schema) -> list[str]:
+    same = [c for c in schema.features if not c.missing.any() and (c.values[0] == c.values).all()]
+    return [f"column {c.name!r} has one value only" for c in same]

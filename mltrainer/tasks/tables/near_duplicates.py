@@ -1,0 +1,107 @@
+"""Rows that nearly repeat others: equal but for one column, or but for the last digits of their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.tasks import data_findings
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.tables.columns import Column
+
+DIGITS = 3  # of a number that are compared
+LOOKED_AT = 20_000  # rows, evenly spaced
+LEAST_COLUMNS = 3  # with fewer, all but one say too little
+FEWEST = 10  # chosen by us: fewer rows may be chance where columns depend on each other
+TIMES_CHANCE = 10  # chosen by us: so many times what columns would give that know nothing of each other
+
+
+def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.ndarray, limits: DataLimits) -> list[Finding]:
+    """Return a warning where validation rows nearly repeat training rows, more often than by chance.
+
+    Args:
+        columns: The features.
+        train: The training rows.
+        held_out: The validation rows.
+        limits: Hold the share of rows from which on it is reported.
+    """
+    if len(columns) < LEAST_COLUMNS:
+        return []
+    rows = _spread(held_out)
+    found = [*_but_one(columns, train, rows, limits), *_but_digits(columns, train, rows, limits)]
+    if not found:
+        return []
+    count, how = max(found)
+    text = f"{count} of {len(rows)} validation rows equal a training row {how}"
+    mend = "are they copies? Then split by what they share: split: {group: COLUMN}"
+    return [data_findings.finding("warning", f"{text}: {mend}")]
+
+
+def _but_one(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, limits: DataLimits) -> list[tuple[int, str]]:
+    """Return counts of rows equal to a training row but for one column, each with its words, where more than by chance."""
+    hashes = [_hashes(column.values, place) for place, column in enumerate(columns)]
+    whole = np.add.reduce(hashes)
+    alike = np.array([_alike(column.values, train) for column in columns])
+    found = []
+    for place, column in enumerate(columns):
+        chance = len(train) * float(np.prod(np.delete(alike, place)))
+        count = _near(whole - hashes[place], whole, train, rows)
+        if _is_more(count, chance, len(rows), limits):
+            found.append((count, f"but for column {column.name!r}"))
+    return found
+
+
+def _but_digits(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, limits: DataLimits) -> list[tuple[int, str]]:
+    """Return the count of rows equal to a training row in three digits of each number, with its words, if above chance."""
+    coarse = [_rounded(column.values) for column in columns]
+    if all(part is column.values for part, column in zip(coarse, columns, strict=True)):
+        return []
+    whole = np.add.reduce([_hashes(column.values, place) for place, column in enumerate(columns)])
+    count = _near(np.add.reduce([_hashes(part, place) for place, part in enumerate(coarse)]), whole, train, rows)
+    chance = len(train) * float(np.prod([_alike(part, train) for part in coarse]))
+    return [(count, f"in {DIGITS} digits of each number")] if _is_more(count, chance, len(rows), limits) else []
+
+
+def _spread(rows: np.ndarray) -> np.ndarray:
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64)]
+
+
+def _is_more(count: int, chance: float, rows: int, limits: DataLimits) -> bool:
+    return count >= max(FEWEST, limits.leak_rows * rows, TIMES_CHANCE * chance * rows)
+
+
+def _hashes(values: np.ndarray, place: int) -> np.ndarray:
+    """Return a hash of each cell, of which those of a row's columns may be summed."""
+    return data_findings.row_hashes([values]) * np.uint64(2 * place + 1)
+
+
+def _near(keys: np.ndarray, whole: np.ndarray, train: np.ndarray, rows: np.ndarray) -> int:
+    """Return the number of rows that have the key of a training row, without those that are equal to one as a whole."""
+    near = _within(keys[rows], keys[train])
+    return int(near.sum() - _within(whole[rows][near], whole[train]).sum()) if near.any() else 0
+
+
+def _within(few: np.ndarray, many: np.ndarray) -> np.ndarray:
+    """Return the mask of the few hashes that occur in many; of those, only such that begin like one of the few are compared."""
+    begins = np.zeros(1 << 20, dtype=bool)
+    begins[few >> np.uint64(44)] = True
+    return np.isin(few, many[begins[many >> np.uint64(44)]])
+
+
+def _alike(values: np.ndarray, train: np.ndarray) -> float:
+    """Return the chance that two training rows have the same value, as some of them tell it."""
+    rows = _spread(train)
+    _, counts = np.unique(values[rows], return_counts=True)
+    return float((counts * (counts - 1.0)).sum() / max(1, len(rows) * (len(rows) - 1)))
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """Return numbers with three digits; categories as they are."""
+    if values.dtype != np.float64:
+        return values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = 10.0 ** (np.floor(np.log10(np.abs(values))) - DIGITS + 1)
+        rounded: np.ndarray = np.where(np.isfinite(unit) & (unit > 0), np.round(values / unit) * unit, values)
+    return rounded

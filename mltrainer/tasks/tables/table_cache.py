@@ -1,0 +1,155 @@
+"""A cache of a large table's columns in the state folder: later processes map them into memory instead of parsing anew.
+
+A folder per file content holds an array per column and kind. Everything in it is verified by digest where it is read; what does
+not verify is read from the table again, and kept anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mltrainer.errors import MachineError
+from mltrainer.tasks.tables.columns import Column, parse_column
+from mltrainer.workspace import digest, is_sealed, pretty_json, seal, sha256_file, write_atomic
+
+if TYPE_CHECKING:
+    from mltrainer.configs.project import ColumnKind
+    from mltrainer.tasks.content import Cells
+
+FORM = 1  # of what is kept; another one is not read
+ARRAYS = ("values", "wrong", "lookup")
+
+
+class TableCache:
+    """The cache of one table.
+
+    Attributes:
+        folder: Where it lies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._about = self._read("table.json")
+
+    @property
+    def names(self) -> list[str] | None:
+        """The table's columns, or None where nothing is kept yet."""
+        return self._about["names"] if self._about else None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the table has."""
+        return int(self._about["rows"]) if self._about else 0
+
+    @property
+    def content_sha256(self) -> str | None:
+        """The digest of all cells, or None where nothing is kept yet."""
+        return self._about["content_sha256"] if self._about else None
+
+    @property
+    def later(self) -> tuple[tuple[int, str], ...]:
+        """The first row and the name of each file after the first."""
+        found = self._about.get("later", []) if self._about else []
+        return tuple((int(first), str(place)) for first, place in found)
+
+    @property
+    def notes(self) -> list[str]:
+        """How the table was read, where that is not plain."""
+        return list(self._about.get("notes", [])) if self._about else []
+
+    def keep(
+        self, place: str, names: list[str], rows: int, content_sha256: str, later: Sequence[tuple[int, str]], notes: list[str]
+    ) -> None:
+        """Keep what is known of the whole table; what was kept of the same file with other content goes."""
+        more = {"later": [[first, name] for first, name in later], "notes": notes}
+        known = {"form": FORM, "place": place, "names": names, "rows": rows, "content_sha256": content_sha256}
+        self._about = {**known, **{key: value for key, value in more.items() if value}}
+        for other in self.folder.parent.glob("*/table.json"):
+            if (TableCache(other.parent)._about or {}).get("place") == place:
+                shutil.rmtree(other.parent, ignore_errors=True)
+        self._write("table.json", self._about)
+
+    def column(self, name: str, kind: ColumnKind | None, cells: Callable[[], Cells]) -> Column:
+        """Return a column as it was kept, or understood now and kept for the next time."""
+        key = digest([name, kind])[:16]
+        found = self._loaded(name, key)
+        return found if found is not None else self._parsed_column(name, kind, key, cells())
+
+    def _parsed_column(self, name: str, kind: ColumnKind | None, key: str, cells: Cells) -> Column:
+        column = parse_column(name, cells, kind)
+        arrays = {part: array for part in ARRAYS if (array := getattr(column, part)) is not None}
+        files = {f"{part}.npy": _saved(array) for part, array in arrays.items()} | {
+            "texts.json": json.dumps(column.texts).encode()
+        }
+        sha256 = {part: hashlib.sha256(data).hexdigest() for part, data in files.items()}
+        with contextlib.suppress(MachineError, OSError):  # a disk that is full costs time, no run
+            for part, data in files.items():
+                write_atomic(self.folder / f"{key}.{part}", data)
+            self._write(f"{key}.json", {"form": FORM, "kind": column.kind, "parts": list(column.parts), "sha256": sha256})
+        return column
+
+    def _loaded(self, name: str, key: str) -> Column | None:
+        about = self._read(f"{key}.json")
+        if about is None or not all(self._is_intact(f"{key}.{part}", sha256) for part, sha256 in about["sha256"].items()):
+            return None
+        arrays = {
+            part: np.load(self.folder / f"{key}.{part}.npy", mmap_mode="r", allow_pickle=False)
+            for part in ARRAYS
+            if f"{part}.npy" in about["sha256"]
+        }
+        texts = json.loads((self.folder / f"{key}.texts.json").read_bytes())
+        return Column(name, about["kind"], texts=texts, parts=tuple(about["parts"]), **arrays)
+
+    def _is_intact(self, name: str, sha256: str) -> bool:
+        path = self.folder / name
+        return path.is_file() and sha256_file(path) == sha256
+
+    def _write(self, name: str, about: dict[str, Any]) -> None:
+        with contextlib.suppress(MachineError, OSError):
+            write_atomic(self.folder / name, pretty_json(seal(about)))
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        """Return a file's sealed record, or None where it is not there, damaged or of another form."""
+        try:
+            about = json.loads((self.folder / name).read_bytes())
+            sound = is_sealed(about)
+        except (OSError, ValueError):
+            return None
+        return about if sound and about.get("form") == FORM else None
+
+
+def _saved(array: np.ndarray) -> bytes:
+    raw = io.BytesIO()
+    np.save(raw, array, allow_pickle=False)
+    return raw.getvalue()
+
+
+class LazyColumns(Mapping[str, Any]):
+    """The cells of a table by column, read on first use."""
+
+    def __init__(self, names: list[str], read: Callable[[], Mapping[str, Any]]) -> None:
+        self._names, self._read = names, read
+        self._found: Mapping[str, Any] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        if self._found is None:
+            self._found = self._read()
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names

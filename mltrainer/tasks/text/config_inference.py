@@ -1,0 +1,58 @@
+"""The config that a table of texts asks for: text classification, and the column of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mltrainer.tasks.content import Table
+from mltrainer.tasks.data_findings import rare_classes, suited_metric
+from mltrainer.tasks.tables.columns import Column
+from mltrainer.tasks.tables.config_inference import InferredConfig, id_reason
+from mltrainer.tasks.text.labelled_texts import classes_of, text_cells
+
+MEAN_WORDS = 3  # chosen by us: names and addresses have fewer words than a sentence
+DISTINCT_SHARE = 0.9  # chosen by us: some sentences are said twice, the words of a category nearly always
+FEWEST = 20  # chosen by us: in fewer rows, distinct values prove nothing
+ROWS_PER_CLASS = 5  # chosen by us: a target with fewer rows for each value is no class
+
+
+def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> InferredConfig | None:
+    """Return text classification where the only feature beside ids is free text; None where a table asks for something else.
+
+    Args:
+        table: The cells.
+        target: The column to predict.
+        plain: The columns as their cells alone were understood.
+    """
+    others = [name for name in table.columns if name != target]
+    found = [name for name in others if is_free_text(plain[name])]
+    reasons = {name: id_reason(plain[name]) for name in others if name not in found}
+    if len(found) != 1 or None in reasons.values():
+        return None
+    labels, names = classes_of([cell for cell in text_cells(table, target) if cell])
+    if ROWS_PER_CLASS * len(names) > len(labels):
+        return None
+    words = mean_words(plain[found[0]].texts)
+    explanation = [
+        f"column {found[0]!r} holds the texts: {words:.0f} words in the mean, nearly all of {len(table)} distinct",
+        f"column {target!r} holds the classes, {len(names)} of them: text_classification",
+        *(f"column {name!r} is ignored: {why}" for name, why in reasons.items()),
+    ]
+    counts = np.bincount(labels)
+    metric, warnings = suited_metric(names, counts)
+    warnings += rare_classes(names, counts)
+    return InferredConfig("text_classification", metric, explanation, warnings, list(reasons), text=found[0], rows=len(table))
+
+
+def is_free_text(column: Column) -> bool:
+    """Return True if cells are sentences: three words or more in the mean, nearly all distinct."""
+    present = len(column.values) - int(column.missing.sum())
+    distinct = column.kind == "category" and len(column.texts) >= DISTINCT_SHARE * present
+    return present >= FEWEST and distinct and mean_words(column.texts) >= MEAN_WORDS
+
+
+def mean_words(texts: Sequence[str]) -> float:
+    """Return the mean number of words of some texts."""
+    return sum(len(text.split()) for text in texts) / max(1, len(texts))

@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import Metric
+from mltrainer.errors import InputError
+from mltrainer.tasks import data_findings
+
+LIMITS = DataLimits()
+RANDOM = np.random.default_rng(0)
+
+
+def severities(findings):
+    return [f["severity"] for f in findings]
+
+
+def test_balanced_classes_are_not_mentioned():
+    assert data_findings.class_findings(["a", "b"], np.array([0, 1]), np.array([0, 1]), LIMITS) == []
+
+
+def test_a_class_absent_in_validation_is_a_warning():
+    found = data_findings.class_findings(["a", "b"], np.array([0, 1]), np.array([0]), LIMITS)
+    assert found == [{"severity": "warning", "what": "classes without a validation sample: 'b'"}]
+
+
+@pytest.mark.parametrize(("many", "warned"), [(10, False), (11, True)])
+def test_imbalance_beyond_ten_to_one_is_a_warning(many, warned):
+    found = data_findings.class_findings(["a", "b"], np.array([0] * many + [1]), np.array([0, 1]), LIMITS)
+    assert [f["what"] for f in found] == ([f"classes are imbalanced: {many} training samples of 'a', 1 of 'b'"] if warned else [])
+
+
+def test_an_absent_training_class_does_not_hide_imbalance():
+    found = data_findings.class_findings(["a", "b", "c"], np.array([0] * 30 + [1]), np.array([0, 1, 2]), LIMITS)
+    assert len(found) == 2
+
+
+def test_row_hashes_tell_rows_apart_by_all_parts():
+    x, y = np.array([[1.0], [1.0], [1.0]]), np.array([0, 1, 0])
+    first, second, third = data_findings.row_hashes([x, y])
+    assert first == third != second
+    assert data_findings.repeated(np.array([first, second]), np.array([third])) == 1
+
+
+def test_no_rows_have_no_hashes():
+    assert len(data_findings.row_hashes([np.zeros((0, 3), dtype=np.float32), np.zeros(0, dtype=np.int64)])) == 0
+
+
+def test_row_hashes_of_many_rows_do_not_meet():
+    rows = np.arange(200_000, dtype=np.float32).reshape(-1, 2)
+    assert len(np.unique(data_findings.row_hashes([rows]))) == 100_000
+    assert len(np.unique(data_findings.row_hashes([rows[:, ::-1]]))) == 100_000
+    assert not np.isin(data_findings.row_hashes([rows]), data_findings.row_hashes([rows[:, ::-1]])).any()
+
+
+@pytest.mark.parametrize(
+    ("repeats", "excuse", "severity"),
+    [(0, None, []), (4, None, ["warning"]), (5, None, ["error"]), (5, "few values", ["warning"])],
+)
+def test_repeated_rows_are_leakage_from_5_percent_on(repeats, excuse, severity):
+    assert severities(data_findings.duplicate_findings(repeats, 100, 0, excuse, LIMITS)) == severity
+
+
+def test_rows_repeated_in_the_test_split_alone_are_a_warning():
+    assert severities(data_findings.duplicate_findings(0, 100, 3, None, LIMITS)) == ["warning"]
+
+
+def test_a_number_that_tells_the_class_is_a_warning():
+    feature = RANDOM.normal(size=400)
+    found = data_findings.leak_finding("f", feature, (feature > 0.3).astype(int), 2, LIMITS)
+    assert found is not None
+    assert found["what"].startswith("column 'f' tells the target almost by itself (100.00%)")
+
+
+def test_a_code_that_tells_the_class_is_a_warning():
+    labels = np.arange(300) % 3
+    assert data_findings.leak_finding("f", np.array([5.0, 1.0, 3.0])[labels], labels, 3, LIMITS) is not None
+
+
+def test_a_line_through_the_target_is_a_warning():
+    target = RANDOM.normal(size=300)
+    assert data_findings.leak_finding("f", -3 * target + 7, target, 0, LIMITS) is not None
+
+
+@pytest.mark.parametrize("classes", [0, 2])
+def test_an_honest_feature_is_not_mentioned(classes):
+    target = RANDOM.integers(0, 2, 300)
+    assert data_findings.leak_finding("f", target + RANDOM.normal(size=300), target, classes, LIMITS) is None
+
+
+def test_a_column_with_a_different_value_in_each_row_is_no_leak():
+    assert data_findings.leak_finding("f", RANDOM.permutation(100).astype(float), np.arange(100) % 2, 2, LIMITS) is None
+
+
+def test_a_feature_that_is_mostly_missing_is_no_leak():
+    target = RANDOM.normal(size=300)
+    feature = np.where(np.arange(300) < 100, target, np.nan)
+    assert data_findings.leak_finding("f", feature, target, 0, LIMITS) is None
+
+
+def test_of_a_rare_class_no_feature_tells_most_rows():
+    labels = (np.arange(1000) % 250 == 0).astype(int)
+    assert data_findings.leak_finding("f", RANDOM.normal(size=1000), labels, 2, LIMITS) is None
+
+
+def test_a_number_by_which_rows_are_sorted_by_class_is_told():
+    labels = np.repeat([2, 0, 1], 40)
+    assert data_findings.leak_finding("f", np.arange(120) * 7.0, labels, 3, LIMITS) is not None
+
+
+def test_a_copy_in_the_targets_order_is_told():
+    target = RANDOM.normal(size=300)
+    assert data_findings.leak_finding("f", np.exp(3 * target), target, 0, LIMITS) is not None
+
+
+@pytest.mark.parametrize(("largest", "count"), [(100.0, 0), (101.0, 1)])
+def test_large_inputs_are_an_info(largest, count):
+    assert severities(data_findings.scale_finding(largest, LIMITS)) == ["info"] * count
+
+
+def test_an_unknown_metric_names_the_nearest():
+    with pytest.raises(InputError, match="not 'acuracy'; did you mean 'accuracy'"):
+        data_findings.refuse_unknown_metric("acuracy", data_findings.CLASSIFICATION_METRICS)
+
+
+def test_fewer_samples_than_a_batch_or_than_classes_are_refused(config):
+    with pytest.raises(InputError, match="3 training samples are fewer than batch_size 4"):
+        data_findings.refuse_too_few(config(), 3)
+    with pytest.raises(InputError, match="3 training samples of 5 classes"):
+        data_findings.refuse_too_few(config(), 3, 5)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("accuracy", "min"), ("roc_auc", "min"), ("loss", "max"), ("mae", "max")])
+def test_a_direction_that_would_keep_the_worst_checkpoint_is_refused(name, mode):
+    with pytest.raises(InputError, match=f"found {mode}"):
+        data_findings.refuse_wrong_direction(Metric(name=name, mode=mode))
+
+
+def test_a_metric_of_ones_own_may_have_either_direction():
+    for mode in ("min", "max"):
+        data_findings.refuse_wrong_direction(Metric(name="mine", mode=mode))
+
+
+@pytest.mark.parametrize(
+    ("counts", "metric"), [([10, 100], "accuracy"), ([9, 100], "average_precision"), ([100, 9, 50], "f1_macro")]
+)
+def test_unequal_classes_ask_for_another_metric_than_accuracy(counts, metric):
+    found, told = data_findings.suited_metric(["a", "b", "c"][: len(counts)], np.array(counts))
+    assert found == metric
+    assert [f"{metric} " in text and "class_weights=balanced" in text for text in told] == [True] * (metric != "accuracy")
