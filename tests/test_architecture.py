@@ -126,7 +126,7 @@ RAW = {
     "gates/digests.py": (1, "digests by path"),
     "gates/sandboxed_check.py": (1, "a pipe to who redacts"),
     "integrations/reporting.py": (1, "numbers for who observes a program, in a scratch folder"),
-    "observe/native.py": (1, "lines of what is observed, in a scratch folder"),
+    "observe/opened_files.py": (1, "lines of what is observed, in a scratch folder"),
     "observe/process.py": (4, "lines of what is observed, in a scratch folder"),
     "reproducibility/fingerprint.py": (2, "digests of steps"),
     "trainers/native/recording.py": (2, "numbers of steps"),

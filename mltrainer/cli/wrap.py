@@ -16,8 +16,8 @@ from mltrainer.leftovers import scratch
 from mltrainer.redaction import redact, redacted
 from mltrainer.reports import wrap as report
 from mltrainer.workspace import write_text
-from mltrainer.wrap.checking import STEPS, Check, Resumed, Verdict
-from mltrainer.wrap.starting import Program
+from mltrainer.wrap.checking import STEPS, Check, ResumeVerdict, Verdict
+from mltrainer.wrap.starting import WrappedProgram
 
 app = group()
 
@@ -50,7 +50,7 @@ def wrap(
     if kill_at is not None and resume is None:
         raise typer.BadParameter("it goes with --resume-check.", param_hint="'--kill-at'")
     again = _split(resume) if resume is not None else None
-    program = Program(tuple(command), Path.cwd(), in_place, timeout)
+    program = WrappedProgram(tuple(command), Path.cwd(), in_place, timeout)
     try:
         verdict, resumed = _checked(program, steps, again, kill_at, tells_first=not as_json)
     except KeyboardInterrupt as error:
@@ -65,8 +65,8 @@ def wrap(
 
 
 def _checked(
-    program: Program, steps: int, again: tuple[str, ...] | None, kill_at: int | None, *, tells_first: bool
-) -> tuple[Verdict, Resumed | None]:
+    program: WrappedProgram, steps: int, again: tuple[str, ...] | None, kill_at: int | None, *, tells_first: bool
+) -> tuple[Verdict, ResumeVerdict | None]:
     """Return the verdict on a program's repetition and, where a resuming command is given, the verdict on resuming.
 
     Where resuming cannot be judged, `tells_first` prints the verdict on repetition all the same.

@@ -23,7 +23,7 @@ from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
 from mltrainer.gates.waived import doubts
-from mltrainer.observe.rows import unplanned
+from mltrainer.observe.file_rows import unplanned
 from mltrainer.records.envelope import Envelope, trainer_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.reports.limited import is_rendered_apart, render_limited

@@ -49,16 +49,16 @@ class Chain:
         self._by_position = bool(settings.get("by_position"))
         self._pauses = PAUSES if settings.get("pause") else {}
         self._process = process
-        self._forget()
-        process.on_fork(self._forget)
+        self._reset()
+        process.on_fork(self._reset)
         atexit.register(self._at_exit)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Begin anew: in a fork nothing has been observed yet."""
         self._file: Any = None
-        self._held: list[tuple[Any, ...]] = []
-        self._watched: list[Watched] = []
-        self._by_id: dict[int, Watched] = {}
+        self._pending: list[tuple[Any, ...]] = []
+        self._tracked_optimizers: list[TrackedOptimizer] = []
+        self._by_id: dict[int, TrackedOptimizer] = {}
         self._threads: dict[int, int] = {}  # by their first steps
         self._lock = threading.Lock()  # of one step at a time
         self._step = 0
@@ -77,14 +77,14 @@ class Chain:
     def _seen(self, optimizer: Any) -> int:
         """Note a step that an optimizer has made, end the process where it was the last one, and return its number."""
         self._step += 1
-        watched = self._watched_of(optimizer)
+        watched = self._tracked(optimizer)
         thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         gradients, summed = watched.sums(optimizer)
         last = self._step == self._most
         whole = digest_of(self._torch, watched.weights(optimizer)) if self._step % WHOLE_EVERY == 0 else None
-        self._held.append((f"{self._step} {watched.number} {thread}", gradients, summed, whole))
+        self._pending.append((f"{self._step} {watched.number} {thread}", gradients, summed, whole))
         waits = not (isinstance(gradients, int) and isinstance(summed, int))
-        if not waits or last or self._step == self._kill or len(self._held) >= HELD:
+        if not waits or last or self._step == self._kill or len(self._pending) >= HELD:
             self._write()
         if self._step == self._kill:
             os.kill(os.getpid(), 9)
@@ -93,22 +93,24 @@ class Chain:
             self._end()
         return self._step
 
-    def _watched_of(self, optimizer: Any) -> Watched:
+    def _tracked(self, optimizer: Any) -> TrackedOptimizer:
         """Return the watched state of an optimizer, made at its first step, when the models trained before are let go of.
 
         So trainings one after the other do not add up in memory.
         """
         found = self._by_id.get(id(optimizer))
         if found is None or found.reference() is not optimizer:  # the number may have been that of one that is gone
-            for other in self._watched:
+            for other in self._tracked_optimizers:
                 other.held.clear()
-            found = self._by_id[id(optimizer)] = Watched(self._torch, optimizer, len(self._watched), self._by_position)
-            self._watched.append(found)
+            found = self._by_id[id(optimizer)] = TrackedOptimizer(
+                self._torch, optimizer, len(self._tracked_optimizers), self._by_position
+            )
+            self._tracked_optimizers.append(found)
         return found
 
     def _write(self) -> None:
         """Write the steps that are held back: each line at once and whole, so that it stays, however the process ends."""
-        held, self._held = self._held, []
+        held, self._pending = self._pending, []
         for found in held:
             self._put(_entry(*found))
 
@@ -127,7 +129,7 @@ class Chain:
     def _write_end(self) -> None:
         """Write the end's line: the digests of the weights, and of the models' buffers and other parameters."""
         gc.collect()  # what is garbage by then would else be seen in one run and not in the other
-        trained = [(watched, optimizer) for watched in self._watched if (optimizer := watched.reference()) is not None]
+        trained = [(watched, optimizer) for watched in self._tracked_optimizers if (optimizer := watched.reference()) is not None]
         weights = [weight for watched, optimizer in trained for weight in watched.weights(optimizer)]
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -141,7 +143,7 @@ class Chain:
         os._exit(0)
 
 
-class Watched:
+class TrackedOptimizer:
     """An optimizer that makes steps. Summed are all gradients, and the smallest of every few weights of a group.
 
     Attributes:

@@ -37,16 +37,16 @@ class Process:
 
     def _in_child(self) -> None:
         self.name, self._forks = f"{self.name}.{self._forks}", 0
-        for forget in self._after_fork:
-            forget()
+        for reset in self._after_fork:
+            reset()
 
-    def on_fork(self, forget: Any) -> None:
+    def on_fork(self, reset: Any) -> None:
         """Have a function called in each process that is forked off."""
-        self._after_fork.append(forget)
+        self._after_fork.append(reset)
 
-    def lines(self, kind: str) -> Lines:
+    def lines(self, kind: str) -> LineWriter:
         """Return the writer of this process's lines of a kind."""
-        return Lines(self, kind)
+        return LineWriter(self, kind)
 
     def open(self, kind: str) -> TextIO:
         """Open this process's file of a kind."""
@@ -113,16 +113,16 @@ def _named(arguments: list[str], folders: list[str]) -> str:
     return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:8]
 
 
-class Lines:
+class LineWriter:
     """The lines that a process writes of a kind, each a JSON list that begins with the time."""
 
     def __init__(self, process: Process, kind: str) -> None:
         self._process, self._kind = process, kind
         self._file: TextIO | None = None
         os.register_at_fork(before=self.flush)  # else a fork would write once more what is held back
-        process.on_fork(self._forget)
+        process.on_fork(self._reset)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._file = None  # the parent's stays open under its own name
 
     def write(self, *values: Any, flush: bool = True) -> None:

@@ -43,13 +43,13 @@ class Signals:
     def __init__(self, settings: dict[str, Any], process: Any) -> None:
         self._most = int(settings.get("steps") or 0)
         self._lines = process.lines("signals")
-        self._forget()
-        process.on_fork(self._forget)
+        self._reset()
+        process.on_fork(self._reset)
         atexit.register(self._write)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._step = 0
-        self._held: list[list[Any]] = []
+        self._pending: list[list[Any]] = []
         self._seen: dict[int, weakref.ref[Any]] = {}  # optimizers by identity, which a later one may have again
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}  # likewise the weights, with their names
         self._before: dict[int, Any] = {}  # weights before a step that is looked at closely
@@ -77,11 +77,11 @@ class Signals:
             loss = _loss_of(self._torch, sys._getframe(1))
             rate = optimizer.param_groups[0].get("lr")
             number = [*self._seen].index(id(optimizer))
-            self._held.append(["step", self._step, number, rate, loss, total, _now()])
+            self._pending.append(["step", self._step, number, rate, loss, total, _now()])
             if self._before:
-                self._held.append(["layers", self._step, *self._layers(optimizer)])
+                self._pending.append(["layers", self._step, *self._layers(optimizer)])
                 self._before = {}
-        if self._step == self._most or len(self._held) >= HELD:
+        if self._step == self._most or len(self._pending) >= HELD:
             self._write()
 
     def _total(self, tensors: list[Any]) -> Any:
@@ -127,7 +127,7 @@ class Signals:
         return name if _is_held(held, parameter) else None
 
     def _write(self) -> None:
-        held, self._held = self._held, []
+        held, self._pending = self._pending, []
         for row in held:
             self._lines.write(*(_plain(value) for value in row), flush=False)
         if held:

@@ -55,9 +55,9 @@ class Trace:
         self._names: dict[int, str] = {}
         self._step, self._count = 1, 0
         self._busy = threading.local()
-        process.on_fork(self._forget)
+        process.on_fork(self._reset)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._seen, self._count = set(), 0
 
     def install(self) -> None:

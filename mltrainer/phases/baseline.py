@@ -8,7 +8,7 @@ from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, findings
 from mltrainer.diagnostics.signals import Run
-from mltrainer.observe.rows import unplanned
+from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
 from mltrainer.phases.inputs import steady

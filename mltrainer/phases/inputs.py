@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.observe.rows import gathered, rows_of_paths
+from mltrainer.observe.file_rows import gathered, rows_of_paths
 from mltrainer.phases.context import Context
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import digest

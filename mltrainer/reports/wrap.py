@@ -8,8 +8,8 @@ from mltrainer.reports.markdown import code, table
 from mltrainer.reports.markdown import text as text_of
 from mltrainer.reports.values import counted, duration, short
 from mltrainer.wrap.causes import KINDS
-from mltrainer.wrap.checking import Cause, Line, Resumed, Verdict, mend
-from mltrainer.wrap.judged import Judged
+from mltrainer.wrap.checking import Cause, ResumeVerdict, SuspectLine, Verdict, mend
+from mltrainer.wrap.subject import Subject
 
 COMPARED = (
     "Fresh processes were to make the same optimizer steps. At every step the sums of the bits of all gradients and of some"
@@ -22,7 +22,7 @@ MOST_FILES = 50  # of code, and of data: what more there is, --json lists
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
 
-def text(verdict: Verdict, resumed: Resumed | None) -> str:
+def text(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     """Return a verdict as plain lines."""
     return "\n".join([*_of_verdict(verdict), *(_of_resuming(resumed) if resumed is not None else ())])
 
@@ -58,7 +58,7 @@ def _joined(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _about(found: Judged) -> str:
+def _about(found: Subject) -> str:
     """Return a line on the judged files: code, data, and their digests."""
     sources = f"{counted(len(found.code), 'file')} of code ({short(found.code_sha256)})"
     read = f"{counted(len(found.data), 'file')} of data ({short(found.data_sha256)})" if found.data else "no files of data"
@@ -75,7 +75,7 @@ def _of_cause(cause: Cause) -> Iterator[str]:
     yield f"  next: {mend(cause)}"
 
 
-def _line(line: Line) -> str:
+def _line(line: SuspectLine) -> str:
     return f"{line.where}: {line.text or line.call}"
 
 
@@ -86,7 +86,7 @@ def shown(cause: Cause) -> str:
     return f"{cause.shown}{module}{place}, before the end of step {cause.step}"
 
 
-def _of_resuming(found: Resumed) -> Iterator[str]:
+def _of_resuming(found: ResumeVerdict) -> Iterator[str]:
     how = f"killed after step {found.killed_after}, gone on with after step {found.went_on_after} of {found.steps}"
     if found.same:
         yield f"resuming holds: {how}, it ends in the bits of the undisturbed run"
@@ -98,7 +98,7 @@ def _of_resuming(found: Resumed) -> Iterator[str]:
     yield f"  next: {KINDS['state'].mend}"
 
 
-def page(verdict: Verdict, resumed: Resumed | None) -> str:
+def page(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     """Return a verdict as a page in Markdown."""
     parts = [f"# Does it repeat?\n\n{code(verdict.command)}", f"**{_said(verdict, resumed)}.**", _quoted(_of_verdict(verdict))]
     parts += ["## What was judged", *_files(verdict.judged)]
@@ -109,7 +109,7 @@ def page(verdict: Verdict, resumed: Resumed | None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _files(found: Judged) -> Iterator[str]:
+def _files(found: Subject) -> Iterator[str]:
     on = ", ".join(f"{name} {value}" for name, value in found.about.items())
     yield f"The files that the first run read with Python's own means, and what it ran on: {on}."
     rows = [
@@ -122,7 +122,7 @@ def _files(found: Judged) -> Iterator[str]:
         yield f"and {counted(more, 'file')} more, which `--json` lists"
 
 
-def _said(verdict: Verdict, resumed: Resumed | None) -> str:
+def _said(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     """Return all that was found in a sentence, so that nobody reads half of it."""
     repeats = "It repeats" if verdict.same else "It does not repeat"
     if resumed is None:
@@ -138,7 +138,7 @@ def _quoted(lines: Iterator[str]) -> str:
     return block(lines, "text")
 
 
-def as_json(verdict: Verdict, resumed: Resumed | None) -> dict[str, object]:
+def as_json(verdict: Verdict, resumed: ResumeVerdict | None) -> dict[str, object]:
     """Return a verdict as one JSON object."""
     import dataclasses
 

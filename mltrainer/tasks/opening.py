@@ -83,7 +83,7 @@ class OpenTask:
         return [*self._data.files, *self._weights]
 
     def test_rows(self, salt: str) -> dict[str, Any]:
-        """Return what identifies the test split before it is opened: `samples`, `salt` and `digests` of its rows.
+        """Return the identity of the test split before it is opened: `samples`, `salt` and `digests` of its rows.
 
         Args:
             salt: The project's; see `sketch.sketch`.

@@ -59,7 +59,7 @@ class Task:
     def bound_files(self) -> Sequence[str]:
         """Return the files that the samples and the model are read from, relative to the project; none by default.
 
-        They are told by their digests with the data, so that another file is other data; asked for after the samples.
+        Their digests are part of the data's, so that another file is other data; asked for after the samples.
         """
         return ()
 

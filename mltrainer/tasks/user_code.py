@@ -1,4 +1,4 @@
-"""The user's own module: imported from the project, its failures told by file and line."""
+"""The user's own module: imported from the project, its failures reported by file and line."""
 
 from __future__ import annotations
 

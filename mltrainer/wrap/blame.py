@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mltrainer.observe.lines import Key
-from mltrainer.wrap.lines import aligned
+from mltrainer.observe.logs import Key
+from mltrainer.wrap.chains import aligned
 from mltrainer.wrap.suspects import Suspect, imports, suspects
 
 Trace = list[list[Any]]
@@ -24,7 +24,7 @@ DRAWS = (
 UNCHANGED = ("random draw", "clock", "identity", "threads")  # kinds that differ from run to run by themselves, likeliest first
 
 
-class Shown(NamedTuple):
+class FirstDifference(NamedTuple):
     """The place at which a difference first shows.
 
     Attributes:
@@ -46,7 +46,7 @@ class Shown(NamedTuple):
     time: int
 
 
-class Blamed(NamedTuple):
+class LikelyCause(NamedTuple):
     """A line that is likely the cause.
 
     Attributes:
@@ -60,14 +60,14 @@ class Blamed(NamedTuple):
     call: str
 
 
-def first_shown(one: dict[Key, Trace], other: dict[Key, Trace]) -> Shown | None:
+def first_difference(one: dict[Key, Trace], other: dict[Key, Trace]) -> FirstDifference | None:
     """Return the first difference between the computations of two runs' traces, or None; of several processes the earliest."""
     other = aligned(one, other)
     found = [shown for key in one.keys() & other.keys() if (shown := _first(one[key], other[key])) is not None]
     return min(found, key=lambda shown: shown.time, default=None)
 
 
-def _first(one: Trace, other: Trace) -> Shown | None:
+def _first(one: Trace, other: Trace) -> FirstDifference | None:
     computed = ("op", "module", "gradient", "weights")
     pairs = zip((r for r in one if r[1] in computed), (r for r in other if r[1] in computed), strict=False)
     for left, right in pairs:
@@ -77,11 +77,11 @@ def _first(one: Trace, other: Trace) -> Shown | None:
     return None
 
 
-def _of_operation(left: list[Any], right: list[Any]) -> Shown | None:
+def _of_operation(left: list[Any], right: list[Any]) -> FirstDifference | None:
     time, _, step, name, module, inputs, outputs, file, line, function, is_unwritten = left
     place = (file, line) if file else None
     if name != right[3]:
-        return Shown(
+        return FirstDifference(
             step,
             f"what is computed: {_plain(name)} in one run, {_plain(right[3])} in the other",
             module,
@@ -93,7 +93,7 @@ def _of_operation(left: list[Any], right: list[Any]) -> Shown | None:
     if outputs == right[6]:
         return None
     if is_unwritten:
-        return Shown(
+        return FirstDifference(
             step,
             f"the result of {_plain(name)}, which reads what nobody wrote",
             module,
@@ -103,17 +103,17 @@ def _of_operation(left: list[Any], right: list[Any]) -> Shown | None:
             time,
         )
     if inputs != right[5]:
-        return Shown(step, f"what {_plain(name)} is given", module, place, function, "", time)
+        return FirstDifference(step, f"what {_plain(name)} is given", module, place, function, "", time)
     kind = "random draw" if _plain(name).rstrip("_") in DRAWS else "operation" if not name.startswith("c10d") else ""
-    return Shown(step, f"the result of {_plain(name)} for equal inputs", module, place, function, kind, time)
+    return FirstDifference(step, f"the result of {_plain(name)} for equal inputs", module, place, function, kind, time)
 
 
-def _of_tensor(left: list[Any], right: list[Any]) -> Shown | None:
+def _of_tensor(left: list[Any], right: list[Any]) -> FirstDifference | None:
     time, what, step, name, digest = left
     if (what, name) != (right[1], right[3]):
-        return Shown(step, f"what is computed: {name}", "", None, "", "", time)
+        return FirstDifference(step, f"what is computed: {name}", "", None, "", "", time)
     words = {"module": f"the output of {name}", "gradient": f"the gradient of {name}", "weights": f"the weights of {name}"}
-    return None if digest == right[4] else Shown(step, words.get(what, name), "", None, "", "", time)
+    return None if digest == right[4] else FirstDifference(step, words.get(what, name), "", None, "", "", time)
 
 
 def _plain(operation: str) -> str:
@@ -122,9 +122,13 @@ def _plain(operation: str) -> str:
     return parts[1] if len(parts) > 1 else operation
 
 
-def blamed(
-    shown: Shown | None, kinds: tuple[str, ...], one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]
-) -> list[Blamed]:
+def likely_causes(
+    shown: FirstDifference | None,
+    kinds: tuple[str, ...],
+    one: dict[Key, Trace],
+    other: dict[Key, Trace],
+    source: Callable[[str], str],
+) -> list[LikelyCause]:
     """Return the lines that are likely the cause, the likeliest first.
 
     Args:
@@ -135,21 +139,21 @@ def blamed(
         source: Returns the text of a file.
     """
     if shown is not None and shown.place is not None and shown.kind in ("unwritten memory", "operation"):
-        return [Blamed(shown.place, shown.kind, shown.what)]
+        return [LikelyCause(shown.place, shown.kind, shown.what)]
     ran = _ran_before(one, shown.time if shown is not None else None)
     own = _unseeded(one, other)
     rows = [(place, found) for place, found in _suspected(ran, source) if found.kind in kinds]
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
     rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran[row[0]][0]))
-    lines = [Blamed(place, found.kind, found.call) for place, found in rows]
+    lines = [LikelyCause(place, found.kind, found.call) for place, found in rows]
     if shown is not None and shown.place is not None and not _is_explained(shown, rows):
-        here = Blamed(shown.place, shown.kind or kinds[0], shown.what)
+        here = LikelyCause(shown.place, shown.kind or kinds[0], shown.what)
         lines.insert(sum(found.certain for _, found in rows), here)
     return lines
 
 
-def _is_explained(shown: Shown, rows: list[tuple[Place, Suspect]]) -> bool:
+def _is_explained(shown: FirstDifference, rows: list[tuple[Place, Suspect]]) -> bool:
     """Return True where a certain suspect explains it; never a draw of torch's own, whose generator is seeded by chance."""
     return any(found.certain for _, found in rows) and shown.kind != "random draw"
 

@@ -21,17 +21,27 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
-from mltrainer.observe.lines import Key
+from mltrainer.observe.logs import Key
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
-from mltrainer.wrap.blame import UNCHANGED, Blamed, Shown, blamed, first_shown
+from mltrainer.wrap.blame import UNCHANGED, FirstDifference, LikelyCause, first_difference, likely_causes
 from mltrainer.wrap.causes import KINDS
-from mltrainer.wrap.judged import Judged, judged
-from mltrainer.wrap.lines import Chain, Unlike, chains, compared, first_unlike, last_step, steps_in, traces, unlike_ends
-from mltrainer.wrap.silence import silence
-from mltrainer.wrap.starting import Ended, Program, Surroundings, Tell, lacks_terminal, start
+from mltrainer.wrap.chains import (
+    Chain,
+    Divergence,
+    chains,
+    compared,
+    end_difference,
+    first_divergence,
+    last_step,
+    steps_in,
+    traces,
+)
+from mltrainer.wrap.stalls import stall_reporter
+from mltrainer.wrap.starting import FinishedRun, Perturbations, Tell, WrappedProgram, lacks_terminal, start
+from mltrainer.wrap.subject import Subject, subject_of
 
 STEPS = 20
 TRACED_S = 150.0  # of one traced run, in which some hundred thousand operations are seen; chosen by us
@@ -42,20 +52,20 @@ MOST_LINES = 5
 LEAST_S = 1.0  # before a rate is told
 SCRIPT = "task.script"  # where a project's program is typed, which is always run in a copy
 MISSING = re.compile(r"No such file or directory: '([^']+)'")
-NOTHING = Surroundings()
-ALL = Surroundings(hashes=True, memory=True, listing=True, folder=True, pause=True)
+NOTHING = Perturbations()
+ALL = Perturbations(hashes=True, memory=True, listing=True, folder=True, pause=True)
 ONE_BY_ONE = {
     "chance": NOTHING,
-    "hash order": Surroundings(hashes=True),
-    "unwritten memory": Surroundings(memory=True),
-    "listing order": Surroundings(listing=True),
-    "threads": Surroundings(pause=True),
-    "folder": Surroundings(folder=True),
+    "hash order": Perturbations(hashes=True),
+    "unwritten memory": Perturbations(memory=True),
+    "listing order": Perturbations(listing=True),
+    "threads": Perturbations(pause=True),
+    "folder": Perturbations(folder=True),
 }
 
 
 @dataclass(frozen=True)
-class Line:
+class SuspectLine:
     """A line that is likely the cause: file relative to the program's folder and number, the call, its kind, the line's text."""
 
     where: str
@@ -82,7 +92,7 @@ class Cause:
     module: str
     step: int
     where: str | None
-    lines: tuple[Line, ...]
+    lines: tuple[SuspectLine, ...]
 
 
 @dataclass(frozen=True)
@@ -108,8 +118,8 @@ class Verdict:
     steps: int
     processes: int
     seconds: tuple[float, ...]
-    judged: Judged
-    difference: Unlike | None = None
+    judged: Subject
+    difference: Divergence | None = None
     cause: Cause | None = None
     failed: tuple[str, ...] = ()
     hash_seeds: tuple[str, ...] = HASH_SEEDS
@@ -117,7 +127,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Resumed:
+class ResumeVerdict:
     """The verdict on whether a program that was killed and resumed ends in the bits of the undisturbed run.
 
     Attributes:
@@ -151,7 +161,7 @@ class Check:
         on_poll: Called now and then while the program runs; an exception of it ends the program.
     """
 
-    def __init__(self, program: Program, scratch: Path, tell: Tell, on_poll: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, program: WrappedProgram, scratch: Path, tell: Tell, on_poll: Callable[[], None] = lambda: None) -> None:
         self._program, self._scratch, self._tell, self._on_poll = program, scratch, tell, on_poll
         self._starts = 0
 
@@ -166,34 +176,34 @@ class Check:
         """
         one = self._run("the program as it is", NOTHING, steps, files=True)
         mine = required(one, self._program)
-        found = judged(one.lines, one.place, self._program.folder)
+        found = subject_of(one.lines, one.place, self._program.folder)
         first, *others = self._hash_seeds(found)
         seconds, seeds = [one.seconds], [first]
         for seed in others:
             self._program = dataclasses.replace(self._program, hash_seeds=(first, seed))
             other = self._run(f"once more, with all changed that must not matter, hash seed {seed}", ALL, steps)
             seconds, seeds, theirs = [*seconds, other.seconds], [*seeds, seed], chains(other.lines)
-            unlike = first_unlike(mine, theirs, steps)
-            if unlike is not None:
+            divergence = first_divergence(mine, theirs, steps)
+            if divergence is not None:
                 break
         verdict = Verdict(
             shlex.join(self._program.command),
-            unlike is None,
-            compared(mine, theirs, steps) if unlike is None else max(len(chain.entries) for chain in mine.values()),
+            divergence is None,
+            compared(mine, theirs, steps) if divergence is None else max(len(chain.entries) for chain in mine.values()),
             len(mine),
             tuple(seconds),
             found,
-            unlike,
+            divergence,
             hash_seeds=tuple(seeds),
             changed=changed(self._program),
         )
-        if unlike is None:
+        if divergence is None:
             return verdict
         failed = tuple(_tail(other, self._program)) if other.code != 0 else ()
-        few = min(unlike.step + 1, steps) if unlike.step and steps else steps
+        few = min(divergence.step + 1, steps) if divergence.step and steps else steps
         return dataclasses.replace(verdict, cause=self._cause(mine, few), failed=failed)
 
-    def _hash_seeds(self, found: Judged) -> tuple[str, ...]:
+    def _hash_seeds(self, found: Subject) -> tuple[str, ...]:
         """Return the hash seeds of the runs, chosen so that the program's small sets come in different orders."""
         seeds, folder = self._program.hash_seeds, self._program.folder
         if seeds[0] == seeds[1]:
@@ -213,7 +223,7 @@ class Check:
         kind, change = self._kind(undisturbed, steps)
         kinds = _left_over(kind)
         shown, one, other = self._traced(change, steps)
-        lines = blamed(shown, kinds, traces(one.lines), traces(other.lines), _source)
+        lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source)
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
             found if kind == "chance" or (shown is not None and shown.kind) else kind,
@@ -224,33 +234,33 @@ class Check:
             tuple(_distinct(self._line(line, one) for line in lines))[:MOST_LINES],
         )
 
-    def _kind(self, undisturbed: dict[Key, Chain], steps: int) -> tuple[str, Surroundings]:
+    def _kind(self, undisturbed: dict[Key, Chain], steps: int) -> tuple[str, Perturbations]:
         """Return the kind of cause and the change that alone brings other steps about: the first that does, "chance" for none."""
         expected = {key: _first_steps(chain, steps) for key, chain in undisturbed.items()}
         for kind, change in ONE_BY_ONE.items():
             ended = self._run(f"the cause: {'nothing' if change is NOTHING else kind} changed", change, steps)
-            if first_unlike(expected, chains(ended.lines), steps) is not None:
+            if first_divergence(expected, chains(ended.lines), steps) is not None:
                 return kind, change
         return "chance", ALL
 
-    def _traced(self, change: Surroundings, steps: int) -> tuple[Shown | None, Ended, Ended]:
+    def _traced(self, change: Perturbations, steps: int) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
         """Return the first difference of two traced runs, or None, and both runs; a race may take several tries."""
         one = self._run(f"the cause: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=True)
         if one.code != 0:
             self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
         for _ in range(TRIES):
             other = self._run("the cause: traced beside it", change, steps, trace=True)
-            shown = first_shown(traces(one.lines), traces(other.lines))
+            shown = first_difference(traces(one.lines), traces(other.lines))
             if shown is not None or max(one.seconds, other.seconds) > TRACED_S:
                 break
         return shown, one, other
 
-    def _line(self, line: Blamed, ended: Ended) -> Line:
+    def _line(self, line: LikelyCause, ended: FinishedRun) -> SuspectLine:
         text = _source(line.place[0]).splitlines()
         stands = text[line.place[1] - 1].strip() if 0 < line.place[1] <= len(text) else ""
-        return Line(self._where(line.place, ended), line.call, line.kind, stands)
+        return SuspectLine(self._where(line.place, ended), line.call, line.kind, stands)
 
-    def _where(self, place: tuple[str, int], ended: Ended) -> str:
+    def _where(self, place: tuple[str, int], ended: FinishedRun) -> str:
         """Return file and line as the user knows them: relative to the program's folder."""
         file, line = place
         for folder in (ended.place, self._program.folder):  # what PYTHONPATH or an installation leads to lies in the latter
@@ -265,7 +275,7 @@ class Check:
         kill_after: int | None = None,
         where: str = "--resume-check",
         on_whole: Callable[[Path], None] = lambda _: None,
-    ) -> Resumed:
+    ) -> ResumeVerdict:
         """Return the comparison of the program, killed in mid-run and resumed, with the undisturbed run.
 
         Args:
@@ -297,30 +307,30 @@ class Check:
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
 
-    def _compared(self, command: str, whole: Chain, rest: Chain, after: int, again: Program) -> Resumed:
+    def _compared(self, command: str, whole: Chain, rest: Chain, after: int, again: WrappedProgram) -> ResumeVerdict:
         steps, made = len(whole.entries), len(rest.entries)
         if made >= steps:
             told = f"it made all {made} steps: after step {after} there was no checkpoint to resume from"
             mend = "let the program save earlier, or kill it later (mltrainer wrap --kill-at)"
             raise InputError(told, where=again.where, mend=mend)
         went_on = steps - made
-        verdict = Resumed(command, True, steps, after, went_on)
+        verdict = ResumeVerdict(command, True, steps, after, went_on)
         for left, right in zip(whole.entries[went_on:], rest.entries, strict=True):
             if (left.gradients, left.weights) != (right.gradients, right.weights):
                 is_update = left.gradients == right.gradients
                 what = "its optimizer or schedule" if is_update else "the order of its samples, its generators or its model"
                 shown, told = self._first_resumed(went_on, after, again), f"{what} did not go on from where it stood"
                 return dataclasses.replace(verdict, same=False, step=left.step, what=told, shown=shown)
-        what = unlike_ends(whole, rest) if made else "it makes no step"
+        what = end_difference(whole, rest) if made else "it makes no step"
         return dataclasses.replace(verdict, same=False, what=what) if what else verdict
 
-    def _first_resumed(self, went_on: int, after: int, again: Program) -> str | None:
+    def _first_resumed(self, went_on: int, after: int, again: WrappedProgram) -> str | None:
         """Return the first difference, in words, of the first resumed step from the undisturbed run's; None where none shows."""
         whole = self._run("the cause: traced", NOTHING, went_on + 1, trace=True)
         killed = self._run("the cause: killed once more", NOTHING, 0, kill=after)
         rest = self._run("the cause: gone on with, traced", NOTHING, 1, trace=True, program=again, place=killed.place)
         one, other = (_of_step(traces(ended.lines), step) for ended, step in ((whole, went_on + 1), (rest, 1)))
-        shown = first_shown(one, other)
+        shown = first_difference(one, other)
         return shown.what if shown is not None else None
 
     # --- runs ---
@@ -328,15 +338,15 @@ class Check:
     def _run(
         self,
         what: str,
-        change: Surroundings,
+        change: Perturbations,
         steps: int,
         *,
         trace: bool = False,
         files: bool = False,
         kill: int = 0,
-        program: Program | None = None,
+        program: WrappedProgram | None = None,
         place: Path | None = None,
-    ) -> Ended:
+    ) -> FinishedRun:
         self._starts += 1
         self._tell({"event": "note", "text": what})
         scratch = self._scratch / f"run-{self._starts}"
@@ -358,7 +368,7 @@ class Check:
         return poll
 
 
-def changed(program: Program) -> tuple[str, ...]:
+def changed(program: WrappedProgram) -> tuple[str, ...]:
     """Return the changes between runs of a program that must not matter, in words; only those that are made here."""
     found = {
         "hash seed": program.hash_seeds[0] != program.hash_seeds[1],
@@ -371,7 +381,7 @@ def changed(program: Program) -> tuple[str, ...]:
     return tuple(what for what, is_changed in found.items() if is_changed)
 
 
-def required(ended: Ended, program: Program) -> dict[Key, Chain]:
+def required(ended: FinishedRun, program: WrappedProgram) -> dict[Key, Chain]:
     """Return the chain of each process that trained.
 
     Args:
@@ -393,14 +403,14 @@ def required(ended: Ended, program: Program) -> dict[Key, Chain]:
     if not found:
         told = "no step of a PyTorch optimizer was seen in any of its processes"
         mend = (
-            "give the command that trains: steps are those of optimizers, and changes of weights by hand between two calls of backward();"
-            " a Python that is started with -I, -S or -E cannot be observed"
+            "give the command that trains: steps are those of optimizers, and changes of weights by hand between two calls of"
+            " backward(); a Python that is started with -I, -S or -E cannot be observed"
         )
         raise InputError(told, where=shlex.join(program.command), mend=mend)
     return found
 
 
-def _way_out(said: str, program: Program) -> str:
+def _way_out(said: str, program: WrappedProgram) -> str:
     """Return the hint for a program that failed in a copy of its folder: the exact flag where a file beside it is missing."""
     if program.in_place:
         return "try it by itself"
@@ -414,7 +424,7 @@ def _way_out(said: str, program: Program) -> str:
     return f"try it by itself; where it needs files outside this folder, {by_paths}, or run it here: {here}"
 
 
-def _of_the_machine(ended: Ended, program: Program) -> str | None:
+def _of_the_machine(ended: FinishedRun, program: WrappedProgram) -> str | None:
     """Return the machine's reason for a program's failure, by its signal or its last line; None where it is its own fault."""
     if (why := killed(ended.code)) is not None:
         return f"it was ended by {ended_with(ended.code)}: {why}"
@@ -425,7 +435,7 @@ def _of_the_machine(ended: Ended, program: Program) -> str | None:
 
 def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
     """Return a callback of polls that reports a run's step and rate; a run to its end has no known number of steps."""
-    quiet, rate_of, shown = silence(lambda text: tell({"event": "note", "text": text})), rate(steps), 0
+    quiet, rate_of, shown = stall_reporter(lambda text: tell({"event": "note", "text": text})), rate(steps), 0
 
     def poll(lines: Path) -> None:
         nonlocal shown
@@ -487,7 +497,7 @@ def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[lis
     return {("", 0): longest}
 
 
-def _tail(ended: Ended, program: Program) -> list[str]:
+def _tail(ended: FinishedRun, program: WrappedProgram) -> list[str]:
     """Return the last lines that a program printed; files of the copy that it ran in by the names that its user knows."""
     said = tail(ended.log, TAIL_BYTES)
     for place in (os.path.realpath(ended.place), str(ended.place)):
@@ -503,7 +513,7 @@ def _source(file: str) -> str:
         return ""
 
 
-def _distinct(lines: Iterator[Line]) -> Iterator[Line]:
+def _distinct(lines: Iterator[SuspectLine]) -> Iterator[SuspectLine]:
     seen: set[str] = set()
     for line in lines:
         if line.where not in seen:

@@ -21,7 +21,7 @@ from typing import Any
 from mltrainer import leftovers
 from mltrainer.errors import InputError, MachineError
 from mltrainer.reproducibility.causes import HASH_SEEDS
-from mltrainer.wrap.lines import steps_in
+from mltrainer.wrap.chains import steps_in
 from mltrainer.wrap.processes import began, end_all, guarded, standstill
 
 OBSERVER = Path(__file__).parent / "observer"
@@ -40,7 +40,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Perturbations:
     """The differences of a start from the undisturbed run, none of which may matter.
 
     Attributes:
@@ -59,7 +59,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Program:
+class WrappedProgram:
     """A program to run.
 
     Attributes:
@@ -84,7 +84,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Ended:
+class FinishedRun:
     """A start that has ended.
 
     Attributes:
@@ -103,20 +103,20 @@ class Ended:
 
 
 def start(
-    program: Program,
+    program: WrappedProgram,
     scratch: Path,
-    surroundings: Surroundings,
+    perturbations: Perturbations,
     settings: dict[str, Any],
     on_poll: Callable[[Path], None] = lambda _: None,
     place: Path | None = None,
     limit_s: float = 0.0,
-) -> Ended:
+) -> FinishedRun:
     """Run a program to its end under observation.
 
     Args:
         program: The program to run.
         scratch: An empty folder for this start alone.
-        surroundings: The differences from the undisturbed run.
+        perturbations: The differences from the undisturbed run.
         settings: The observer's: `steps`, `trace`, `kill`.
         on_poll: Called now and then with the folder of the observer's lines.
         place: A copy of the program's folder to go on in; by default a new one is made.
@@ -127,23 +127,23 @@ def start(
     """
     lines, log = scratch / "lines", scratch / "log.txt"
     lines.mkdir(parents=True)
-    place = place or _place(program, scratch / ("elsewhere" if surroundings.folder else "work"))
-    changed = {"listing": surroundings.listing, "pause": surroundings.pause}
+    place = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
+    changed = {"listing": perturbations.listing, "pause": perturbations.pause}
     told = {**settings, **changed, "folder": str(lines), "program": str(place)}
     started = time.monotonic()
     with leftovers.scratch("wrap-") as short, open(log, "wb") as out:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
-        temporary = Path(short, "temporary-files-of-another-run" if surroundings.folder else "tmp")
+        temporary = Path(short, "temporary-files-of-another-run" if perturbations.folder else "tmp")
         temporary.mkdir()
-        seed = program.hash_seeds[surroundings.hashes]
+        seed = program.hash_seeds[perturbations.hashes]
         with _standard_input(program) as given:
-            process = _popen(program, place, _environment(surroundings, told, temporary, seed), given, out)
+            process = _popen(program, place, _environment(perturbations, told, temporary, seed), given, out)
             code = _ended(process, program, lines, (int(settings.get("steps") or 0), limit_s), on_poll)
-    return Ended(code, lines, log, place, time.monotonic() - started)
+    return FinishedRun(code, lines, log, place, time.monotonic() - started)
 
 
 @contextlib.contextmanager
-def _standard_input(program: Program) -> Iterator[int]:
+def _standard_input(program: WrappedProgram) -> Iterator[int]:
     """Give a program's standard input: nothing, or a terminal with a size, at its end for each reader."""
     if not program.has_terminal:
         yield subprocess.DEVNULL
@@ -158,7 +158,7 @@ def _standard_input(program: Program) -> Iterator[int]:
         os.close(ours)
 
 
-def lacks_terminal(ended: Ended) -> bool:
+def lacks_terminal(ended: FinishedRun) -> bool:
     """Return True where a program failed for want of a terminal, by the end of its printed text."""
     with ended.log.open("rb") as file:
         file.seek(max(0, ended.log.stat().st_size - LOOKED_BYTES))
@@ -166,7 +166,11 @@ def lacks_terminal(ended: Ended) -> bool:
 
 
 def _ended(
-    process: subprocess.Popen[bytes], program: Program, lines: Path, most: tuple[int, float], on_poll: Callable[[Path], None]
+    process: subprocess.Popen[bytes],
+    program: WrappedProgram,
+    lines: Path,
+    most: tuple[int, float],
+    on_poll: Callable[[Path], None],
 ) -> int:
     """Wait for a program, end all that it began, and return its exit code; 0 where it has made its steps, or had its time.
 
@@ -199,7 +203,7 @@ def usual_hash_seeds() -> tuple[str, str]:
     return HASH_SEEDS if own == "random" else (own, own)
 
 
-def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Path, hash_seed: str) -> dict[str, str]:
+def _environment(perturbations: Perturbations, told: dict[str, Any], temporary: Path, hash_seed: str) -> dict[str, str]:
     before = os.environ.get("PYTHONPATH")
     chosen = {
         "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
@@ -208,13 +212,13 @@ def _environment(surroundings: Surroundings, told: dict[str, Any], temporary: Pa
         VARIABLE: json.dumps(told),
         "PYTHONHASHSEED": hash_seed,
     }
-    if surroundings.memory:
+    if perturbations.memory:
         chosen["MALLOC_PERTURB_"] = FILL
     user = {name: value for name, value in os.environ.items() if name not in OURS}
     return {**user, **chosen}
 
 
-def _popen(program: Program, place: Path, environment: dict[str, str], given: int, out: Any) -> subprocess.Popen[bytes]:
+def _popen(program: WrappedProgram, place: Path, environment: dict[str, str], given: int, out: Any) -> subprocess.Popen[bytes]:
     command = [_seen_from(argument, program.folder, place) for argument in program.command]
     try:
         return subprocess.Popen(command, cwd=place, env=environment, stdin=given, stdout=out, stderr=out, start_new_session=True)
@@ -237,7 +241,11 @@ def _seen_from(argument: str, folder: Path, place: Path) -> str:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], program: Program, on_poll: Callable[[], None], waits: Callable[[], bool], started: float
+    process: subprocess.Popen[bytes],
+    program: WrappedProgram,
+    on_poll: Callable[[], None],
+    waits: Callable[[], bool],
+    started: float,
 ) -> bool:
     """Wait for a program's end; return True where it waits in vain instead, for a process that was ended after its steps."""
     while True:
@@ -258,7 +266,7 @@ def _wait(
 # --- the copy of the folder ---
 
 
-def _place(program: Program, target: Path) -> Path:
+def _place(program: WrappedProgram, target: Path) -> Path:
     """Return the folder to run in: a fresh copy, without the leavings of other starts; in place the folder itself."""
     if program.in_place:
         return program.folder

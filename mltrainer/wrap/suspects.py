@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mltrainer.redaction import shortened
-from mltrainer.wrap.flows import Fate, Flows
+from mltrainer.wrap.data_flow import DataFlow, Fate
 
 CLOCKS = frozenset(
     (
@@ -100,7 +100,7 @@ def suspects(source: str, elsewhere: Mapping[str, str] = MappingProxyType({})) -
         elsewhere: Names that the program's other sources import: cells of a notebook share theirs.
     """
     tree = _tree(source)
-    return sorted(set(_Reader(tree, elsewhere).rows())) if tree is not None else []
+    return sorted(set(_SourceReader(tree, elsewhere).rows())) if tree is not None else []
 
 
 def imports(source: str) -> dict[str, str]:
@@ -116,12 +116,12 @@ def _tree(source: str) -> ast.Module | None:
         return None
 
 
-class _Reader:
+class _SourceReader:
     def __init__(self, tree: ast.Module, elsewhere: Mapping[str, str]) -> None:
         self._tree = tree
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._names = {"dict": "dict", **elsewhere, **_imported(tree)}  # `dict.fromkeys` needs no import
-        self._flows = Flows(tree, self._dotted)
+        self._data_flow = DataFlow(tree, self._dotted)
         self._shares = any(isinstance(n.func, ast.Attribute) and n.func.attr.startswith("share_memory") for n in _calls(tree))
         self._sets = self._names_of_sets()
         self._sorted = {
@@ -169,7 +169,7 @@ class _Reader:
 
     def _of_moment(self, kind: str, node: ast.Call) -> tuple[str, str, bool]:
         """Return kind, shared generator and certainty of a clock or an identity; no kind where its value is only shown."""
-        fate = self._flows.fate(node)
+        fate = self._data_flow.fate(node)
         if fate is Fate.SHOWN:
             return "", "", False
         is_harmless = self._only_times(node) if kind == "clock" else self._is_shown(node)

@@ -21,7 +21,7 @@ from typing import Any
 
 from mltrainer.errors import MltrainerError, raise_terminated
 from mltrainer.wrap.checking import Check
-from mltrainer.wrap.starting import Program
+from mltrainer.wrap.starting import WrappedProgram
 from tests.benchmarks.wrap.faults import FAULTS, STATE, STATE_GONE, guilty, planted
 
 SCRIPTS = Path(__file__).parent / "wrap" / "scripts"
@@ -69,7 +69,9 @@ def _measured(name: str, fault: str, resume: bool, python: str) -> dict[str, Any
         _write(name, folder, fault)
         lines = {f"{p.relative_to(folder)}:{n}" for p in folder.rglob("*.py") for n in guilty(p.read_text())}
         (Path(scratch) / "runs").mkdir()
-        check = Check(Program(command(name, python), folder, timeout=TIMEOUT_S), Path(scratch) / "runs", lambda event: None)
+        check = Check(
+            WrappedProgram(command(name, python), folder, timeout=TIMEOUT_S), Path(scratch) / "runs", lambda event: None
+        )
         started, row = time.monotonic(), {"script": name, "fault": fault, "resume": resume}
         try:
             found = _resumed(check, name, python) if resume else _repeats(check)

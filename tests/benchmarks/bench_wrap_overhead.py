@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from mltrainer.errors import raise_terminated
-from mltrainer.wrap.starting import Program, Surroundings, start
+from mltrainer.wrap.starting import Perturbations, WrappedProgram, start
 
 WORK = """
 import json, statistics, sys, time
@@ -71,7 +71,7 @@ def _pair(kind: str, turns: int) -> tuple[float, float]:
         work.mkdir()
         (work / "program.py").write_text(WORK)
         command = (sys.executable, "program.py", str(turns), kind)
-        ended = start(Program(command, work), Path(folder) / "scratch", Surroundings(), {"steps": 0})
+        ended = start(WrappedProgram(command, work), Path(folder) / "scratch", Perturbations(), {"steps": 0})
         alone, observed = json.loads(ended.log.read_text())
         return alone, observed
 

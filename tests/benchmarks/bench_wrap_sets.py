@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from mltrainer.wrap.checking import Check
-from mltrainer.wrap.starting import Program
+from mltrainer.wrap.starting import WrappedProgram
 from tests.benchmarks.wrap.sets import CLEAN, FAULTY, GIVEN, TRAIN, rows, source
 
 STEPS = 3
@@ -39,7 +39,9 @@ def _measured(names: tuple[str, ...], way: str, *, from_data: bool) -> dict[str,
         text = source(names, way, from_data=from_data)
         (folder / "train.py").write_text(text + TRAIN)
         (folder / "rows.csv").write_text(rows(names))
-        verdict = Check(Program((sys.executable, "train.py"), folder), Path(scratch) / "runs", lambda event: None).repeats(STEPS)
+        verdict = Check(WrappedProgram((sys.executable, "train.py"), folder), Path(scratch) / "runs", lambda event: None).repeats(
+            STEPS
+        )
         line = verdict.cause.lines[0].text if verdict.cause and verdict.cause.lines else None
         right = verdict.same if way in CLEAN else not verdict.same and "# guilty" in str(line)
         return {"names": names, "way": way, "same": verdict.same, "line": line, "seeds": verdict.hash_seeds, "right": right}

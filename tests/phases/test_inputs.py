@@ -10,7 +10,7 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.gates.gate import check_gates
-from mltrainer.observe.rows import unplanned
+from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context
 from mltrainer.phases.inputs import opened_by
 from mltrainer.runs.contract import contract_of

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from mltrainer.observe.reads import Read
+from mltrainer.observe.inputs import Read
 from mltrainer.reports.wrap import MOST_FILES, page
-from mltrainer.wrap.checking import Resumed, Verdict
-from mltrainer.wrap.judged import Judged
-from mltrainer.wrap.lines import Unlike
+from mltrainer.wrap.chains import Divergence
+from mltrainer.wrap.checking import ResumeVerdict, Verdict
+from mltrainer.wrap.subject import Subject
 
 
 def verdict(same: bool = True, files: int = 1) -> Verdict:
     data = tuple(Read(f"data/{number:04}.npy", 8, "0" * 64) for number in range(files))
-    judged = Judged((Read("train.py", 9, "1" * 64),), data, {"python": "3.11"})
-    return Verdict("python train.py", same, 20, 1, (1.0, 1.0), judged, None if same else Unlike(3, "the gradients", "a"))
+    judged = Subject((Read("train.py", 9, "1" * 64),), data, {"python": "3.11"})
+    return Verdict("python train.py", same, 20, 1, (1.0, 1.0), judged, None if same else Divergence(3, "the gradients", "a"))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def verdict(same: bool = True, files: int = 1) -> Verdict:
     ],
 )
 def test_the_first_sentence_tells_all_that_was_found(repeats: bool, resumes: bool | None, said: str) -> None:
-    resumed = None if resumes is None else Resumed("python train.py --resume", resumes, 20, 12, 10, None, "the weights")
+    resumed = None if resumes is None else ResumeVerdict("python train.py --resume", resumes, 20, 12, 10, None, "the weights")
     found = page(verdict(repeats), resumed)
     assert f"**{said}**" in found
     assert ("was compared in the same way, from where it went on" in found) == (resumed is not None)

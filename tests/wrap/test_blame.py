@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltrainer.wrap.blame import UNCHANGED, Blamed, blamed, first_shown
+from mltrainer.wrap.blame import UNCHANGED, LikelyCause, first_difference, likely_causes
 
 Rows = list[list[Any]]
 SOURCE = {
@@ -32,39 +32,39 @@ def trace(*rows: list[Any]) -> dict[tuple[str, int], Rows]:
 
 def test_equal_traces_show_nothing() -> None:
     one = trace(*lines(1, 2), op(10, "add", "i", "o"))
-    assert first_shown(one, trace(*lines(2), op(11, "add", "i", "o"))) is None
+    assert first_difference(one, trace(*lines(2), op(11, "add", "i", "o"))) is None
 
 
 def test_other_inputs_that_give_the_same_are_no_difference() -> None:
-    assert first_shown(trace(op(1, "uniform_", "memory", "o")), trace(op(1, "uniform_", "other memory", "o"))) is None
+    assert first_difference(trace(op(1, "uniform_", "memory", "o")), trace(op(1, "uniform_", "other memory", "o"))) is None
 
 
 def test_an_operation_with_equal_inputs_is_the_cause_itself() -> None:
     one, other = trace(*lines(2, 4), op(10, "index_put", "i", "o")), trace(op(10, "index_put", "i", "p"))
-    shown = first_shown(one, other)
+    shown = first_difference(one, other)
     assert shown is not None
     assert (shown.kind, shown.what, shown.module) == ("operation", "the result of index_put for equal inputs", "head (Linear)")
-    assert blamed(shown, UNCHANGED, one, other, SOURCE.__getitem__) == [Blamed(("t.py", 5), "operation", shown.what)]
+    assert likely_causes(shown, UNCHANGED, one, other, SOURCE.__getitem__) == [LikelyCause(("t.py", 5), "operation", shown.what)]
 
 
 def test_memory_that_nobody_wrote_names_the_line_that_asked_for_it() -> None:
     one, other = trace(op(10, "add", "i", "o", 3, True)), trace(op(10, "add", "i", "p", 3, True))
-    shown = first_shown(one, other)
+    shown = first_difference(one, other)
     assert shown is not None
-    assert blamed(shown, UNCHANGED, one, other, SOURCE.__getitem__)[0][:2] == (("t.py", 3), "unwritten memory")
+    assert likely_causes(shown, UNCHANGED, one, other, SOURCE.__getitem__)[0][:2] == (("t.py", 3), "unwritten memory")
 
 
 def test_lines_that_ran_before_are_blamed_the_certain_first() -> None:
     one = trace(*lines(2, 4), [6, "line", "t.py", 6, "main"], op(5, "add", "i", "o"))
     other = trace(op(5, "add", "j", "p"))
-    found = blamed(first_shown(one, other), UNCHANGED, one, other, SOURCE.__getitem__)
+    found = likely_causes(first_difference(one, other), UNCHANGED, one, other, SOURCE.__getitem__)
     assert [(row.place[1], row.kind) for row in found] == [(4, "random draw"), (2, "clock")]
 
 
 def test_a_certain_line_of_an_unlikelier_kind_comes_before_an_uncertain_one() -> None:
     text = "import time, threading\nstart = time.time()\nthreading.Thread(target=f).start()\ntimes.append(time.time() - start)"
     one, other = trace(*lines(2, 3), op(5, "add", "i", "o")), trace(op(5, "add", "j", "p"))
-    found = blamed(first_shown(one, other), UNCHANGED, one, other, lambda _: text)
+    found = likely_causes(first_difference(one, other), UNCHANGED, one, other, lambda _: text)
     assert [(row.place[1], row.kind) for row in found] == [(3, "threads"), (2, "clock")]
 
 
@@ -72,7 +72,7 @@ def test_a_shared_generator_is_blamed_only_where_nobody_seeded_it() -> None:
     for state, expected in (("s", []), ("t", [3])):
         one = trace(*lines(3), [4, "generators", 1, {"random": "s"}], op(5, "add", "i", "o"))
         other = trace([4, "generators", 1, {"random": state}], op(5, "add", "j", "p"))
-        found = blamed(first_shown(one, other), ("random draw",), one, other, SOURCE.__getitem__)
+        found = likely_causes(first_difference(one, other), ("random draw",), one, other, SOURCE.__getitem__)
         assert [row.place[1] for row in found if row.call != "what add is given"] == expected
 
 
@@ -81,26 +81,26 @@ def test_a_draw_before_its_generator_was_seeded_is_blamed() -> None:
         seeded = [4, "generators", 1, {"random": "seeded"}]
         one = trace([3, "line", "t.py", 3, "main", {"random": "s"}], seeded, op(5, "add", "i", "o"))
         other = trace([3, "line", "elsewhere/t.py", 3, "main", {"random": state}], seeded, op(5, "add", "j", "p"))
-        found = blamed(first_shown(one, other), ("random draw",), one, other, SOURCE.__getitem__)
+        found = likely_causes(first_difference(one, other), ("random draw",), one, other, SOURCE.__getitem__)
         assert [row.place[1] for row in found if row.call != "what add is given"] == expected
 
 
 def test_a_draw_of_torch_with_equal_inputs_is_a_draw_at_its_line() -> None:
     one, other = trace(op(5, "randn", "i", "o")), trace(op(5, "randn", "i", "p"))
-    shown = first_shown(one, other)
-    found = blamed(shown, UNCHANGED, one, other, SOURCE.__getitem__)
+    shown = first_difference(one, other)
+    found = likely_causes(shown, UNCHANGED, one, other, SOURCE.__getitem__)
     assert (found[0].place, found[0].kind) == (("t.py", 5), "random draw")
 
 
 def test_another_operation_is_told_by_both_names() -> None:
-    shown = first_shown(trace(op(5, "add", "i", "o")), trace(op(5, "mul", "i", "o")))
+    shown = first_difference(trace(op(5, "add", "i", "o")), trace(op(5, "mul", "i", "o")))
     assert shown is not None
     assert shown.what == "what is computed: add in one run, mul in the other"
 
 
 def test_a_tensor_without_operations_of_its_own_is_told_by_name() -> None:
     one, other = (trace([5, "gradient", 2, "head.weight", digest]) for digest in "ab")
-    shown = first_shown(one, other)
+    shown = first_difference(one, other)
     assert shown is not None
     assert (shown.step, shown.what) == (2, "the gradient of head.weight")
 
@@ -109,7 +109,7 @@ def test_a_line_that_only_a_loading_process_ran_is_not_certain() -> None:
     forked = {("a", 0): [op(9, "add", "i", "o")], ("a.1", 0): lines(3)}
     other = {("a", 0): [[4, "generators", 1, {"random": "t"}], op(9, "add", "j", "p")]}
     forked["a", 0].insert(0, [4, "generators", 1, {"random": "s"}])
-    found = blamed(first_shown(forked, other), ("random draw",), forked, other, SOURCE.__getitem__)
+    found = likely_causes(first_difference(forked, other), ("random draw",), forked, other, SOURCE.__getitem__)
     assert [row.place[1] for row in found] == [5, 3]  # where it shows comes first
 
 
@@ -117,5 +117,5 @@ def test_cells_take_their_imports_from_one_another() -> None:
     cells = {"t.py": "import os", "2.py": "names = os.listdir('data')"}
     one = trace([1, "line", "t.py", 1, "m"], [2, "line", "2.py", 1, "m"], op(5, "add", "i", "o"))
     other = trace(op(5, "add", "j", "p"))
-    found = blamed(first_shown(one, other), ("listing order",), one, other, cells.__getitem__)
+    found = likely_causes(first_difference(one, other), ("listing order",), one, other, cells.__getitem__)
     assert (found[0].place, found[0].call) == (("2.py", 1), "os.listdir")

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.observe.chain import MANY, SMALL, Sums, Watched, begin, beside, digest_of, sum_of
+from mltrainer.observe.chain import MANY, SMALL, Sums, TrackedOptimizer, begin, beside, digest_of, sum_of
 
 MADE: dict[str, Callable[[], Tensor]] = {
     "float32, small": lambda: torch.randn(7, 3),
@@ -84,7 +84,7 @@ def test_a_step_is_told_by_any_gradient_and_by_an_update_of_any_group(changed: i
     weights = [weight for group in groups for weight in group]
     for weight in weights:
         weight.grad = torch.randn_like(weight)
-    watched = Watched(torch, optimizer, 0)
+    watched = TrackedOptimizer(torch, optimizer, 0)
     before = watched.sums(optimizer)
     for weight in groups[changed]:
         assert weight.grad is not None
@@ -195,7 +195,7 @@ def seen(order: Sequence[int], by_position: bool = False, groups: int = 1) -> tu
     optimizer = torch.optim.Adam([{"params": given[start::groups]} for start in range(groups)], lr=0.1)
     net(torch.ones(2, 3)).sum().backward()
     optimizer.step()
-    watched = Watched(torch, optimizer, 0, by_position)
+    watched = TrackedOptimizer(torch, optimizer, 0, by_position)
     return watched.sums(optimizer), digest_of(torch, watched.weights(optimizer))
 
 
@@ -212,7 +212,7 @@ def test_weights_that_changed_places_are_other_weights() -> None:
     other[0].load_state_dict(one[1].state_dict())  # type: ignore[index]
     other[1].load_state_dict(one[0].state_dict())  # type: ignore[index]
     optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (one, other)]
-    digests = [digest_of(torch, Watched(torch, optimizer, 0).weights(optimizer)) for optimizer in optimizers]
+    digests = [digest_of(torch, TrackedOptimizer(torch, optimizer, 0).weights(optimizer)) for optimizer in optimizers]
     assert digests[0] != digests[1]
 
 
@@ -221,5 +221,5 @@ def test_groups_stay_apart_and_weights_of_no_model_stay_in_place() -> None:
     net = model()
     (first, second, *_) = net.parameters()
     optimizer = torch.optim.SGD([{"params": [loose[1], second, loose[0], first]}, {"params": [loose[2]]}], lr=0.1)
-    found = Watched(torch, optimizer, 0).weights(optimizer)
+    found = TrackedOptimizer(torch, optimizer, 0).weights(optimizer)
     assert [id(weight) for weight in found] == [id(weight) for weight in (loose[1], first, loose[0], second, loose[2])]

@@ -13,7 +13,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.wrap import checking
 from mltrainer.wrap.checking import NOTHING, Check, changed, rate, required
-from mltrainer.wrap.starting import Program
+from mltrainer.wrap.starting import WrappedProgram
 
 
 def left(times: list[float], steps: int) -> list[float]:
@@ -44,7 +44,7 @@ def check(folder: Path, code: str, **more: Any) -> tuple[Check, list[str]]:
     folder.mkdir(exist_ok=True)
     (folder / "program.py").write_text(code)
     told: list[str] = []
-    program = Program((sys.executable, "program.py"), folder, **more)
+    program = WrappedProgram((sys.executable, "program.py"), folder, **more)
     return Check(program, folder.parent / "scratch", lambda event: told.append(str(event.get("text")))), told
 
 
@@ -89,7 +89,7 @@ def test_a_traced_run_ends_after_its_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_only_what_is_changed_is_said_to_be() -> None:
-    program = Program(("python",), Path("/"), hash_seeds=("0", "1"))
+    program = WrappedProgram(("python",), Path("/"), hash_seeds=("0", "1"))
     assert {"hash seed", "folders"} <= set(changed(program))
     in_place = set(changed(dataclasses.replace(program, in_place=True, hash_seeds=("7", "7"))))
     assert not {"hash seed", "folders"} & in_place

@@ -12,32 +12,32 @@ from pathlib import Path
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.observe.lines import rows_of
+from mltrainer.observe.logs import rows_of
 from mltrainer.wrap import processes, starting
-from mltrainer.wrap.lines import chains
-from mltrainer.wrap.starting import SCRATCH, Ended, Program, Surroundings, start
+from mltrainer.wrap.chains import chains
+from mltrainer.wrap.starting import SCRATCH, FinishedRun, Perturbations, WrappedProgram, start
 
 
 def ran(
     tmp_path: Path,
     code: str,
-    surroundings: Surroundings = Surroundings(),  # noqa: B008
+    perturbations: Perturbations = Perturbations(),  # noqa: B008
     *arguments: str,
     steps: int = 0,
     signals: bool = False,
     trace: bool = False,
     files: bool = False,
     **more: object,
-) -> Ended:
+) -> FinishedRun:
     folder = tmp_path / "mine"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(code)
-    program = Program((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
+    program = WrappedProgram((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
     settings = {"steps": steps, "signals": signals, "trace": trace, "files": files}
-    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", surroundings, settings)
+    return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", perturbations, settings)
 
 
-def said(ended: Ended) -> str:
+def said(ended: FinishedRun) -> str:
     return ended.log.read_text().strip()
 
 
@@ -71,7 +71,7 @@ def test_in_place_it_runs_in_the_folder_itself(tmp_path: Path) -> None:
 
 def test_a_path_that_leads_out_of_the_folder_is_found_from_the_copy(tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("seen")
-    ended = ran(tmp_path, "import sys; print(open(sys.argv[1]).read())", Surroundings(), "../outside.txt")
+    ended = ran(tmp_path, "import sys; print(open(sys.argv[1]).read())", Perturbations(), "../outside.txt")
     assert said(ended) == "seen"
 
 
@@ -112,7 +112,7 @@ def test_the_copy_has_empty_folders_and_no_pipes_and_its_links_lead_into_it(tmp_
 
 def test_a_path_into_the_folder_and_the_shell_s_own_name_of_it_lead_into_the_copy(tmp_path: Path) -> None:
     code = "import os, sys; print(os.path.samefile(sys.argv[1], os.getcwd()), os.path.samefile(os.environ['PWD'], '.'))"
-    assert said(ran(tmp_path, code, Surroundings(), str(tmp_path / "mine"))) == "True True"
+    assert said(ran(tmp_path, code, Perturbations(), str(tmp_path / "mine"))) == "True True"
 
 
 def test_temporary_files_within_the_folder_are_not_copied(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_temporary_files_within_the_folder_are_not_copied(tmp_path: Path) -> Non
     inside.mkdir(parents=True)
     (tmp_path / "mine" / "t.py").write_text("import os; print(os.listdir('tmp'))")
     for number in range(2):
-        ended = start(Program((sys.executable, "t.py"), tmp_path / "mine"), inside / str(number), Surroundings(), {})
+        ended = start(WrappedProgram((sys.executable, "t.py"), tmp_path / "mine"), inside / str(number), Perturbations(), {})
         assert said(ended) == "[]"
 
 
@@ -144,7 +144,7 @@ def test_what_is_changed_reaches_the_program_and_nothing_else_is(tmp_path: Path)
     (tmp_path / "mine" / "d").mkdir(parents=True)
     for name in "ab":
         (tmp_path / "mine" / "d" / name).touch()
-    plain, other = (said(ran(tmp_path, code, Surroundings(hashes=on, listing=on, folder=on))) for on in (False, True))
+    plain, other = (said(ran(tmp_path, code, Perturbations(hashes=on, listing=on, folder=on))) for on in (False, True))
     assert plain.startswith("0 ")
     assert other.startswith("1 ")
     assert plain.split()[1:3] != other.split()[1:3]
@@ -154,7 +154,7 @@ def test_what_is_changed_reaches_the_program_and_nothing_else_is(tmp_path: Path)
 
 def test_a_hash_seed_that_the_user_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "7")
-    assert said(ran(tmp_path, "import os; print(os.environ['PYTHONHASHSEED'])", Surroundings(hashes=True))) == "7"
+    assert said(ran(tmp_path, "import os; print(os.environ['PYTHONHASHSEED'])", Perturbations(hashes=True))) == "7"
 
 
 def test_a_listing_is_whole_in_either_order(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_listing_is_whole_in_either_order(tmp_path: Path) -> None:
     (tmp_path / "mine" / "d").mkdir(parents=True)
     for name in "abcd":
         (tmp_path / "mine" / "d" / name).touch()
-    plain, other = (said(ran(tmp_path, code, Surroundings(listing=on))).splitlines() for on in (False, True))
+    plain, other = (said(ran(tmp_path, code, Perturbations(listing=on))).splitlines() for on in (False, True))
     assert plain[1] == other[1]
     assert eval(plain[0]) == [names[::-1] for names in eval(other[0])]
 
@@ -201,7 +201,7 @@ def test_folders_are_removed_by_descriptors_where_listings_are_reversed(tmp_path
     (tmp_path / "mine" / "d" / "inner").mkdir(parents=True)
     code = "import os, shutil; print(shutil.rmtree.avoids_symlink_attacks); "
     code += "shutil.rmtree('inner', dir_fd=os.open('d', os.O_RDONLY)); print(os.listdir('d'))"
-    assert said(ran(tmp_path, code, Surroundings(listing=True))).split() == ["True", "[]"]
+    assert said(ran(tmp_path, code, Perturbations(listing=True))).split() == ["True", "[]"]
 
 
 @pytest.mark.slow
@@ -267,8 +267,8 @@ def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(t
     (tmp_path / "mine" / "program.py").write_text(
         f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     )
-    code = "import sys; from pathlib import Path; from mltrainer.wrap.starting import Program, Surroundings, start; "
-    code += "start(Program((sys.executable, 'program.py'), Path(sys.argv[1])), Path(sys.argv[2]), Surroundings(), {})"
+    code = "import sys; from pathlib import Path; from mltrainer.wrap.starting import WrappedProgram, Perturbations, start; "
+    code += "start(WrappedProgram((sys.executable, 'program.py'), Path(sys.argv[1])), Path(sys.argv[2]), Perturbations(), {})"
     starter = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "mine"), str(tmp_path / "scratch")])
     until(lambda: told.exists() and told.read_text() != "")
     starter.kill()
@@ -278,14 +278,14 @@ def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(t
 
 def test_the_path_of_a_temporary_socket_is_short_enough_in_the_deepest_folder(tmp_path: Path) -> None:
     code = "import multiprocessing.connection as c, os; print(len(c.arbitrary_address('AF_UNIX')) < 108)"
-    assert said(ran(tmp_path / ("deep" * 30), code, Surroundings(folder=True))) == "True"
+    assert said(ran(tmp_path / ("deep" * 30), code, Perturbations(folder=True))) == "True"
 
 
 def test_a_process_has_the_same_name_in_another_folder(tmp_path: Path) -> None:
     code = "import os, subprocess, sys, tempfile; from pathlib import Path; f = Path('one.py');"
     code += "f.write_text('import gc; print([o.name for o in gc.get_objects() if type(o).__name__ == \"Process\"])');"
     code += "subprocess.run([sys.executable, f.resolve(), '--out', tempfile.gettempdir() + '/out'])"
-    one, other = (said(ran(tmp_path, code, Surroundings(folder=on))) for on in (False, True))
+    one, other = (said(ran(tmp_path, code, Perturbations(folder=on))) for on in (False, True))
     assert one == other != ""
 
 
@@ -314,7 +314,7 @@ def test_a_program_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 
 def test_a_program_that_is_missing_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no program 'no-such-program'"):
-        start(Program(("no-such-program",), tmp_path), tmp_path / "s", Surroundings(), {})
+        start(WrappedProgram(("no-such-program",), tmp_path), tmp_path / "s", Perturbations(), {})
 
 
 FORKS = """

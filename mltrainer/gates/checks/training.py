@@ -9,7 +9,7 @@ from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.diagnostics.nan_loss import located_text, to_mend_of_code
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
-from mltrainer.observe.rows import unbound
+from mltrainer.observe.file_rows import unbound
 from mltrainer.records.baseline import Baseline, Folds
 from mltrainer.records.diagnostics import Change
 from mltrainer.records.envelope import Envelope

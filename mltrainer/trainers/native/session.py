@@ -20,8 +20,8 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.errors import GateError, InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
-from mltrainer.observe.native import Opened
-from mltrainer.observe.rows import require_as_recorded
+from mltrainer.observe.file_rows import require_as_recorded
+from mltrainer.observe.opened_files import OpenedFiles
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
@@ -139,11 +139,11 @@ class Session:
         first_step = self.job.trace_from
         return None if first_step is None else Tracer(self.folder, self.root, first_step)
 
-    def _observe_files(self) -> Opened | None:
+    def _observe_files(self) -> OpenedFiles | None:
         """Begin to note what is opened, before the user's module is imported; not of one of many runs of what planning saw."""
         self._refuse_other_inputs()
         is_evidence = self.job.purpose in ("probe", "train") and self.job.phase not in OF_MANY
-        return Opened(self.folder, self.root) if is_evidence else None
+        return OpenedFiles(self.folder, self.root) if is_evidence else None
 
     def _refuse_other_inputs(self) -> None:
         """Refuse other files than planning saw opened; a reproduction goes on, and shows what other ones change.

@@ -14,7 +14,7 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, StoppedError, interrupted
-from mltrainer.observe.rows import require_as_recorded
+from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import sealed
 from mltrainer.redaction import tail
@@ -24,8 +24,8 @@ from mltrainer.trainers.script.observed import Observed, observed
 from mltrainer.trainers.script.result import require_left, result_of
 from mltrainer.workspace import read_json, write_json, write_text
 from mltrainer.wrap.checking import Check
-from mltrainer.wrap.silence import silence
-from mltrainer.wrap.starting import Program
+from mltrainer.wrap.stalls import stall_reporter
+from mltrainer.wrap.starting import WrappedProgram
 
 RESULT_FILE = "result.json"
 SCRATCH, PRINTED = "scratch", "program.txt"
@@ -156,18 +156,18 @@ def _ends_of(log: Path) -> str:
     return f"{''.join(whole)}\n[{left_out:,} bytes are left out here]\n{tail(log, KEPT_BYTES)}"
 
 
-def _program(config: TrainingConfig, root: Path) -> Program:
+def _program(config: TrainingConfig, root: Path) -> WrappedProgram:
     """Return the program to run; its metrics and outputs are left out of the copy, so that every run writes its own."""
     seed = os.environ.get("PYTHONHASHSEED", HASH_SEEDS[0])  # this process's own, which the run's record holds
     command = config.task.command(config.seed)
-    return Program(command, root, leaves=config.task.writes, where="task.script", hash_seeds=(seed, seed))
+    return WrappedProgram(command, root, leaves=config.task.writes, where="task.script", hash_seeds=(seed, seed))
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
     """Return a callback of the steps so far: it notes the step and rate now and then, and ends the program on a signal."""
     first: tuple[int, float] | None = None
     last, told = time.monotonic(), 0
-    quiet, go_on = silence(lambda text: events.send("note", text=text)), _ended_by(stop)
+    quiet, go_on = stall_reporter(lambda text: events.send("note", text=text)), _ended_by(stop)
 
     def tell(step: int) -> None:
         nonlocal first, last, told
@@ -195,7 +195,7 @@ def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:
 # --- why, and whether it resumes ------------------------------------------------------------------
 
 
-def _check(program: Program, scratch: Path, events: Events, stop: Callable[[], str | None]) -> Check:
+def _check(program: WrappedProgram, scratch: Path, events: Events, stop: Callable[[], str | None]) -> Check:
     return Check(program, scratch, lambda event: events.send(**event), _ended_by(stop))
 
 

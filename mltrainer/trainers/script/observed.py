@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.observe.lines import Key, rows_of
-from mltrainer.observe.rows import rows_of_paths, rows_of_reads
+from mltrainer.observe.file_rows import rows_of_paths, rows_of_reads
+from mltrainer.observe.logs import Key, rows_of
 from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.trainers.script.metrics import Told, told_of
 from mltrainer.workspace import digest
+from mltrainer.wrap.chains import Chain, Entry, last_step
 from mltrainer.wrap.checking import ALL, NOTHING, required
-from mltrainer.wrap.judged import Judged, judged
-from mltrainer.wrap.lines import Chain, Entry, last_step
-from mltrainer.wrap.starting import Ended, Program, Surroundings, lacks_terminal, start
+from mltrainer.wrap.starting import FinishedRun, Perturbations, WrappedProgram, lacks_terminal, start
+from mltrainer.wrap.subject import Subject, subject_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Observed:
     weights_sha256: str
     signals: list[list[Any]]
     told: list[list[Any]]
-    judged: Judged
+    judged: Subject
 
     @property
     def steps(self) -> int:
@@ -77,7 +77,7 @@ class Observed:
 
 
 def observed(
-    program: Program, scratch: Path, settings: dict[str, Any], is_disturbed: bool, on_step: Callable[[int], None]
+    program: WrappedProgram, scratch: Path, settings: dict[str, Any], is_disturbed: bool, on_step: Callable[[int], None]
 ) -> Observed:
     """Run a program and return the observations.
 
@@ -107,13 +107,13 @@ def observed(
         _bits(chains[key]) if others or not chains[key].end else chains[key].end[0],
         _of(ended.lines, "signals", key),
         [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
-        judged(ended.lines, ended.place, program.folder),
+        subject_of(ended.lines, ended.place, program.folder),
     )
 
 
 def _started(
-    program: Program, folder: Path, change: Surroundings, settings: dict[str, Any], on_poll: Callable[[Path], None]
-) -> Ended:
+    program: WrappedProgram, folder: Path, change: Perturbations, settings: dict[str, Any], on_poll: Callable[[Path], None]
+) -> FinishedRun:
     """Run a program to its end; one that fails for want of a terminal once more with one."""
     ended = start(program, folder, change, settings, on_poll)
     if not lacks_terminal(ended):
@@ -131,7 +131,7 @@ def _bits(chain: Chain) -> str:
     return digest([list(chain.end), [list(entry) for entry in chain.entries]])
 
 
-def data_of(found: Judged, declared: Sequence[str], root: Path) -> list[dict[str, Any]]:
+def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[dict[str, Any]]:
     """Return the rows of a program's data, by path: the files it was seen to open, and those its task declares.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any
 import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.observe.rows import rows_of_paths
+from mltrainer.observe.file_rows import rows_of_paths
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import OUTPUTS
 from mltrainer.reproducibility import fingerprint

@@ -44,9 +44,9 @@ def _begin() -> None:
     settings = json.loads(os.environ[VARIABLE])
     process = _module("process").Process(settings)
     if settings.get("listing"):
-        _module("listing").reverse()
+        _module("listing_order").reverse()
     wanted = [name for name in ("files", "trace", "signals") if settings.get(name)]
-    names = [*wanted, "chain", "byhand"]  # the chain ends the process, after the others have seen the step
+    names = [*wanted, "chain", "manual_steps"]  # the chain ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
 
     def attach(torch: ModuleType) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.fault import Fault
 
-NATIVE, ROWS = "tests/observe/test_native.py", "tests/observe/test_rows.py"
+NATIVE, ROWS = "tests/observe/test_opened_files.py", "tests/observe/test_file_rows.py"
 CHAIN, BY_HAND = "tests/wrap/test_chain.py", "tests/wrap/test_starting.py -k by_hand"
 
 FAULTS = (
@@ -45,49 +45,49 @@ FAULTS = (
     ),
     Fault(
         "what was fetched into a cache is no input",
-        "mltrainer/observe/native.py",
+        "mltrainer/observe/opened_files.py",
         'return first.startswith(".") and first != ".cache"',
         'return first.startswith(".")',
         f"{NATIVE}::test_hidden_files_of_the_home_are_no_inputs_but_what_was_fetched_into_its_cache_is",
     ),
     Fault(
         "another project's weights are no input",
-        "mltrainer/observe/native.py",
+        "mltrainer/observe/opened_files.py",
         'in path and not path.endswith(".safetensors")',
         "in path",
         f"{NATIVE}::test_another_projects_weights_are_an_input",
     ),
     Fault(
         "files of a known folder are told once more",
-        "mltrainer/observe/native.py",
+        "mltrainer/observe/opened_files.py",
         "if path in apart or any(str(parent) in apart for parent in Path(path).parents) or",
         "if path in apart or",
         f"{NATIVE}::test_what_is_no_input_or_is_bound_elsewhere_is_left_out",
     ),
     Fault(
         "a hundred files are a tree",
-        "mltrainer/observe/rows.py",
+        "mltrainer/observe/file_rows.py",
         "len(found) > MANY}",
         "len(found) >= MANY}",
         ROWS,
     ),
     Fault(
         "a file with another digest counts as bound",
-        "mltrainer/observe/rows.py",
+        "mltrainer/observe/file_rows.py",
         'known.get(row["path"]) != row["sha256"] and',
         'row["path"] not in known and',
         ROWS,
     ),
     Fault(
         "a folder of a longer name is in the tree",
-        "mltrainer/observe/rows.py",
+        "mltrainer/observe/file_rows.py",
         'f"{folder}/".startswith(f"{top}/")',
         "folder.startswith(top)",
         ROWS,
     ),
     Fault(
         "a tree has no digest of its own",
-        "mltrainer/observe/rows.py",
+        "mltrainer/observe/file_rows.py",
         '"sha256": tree_sha256(folder, ending), "size": size}',
         '"sha256": str(size), "size": size}',
         ROWS,
@@ -115,21 +115,21 @@ FAULTS = (
     ),
     Fault(
         "the update that no backward follows is no step",
-        "mltrainer/observe/byhand.py",
+        "mltrainer/observe/manual_steps.py",
         "        atexit.register(self._look)  # the last",
         "        # the last",
         BY_HAND,
     ),
     Fault(
         "of weights that are updated by hand the first one alone is watched",
-        "mltrainer/observe/byhand.py",
-        "if self._hand is not None and (found := self._digest(self._leaves)) != self._last:",
-        "if self._hand is not None and (found := self._digest(self._leaves[:1])) != self._last:",
+        "mltrainer/observe/manual_steps.py",
+        "if self._manual_optimizer is not None and (found := self._digest(self._leaves)) != self._last:",
+        "if self._manual_optimizer is not None and (found := self._digest(self._leaves[:1])) != self._last:",
         BY_HAND,
     ),
     Fault(
         "folders are listed in their own order",
-        "mltrainer/observe/listing.py",
+        "mltrainer/observe/listing_order.py",
         'os.listdir = lambda path=".": listdir(path)[::-1]',
         'os.listdir = lambda path=".": listdir(path)',
         "tests/wrap/test_starting.py::test_a_listing_is_whole_in_either_order",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import GateError
-from mltrainer.observe.rows import rows_of_paths
+from mltrainer.observe.file_rows import rows_of_paths
 from tests.trainers.native.digits_runs import TASK, job, part_of
 
 READING = (

@@ -9,13 +9,13 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.observe.reads import Read
+from mltrainer.observe.inputs import Read
 from mltrainer.records.job import TrainingJob
 from mltrainer.trainers.script.history import Steps
 from mltrainer.trainers.script.observed import Observed
 from mltrainer.trainers.script.result import _chain, metrics_findings, require_left
-from mltrainer.wrap.judged import Judged
-from mltrainer.wrap.lines import Entry
+from mltrainer.wrap.chains import Entry
+from mltrainer.wrap.subject import Subject
 from tests.projects import PROJECT
 
 CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings"})
@@ -25,7 +25,7 @@ JOB = TrainingJob(run="run", purpose="train", folder="run", config=CONFIG, contr
 def head(tmp_path: Path, gradients: str = "ab", norm: float = 1.0, loss: float = 2.0) -> Any:
     (tmp_path / "run").mkdir(exist_ok=True)
     entries = (Entry(1, 0, gradients, "cd", "-"),)
-    found = Observed(["python"], tmp_path, 1.0, entries, 1, (), "ef", [], [], Judged((), (), {}))
+    found = Observed(["python"], tmp_path, 1.0, entries, 1, (), "ef", [], [], Subject((), (), {}))
     return _chain(JOB, found, Steps(losses={1: loss}, norms={1: norm}), tmp_path)[0]
 
 
@@ -47,7 +47,7 @@ def planned(**task: Any) -> TrainingConfig:
 
 def warned(tmp_path: Path, source: str, *words: str, **task: Any) -> list[str]:
     (tmp_path / "train.py").write_text(source)
-    judged = Judged((Read("train.py", 1, "a"),), (), {})
+    judged = Subject((Read("train.py", 1, "a"),), (), {})
     found = Observed(["python", "train.py", *words], tmp_path, 1.0, (), 1, (), "", [], [], judged)
     return [row["what"] for row in metrics_findings(planned(**task), found, tmp_path / "project")]
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mltrainer.observe.lines import Key, files_of, rows_of
+from mltrainer.observe.logs import Key, files_of, rows_of
 
 TAIL_BYTES = 1 << 17  # of a chain, in which its last line ends: zeros may follow it
 
@@ -46,7 +46,7 @@ class Chain:
     end: tuple[str, ...]
 
 
-class Unlike(NamedTuple):
+class Divergence(NamedTuple):
     """The first step in which two runs differ.
 
     Attributes:
@@ -108,7 +108,7 @@ def aligned(one: dict[Key, Any], other: dict[Key, Any]) -> dict[Key, Any]:
     return {names.get(key, key): value for key, value in other.items()}
 
 
-def first_unlike(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> Unlike | None:
+def first_divergence(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> Divergence | None:
     """Return the first step in which two runs differ, or None where all of what was observed is the same.
 
     Args:
@@ -117,34 +117,38 @@ def first_unlike(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0)
         steps: After how many a process was ended; 0 for never.
     """
     other = aligned(one, other)
-    found = [unlike for key in {**one, **other} if (unlike := _unlike(key[0], one.get(key), other.get(key), steps)) is not None]
+    found = [
+        divergence
+        for key in {**one, **other}
+        if (divergence := _divergence(key[0], one.get(key), other.get(key), steps)) is not None
+    ]
     return min(found, default=None)
 
 
 def compared(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> int:
-    """Return the number of compared steps of the process with most, in two runs that `first_unlike` finds the same."""
+    """Return the number of compared steps of the process with most, in two runs that `first_divergence` finds the same."""
     other = aligned(one, other)
     return max(_compared(chain, other[key], steps) for key, chain in one.items())
 
 
-def _unlike(name: str, one: Chain | None, other: Chain | None, steps: int) -> Unlike | None:
+def _divergence(name: str, one: Chain | None, other: Chain | None, steps: int) -> Divergence | None:
     if one is None or other is None:
-        return Unlike(0, "which processes train", name)
-    unlike = _unlike_steps(name, one.entries, other.entries)
+        return Divergence(0, "which processes train", name)
+    divergence = _step_divergence(name, one.entries, other.entries)
     is_threaded, is_cut = _is_threaded(one, other), _is_cut(one, other, steps)
-    if unlike is not None and is_threaded:
-        return _unlike_trainings(name, one, other, is_cut)
-    what = "" if is_threaded and is_cut else unlike_ends(one, other)
-    return unlike or (Unlike(len(one.entries), what, name) if what else None)
+    if divergence is not None and is_threaded:
+        return _training_divergence(name, one, other, is_cut)
+    what = "" if is_threaded and is_cut else end_difference(one, other)
+    return divergence or (Divergence(len(one.entries), what, name) if what else None)
 
 
-def _unlike_steps(name: str, one: Sequence[Entry], other: Sequence[Entry]) -> Unlike | None:
+def _step_divergence(name: str, one: Sequence[Entry], other: Sequence[Entry]) -> Divergence | None:
     for left, right in zip_longest(one, other):
         if left is None or right is None:
-            return Unlike((left or right).step, "how many steps are made", name)
+            return Divergence((left or right).step, "how many steps are made", name)
         if _of_step(left) != _of_step(right):
             what = "gradients" if left.gradients != right.gradients else "weights"
-            return Unlike(left.step, f"the {what}" if left.optimizer == right.optimizer else "which optimizer steps", name)
+            return Divergence(left.step, f"the {what}" if left.optimizer == right.optimizer else "which optimizer steps", name)
     return None
 
 
@@ -159,19 +163,19 @@ def _is_threaded(*chains: Chain) -> bool:
     return any(entry.thread > 0 for chain in chains for entry in chain.entries)
 
 
-def _unlike_trainings(name: str, one: Chain, other: Chain, is_cut: bool) -> Unlike | None:
+def _training_divergence(name: str, one: Chain, other: Chain, is_cut: bool) -> Divergence | None:
     """Return the first step in which a training of one run is like none of the other run's."""
     pairs = _pairs(one, other, is_cut)
     mine = [training for training in _trainings(one) if training not in [left for left, _ in pairs]]
     theirs = [training for training in _trainings(other) if training not in [right for _, right in pairs]]
     if is_cut and not (mine and theirs):
         return None  # one run did not come to them
-    found = (_unlike_steps(name, left, right) for left, right in zip_longest(mine, theirs, fillvalue=()))
-    return min((unlike for unlike in found if unlike is not None), default=None)
+    found = (_step_divergence(name, left, right) for left, right in zip_longest(mine, theirs, fillvalue=()))
+    return min((divergence for divergence in found if divergence is not None), default=None)
 
 
 def _compared(one: Chain, other: Chain, steps: int) -> int:
-    if _unlike_steps("", one.entries, other.entries) is None:
+    if _step_divergence("", one.entries, other.entries) is None:
         return len(one.entries)
     return sum(min(len(left), len(right)) for left, right in _pairs(one, other, _is_cut(one, other, steps)))
 
@@ -205,7 +209,7 @@ def _is_same(one: list[Entry], other: list[Entry], is_cut: bool) -> bool:
     return [_of_step(entry) for entry in one[:made]] == [_of_step(entry) for entry in other[:made]]
 
 
-def unlike_ends(one: Chain, other: Chain) -> str:
+def end_difference(one: Chain, other: Chain) -> str:
     """Return the difference between two processes' ends, in words; empty where there is none, or one was killed."""
     if not one.end or not other.end or one.end == other.end:
         return ""

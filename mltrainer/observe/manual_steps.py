@@ -12,12 +12,12 @@ import sys
 from typing import Any
 
 
-def begin(settings: dict[str, Any], process: Any) -> ByHand:
+def begin(settings: dict[str, Any], process: Any) -> ManualSteps:
     """Return the observer of this process."""
-    return ByHand(process)
+    return ManualSteps(process)
 
 
-class ByHand:
+class ManualSteps:
     """Makes a step of an optimizer that does nothing wherever weights were changed by hand: other observers see it.
 
     Args:
@@ -25,12 +25,12 @@ class ByHand:
     """
 
     def __init__(self, process: Any) -> None:
-        self._forget()
-        process.on_fork(self._forget)
+        self._reset()
+        process.on_fork(self._reset)
         atexit.register(self._look)  # the last update is followed by no backward
 
-    def _forget(self) -> None:
-        self._hand: Any = None
+    def _reset(self) -> None:
+        self._manual_optimizer: Any = None
         self._leaves: list[Any] = []
         self._last = b""
         self._is_begun = False
@@ -48,12 +48,12 @@ class ByHand:
         torch.autograd.backward = self._around = backward
 
     def _stepped(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        if optimizer is not self._hand:
+        if optimizer is not self._manual_optimizer:
             self._leave()
 
     def _leave(self) -> None:
         """Leave the program to its optimizers."""
-        self._hand, self._leaves, self._is_begun = None, [], True
+        self._manual_optimizer, self._leaves, self._is_begun = None, [], True
         if self._torch.autograd.backward is self._around:
             self._torch.autograd.backward = self._real
 
@@ -76,18 +76,18 @@ class ByHand:
             self._is_begun = False
             return
 
-        class ByHand(self._optimizer):  # type: ignore[misc,name-defined]  # of the program's torch
+        class ManualStep(self._optimizer):  # type: ignore[misc,name-defined]  # of the program's torch
             def step(self, closure: Any = None) -> None:
                 """Do nothing: the program has updated the weights itself."""
 
         groups = [{"params": [leaf]} for leaf in self._leaves]  # each is summed: nothing says that a step changes them all
-        self._hand, self._last = ByHand(groups, {}), self._digest(self._leaves)
+        self._manual_optimizer, self._last = ManualStep(groups, {}), self._digest(self._leaves)
 
     def _look(self) -> None:
         """Make a step where the weights are others than at the last look."""
-        if self._hand is not None and (found := self._digest(self._leaves)) != self._last:
+        if self._manual_optimizer is not None and (found := self._digest(self._leaves)) != self._last:
             self._last = found
-            self._hand.step()
+            self._manual_optimizer.step()
 
     def _digest(self, tensors: list[Any]) -> bytes:
         sha = hashlib.sha256()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 FIRST_S = 60.0  # without a step, until it is told; after that each time twice as long
 
 
-def silence(note: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[int], None]:
+def stall_reporter(note: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[int], None]:
     """Return a callback of a program's steps so far, which notes it where they have not grown for long.
 
     Args:

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from mltrainer.observe import reads as module
-from mltrainer.observe.lines import rows_of
-from mltrainer.observe.reads import Read
-from mltrainer.wrap.judged import Judged, judged
-from mltrainer.wrap.starting import Program, Surroundings, start
+from mltrainer.observe.inputs import Read
+from mltrainer.observe.logs import rows_of
+from mltrainer.wrap.starting import Perturbations, WrappedProgram, start
+from mltrainer.wrap.subject import Subject, subject_of
 
 
-def noted(tmp_path: Path, *rows: list[Any]) -> Judged:
+def noted(tmp_path: Path, *rows: list[Any]) -> Subject:
     lines = tmp_path / "lines"
     lines.mkdir()
     (lines / "files-a-1.jsonl").write_text("".join(json.dumps([n, *row]) + "\n" for n, row in enumerate(rows)))
-    return judged(lines, tmp_path / "work")
+    return subject_of(lines, tmp_path / "work")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_code_and_data_are_named_by_digest(tmp_path: Path, work: Path) -> None:
 def test_another_byte_is_another_digest(tmp_path: Path, work: Path) -> None:
     first = noted(tmp_path, ["read", str(work / "data.csv")])
     (work / "data.csv").write_text("1,3")
-    second = judged(tmp_path / "lines", work)
+    second = subject_of(tmp_path / "lines", work)
     assert first.data_sha256 != second.data_sha256
     assert first.code_sha256 == second.code_sha256
 
@@ -57,7 +57,7 @@ def test_another_byte_is_another_digest(tmp_path: Path, work: Path) -> None:
 def test_what_the_program_wrote_itself_and_what_is_gone_are_left_out(tmp_path: Path, work: Path) -> None:
     (work / "saved.pt").write_text("weights")
     rows = [["written", str(work / "saved.pt")], ["read", str(work / "saved.pt")], ["read", str(work / "gone.csv")]]
-    assert noted(tmp_path, *rows) == Judged((), (), {})
+    assert noted(tmp_path, *rows) == Subject((), (), {})
 
 
 def test_what_was_read_before_it_was_written_is_told_as_it_was_found(tmp_path: Path, work: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_was_read_before_it_was_written_is_told_as_it_was_found(tmp_path: P
     for ways in (["read", "written"], ["changed"], ["appended", "read"]):
         shutil.rmtree(tmp_path / "lines", ignore_errors=True)
         noted(tmp_path, *([way, str(work / "data.csv")] for way in ways))
-        [row] = judged(tmp_path / "lines", work, tmp_path / "mine").data
+        [row] = subject_of(tmp_path / "lines", work, tmp_path / "mine").data
         assert row == ("data.csv", 9, hashlib.sha256(b"as it was").hexdigest())
 
 
@@ -93,6 +93,6 @@ def test_each_way_of_opening_a_file_is_told(tmp_path: Path) -> None:
     for place in range(len(modes)):
         (folder / f"{place}.bin").touch()
     (folder / "program.py").write_text(f"for place, mode in enumerate({list(modes)}): open(f'{{place}}.bin', mode).close()")
-    ended = start(Program((sys.executable, "program.py"), folder), tmp_path / "scratch", Surroundings(), {"files": True})
+    ended = start(WrappedProgram((sys.executable, "program.py"), folder), tmp_path / "scratch", Perturbations(), {"files": True})
     [rows] = rows_of(ended.lines, "files").values()
     assert [row[1] for row in rows if row[2].endswith(".bin")] == list(modes.values())

@@ -29,7 +29,7 @@ class Fate(IntEnum):
     DECIDES = 2
 
 
-class Flows:
+class DataFlow:
     """Follows values through one source.
 
     Args:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltrainer.observe.lines import rows_of
-from mltrainer.observe.reads import WAYS, Read, read_in
+from mltrainer.observe.inputs import WAYS, Read, read_in
+from mltrainer.observe.logs import rows_of
 from mltrainer.workspace import digest
 
 CODE = (".py", ".pyi", ".ipynb")
 
 
 @dataclass(frozen=True)
-class Judged:
+class Subject:
     """The subject of a verdict.
 
     Attributes:
@@ -42,7 +42,7 @@ class Judged:
         return digest(self.data)
 
 
-def judged(lines: Path, place: Path, folder: Path | None = None) -> Judged:
+def subject_of(lines: Path, place: Path, folder: Path | None = None) -> Subject:
     """Return the files that a run read, in the state in which it found them.
 
     Args:
@@ -55,4 +55,4 @@ def judged(lines: Path, place: Path, folder: Path | None = None) -> Judged:
     found = read_in([(row[1], row[2]) for row in rows if row[1] in WAYS], place, folder)
     code = tuple(row for row in found if row.path.endswith(CODE))
     prefix, interpreter = (next((str(row[2]) for row in rows if row[1] == what), "") for what in ("prefix", "interpreter"))
-    return Judged(code, tuple(row for row in found if row not in code), about, prefix, interpreter)
+    return Subject(code, tuple(row for row in found if row not in code), about, prefix, interpreter)

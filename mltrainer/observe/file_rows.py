@@ -9,7 +9,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer.errors import GateError
-from mltrainer.observe.reads import Read
+from mltrainer.observe.inputs import Read
 from mltrainer.workspace import TREE, files_of_tree, sha256_file, tree_of, tree_sha256
 
 OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole

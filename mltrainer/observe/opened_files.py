@@ -12,12 +12,12 @@ from typing import Any
 
 from mltrainer import handbook
 from mltrainer.observe import files
+from mltrainer.observe.file_rows import gathered, rows_of_reads
 from mltrainer.observe.imports import after_import
-from mltrainer.observe.lines import rows_of
+from mltrainer.observe.inputs import WAYS, read_in, source_of
+from mltrainer.observe.logs import rows_of
 from mltrainer.observe.process import Process
 from mltrainer.observe.readers import READERS, watch
-from mltrainer.observe.reads import WAYS, read_in, source_of
-from mltrainer.observe.rows import gathered, rows_of_reads
 from mltrainer.workspace import STATE_DIR
 
 OPENED = "opened"  # in a run's folder, until the run has ended: the lines of its processes
@@ -36,7 +36,7 @@ def _observer() -> tuple[Process, files.Files]:
     return process, observer
 
 
-class Opened:
+class OpenedFiles:
     """The files that a training opens, from here on, in this process and in those that it forks.
 
     Args:

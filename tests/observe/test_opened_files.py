@@ -18,7 +18,7 @@ from safetensors import torch as st
 from safetensors.torch import save_file
 
 from mltrainer.handbook import shipped_folder
-from mltrainer.observe.native import OPENED, Opened
+from mltrainer.observe.opened_files import OPENED, OpenedFiles
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (root / "data").mkdir(parents=True)
     monkeypatch.chdir(root)
     yield root
-    Opened(tmp_path / "over", root).end(is_over=True)
+    OpenedFiles(tmp_path / "over", root).end(is_over=True)
 
 
 def opened(root: Path, do: Callable[[], Any], *known: str) -> list[str]:
     """Return what is told of what a function opens."""
-    found = Opened(root / ".mltrainer/runs/r", root)
+    found = OpenedFiles(root / ".mltrainer/runs/r", root)
     do()
     return [row["path"] for row in found.rows(known)]
 
@@ -91,7 +91,7 @@ def test_a_file_is_seen_whatever_reads_it(project: Path, reader: str) -> None:
 
 def test_a_file_is_told_once_with_digest_and_size(project: Path) -> None:
     (project / "data/a.csv").write_text("12345")
-    found = Opened(project / ".mltrainer/runs/r", project)
+    found = OpenedFiles(project / ".mltrainer/runs/r", project)
     for _ in range(3):
         (project / "data/a.csv").read_text()
     sha256 = hashlib.sha256(b"12345").hexdigest()
@@ -161,25 +161,25 @@ def test_hidden_files_of_the_home_are_no_inputs_but_what_was_fetched_into_its_ca
 
 def test_what_an_earlier_process_of_the_run_opened_stays_and_another_run_begins_with_nothing(project: Path) -> None:
     (project / "data/a.csv").write_text("1")
-    first = Opened(project / ".mltrainer/runs/r", project)
+    first = OpenedFiles(project / ".mltrainer/runs/r", project)
     (project / "data/a.csv").read_text()
     first.end(is_over=False)
     assert opened(project, lambda: None) == ["data/a.csv"]
-    assert Opened(project / ".mltrainer/runs/s", project).rows([]) == []
+    assert OpenedFiles(project / ".mltrainer/runs/s", project).rows([]) == []
 
 
 @pytest.mark.parametrize("path", ["data/a.csv", "{root}/data/a.csv"])
 def test_each_run_of_a_process_sees_the_same_files(project: Path, path: str) -> None:
     (project / "data/a.csv").write_text("1")
     for run in ("r", "s"):
-        found = Opened(project / f".mltrainer/runs/{run}", project)
+        found = OpenedFiles(project / f".mltrainer/runs/{run}", project)
         Path(path.format(root=project)).read_text()
         assert [row["path"] for row in found.rows([])] == ["data/a.csv"]
 
 
 def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project: Path) -> None:
     (project / "data/a.csv").write_text("1")
-    found = Opened(project / ".mltrainer/runs/r", project)
+    found = OpenedFiles(project / ".mltrainer/runs/r", project)
     found.end(is_over=True)
     (project / "data/a.csv").read_text()
     assert not (project / ".mltrainer/runs/r" / OPENED).exists()
@@ -190,11 +190,11 @@ def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_o
     for name in ("words.txt", ".mltrainer/runs/a/state.safetensors"):
         (before / name).parent.mkdir(parents=True, exist_ok=True)
         (before / name).write_text(name)
-    opened = Opened(before / ".mltrainer/runs/b", before)
+    opened = OpenedFiles(before / ".mltrainer/runs/b", before)
     for name in ("words.txt", ".mltrainer/runs/a/state.safetensors"):
         (before / name).read_text()
     opened.end(is_over=False)
     before.rename(now)
-    again = Opened(now / ".mltrainer/runs/b", now)
+    again = OpenedFiles(now / ".mltrainer/runs/b", now)
     assert [row["path"] for row in again.rows([])] == ["words.txt"]
     again.end(is_over=True)
