@@ -46,7 +46,7 @@ class Chain:
     end: tuple[str, ...]
 
 
-class Divergence(NamedTuple):
+class ChainDifference(NamedTuple):
     """The first step in which two runs differ.
 
     Attributes:
@@ -108,7 +108,7 @@ def aligned(one: dict[Key, Any], other: dict[Key, Any]) -> dict[Key, Any]:
     return {names.get(key, key): value for key, value in other.items()}
 
 
-def first_divergence(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> Divergence | None:
+def first_divergence(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> ChainDifference | None:
     """Return the first step in which two runs differ, or None where all of what was observed is the same.
 
     Args:
@@ -131,24 +131,26 @@ def compared(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> 
     return max(_compared(chain, other[key], steps) for key, chain in one.items())
 
 
-def _divergence(name: str, one: Chain | None, other: Chain | None, steps: int) -> Divergence | None:
+def _divergence(name: str, one: Chain | None, other: Chain | None, steps: int) -> ChainDifference | None:
     if one is None or other is None:
-        return Divergence(0, "which processes train", name)
+        return ChainDifference(0, "which processes train", name)
     divergence = _step_divergence(name, one.entries, other.entries)
     is_threaded, is_cut = _is_threaded(one, other), _is_cut(one, other, steps)
     if divergence is not None and is_threaded:
         return _training_divergence(name, one, other, is_cut)
     what = "" if is_threaded and is_cut else end_difference(one, other)
-    return divergence or (Divergence(len(one.entries), what, name) if what else None)
+    return divergence or (ChainDifference(len(one.entries), what, name) if what else None)
 
 
-def _step_divergence(name: str, one: Sequence[Entry], other: Sequence[Entry]) -> Divergence | None:
+def _step_divergence(name: str, one: Sequence[Entry], other: Sequence[Entry]) -> ChainDifference | None:
     for left, right in zip_longest(one, other):
         if left is None or right is None:
-            return Divergence((left or right).step, "how many steps are made", name)
+            return ChainDifference((left or right).step, "how many steps are made", name)
         if _of_step(left) != _of_step(right):
             what = "gradients" if left.gradients != right.gradients else "weights"
-            return Divergence(left.step, f"the {what}" if left.optimizer == right.optimizer else "which optimizer steps", name)
+            return ChainDifference(
+                left.step, f"the {what}" if left.optimizer == right.optimizer else "which optimizer steps", name
+            )
     return None
 
 
@@ -163,7 +165,7 @@ def _is_threaded(*chains: Chain) -> bool:
     return any(entry.thread > 0 for chain in chains for entry in chain.entries)
 
 
-def _training_divergence(name: str, one: Chain, other: Chain, is_cut: bool) -> Divergence | None:
+def _training_divergence(name: str, one: Chain, other: Chain, is_cut: bool) -> ChainDifference | None:
     """Return the first step in which a training of one run is like none of the other run's."""
     pairs = _pairs(one, other, is_cut)
     mine = [training for training in _trainings(one) if training not in [left for left, _ in pairs]]

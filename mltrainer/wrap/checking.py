@@ -30,7 +30,7 @@ from mltrainer.wrap.blame import UNCHANGED, FirstDifference, LikelyCause, first_
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.chains import (
     Chain,
-    Divergence,
+    ChainDifference,
     chains,
     compared,
     end_difference,
@@ -119,7 +119,7 @@ class Verdict:
     processes: int
     seconds: tuple[float, ...]
     judged: Subject
-    difference: Divergence | None = None
+    difference: ChainDifference | None = None
     cause: Cause | None = None
     failed: tuple[str, ...] = ()
     hash_seeds: tuple[str, ...] = HASH_SEEDS

@@ -183,7 +183,11 @@ TABLE_FAULTS = {
         "quoted",
     ),
     "a short row": (table((9, "1,2")), "line 9 has 2", "fix these rows"),
-    "an unclosed quote": (table((9, '"1,2,x,yes')), "data.csv:9: a quote that opens in this record is never closed", "mend"),
+    "an unclosed quote": (
+        table((9, '"1,2,x,yes')),
+        "data.csv:9: a quote that opens in this record is never closed",
+        "fix this record",
+    ),
     "a NUL byte": (table((9, "\0,2,x,yes")), "data.csv:9: NUL byte at byte offset", "whole file"),
 }
 

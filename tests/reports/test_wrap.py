@@ -6,7 +6,7 @@ import pytest
 
 from mltrainer.observe.inputs import Read
 from mltrainer.reports.wrap import MOST_FILES, page
-from mltrainer.wrap.chains import Divergence
+from mltrainer.wrap.chains import ChainDifference
 from mltrainer.wrap.checking import ResumeVerdict, Verdict
 from mltrainer.wrap.subject import Subject
 
@@ -14,7 +14,7 @@ from mltrainer.wrap.subject import Subject
 def verdict(same: bool = True, files: int = 1) -> Verdict:
     data = tuple(Read(f"data/{number:04}.npy", 8, "0" * 64) for number in range(files))
     judged = Subject((Read("train.py", 9, "1" * 64),), data, {"python": "3.11"})
-    return Verdict("python train.py", same, 20, 1, (1.0, 1.0), judged, None if same else Divergence(3, "the gradients", "a"))
+    return Verdict("python train.py", same, 20, 1, (1.0, 1.0), judged, None if same else ChainDifference(3, "the gradients", "a"))
 
 
 @pytest.mark.parametrize(

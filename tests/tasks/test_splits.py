@@ -138,7 +138,7 @@ def test_by_time_each_fold_is_trained_on_what_came_before_it_and_the_first_is_th
 @pytest.mark.parametrize(
     ("split", "bound", "told"),
     [
-        (Split(folds=5), SplitConstraints(given=np.zeros(20, dtype=np.int64)), "says itself"),
+        (Split(folds=5), SplitConstraints(given=np.zeros(20, dtype=np.int64)), "comes with its own"),
         (Split(folds=5, group="who"), SplitConstraints(units=np.arange(20) % 4), "do not fill 5 folds"),
         (Split(folds=4, time="day"), SplitConstraints(times=np.arange(20) % 4), "do not fill 4 folds"),
         (Split(folds=30), None, "do not fill 30 folds"),

@@ -64,7 +64,7 @@ def test_another_reader_in_between_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "samples", "told"),
     [
-        (Shuffled(), None, "does not tell its length"),
+        (Shuffled(), None, "an iterable without a length"),
         (iter([1, 2]), None, "can be read only once"),
         ((n for n in range(3)), 3, "a generator, which can be read only once"),
         (Sized(), 4, "an iterable of 6 samples, and 4 are asked for"),
@@ -123,7 +123,7 @@ class Whole(Own):
 @pytest.mark.parametrize(
     ("kind", "case", "keys", "told"),
     [
-        ("Own", "more", {}, "gives more samples than the 28 that its __len__ tells"),
+        ("Own", "more", {}, "gives more samples than the 28 of its __len__"),
         ("Own", "shared", {}, "dataset('validation') gave the iterable of another split"),
         (
             "Own",

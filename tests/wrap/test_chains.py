@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.observe.process import ROOM, Mapped, Process
-from mltrainer.wrap.chains import Chain, Divergence, Entry, chains, compared, first_divergence, last_step, steps_in
+from mltrainer.wrap.chains import Chain, ChainDifference, Entry, chains, compared, first_divergence, last_step, steps_in
 
 CLEAN = tuple(Entry(step, 0, f"{step:016x}", f"{step + 100:016x}", "-") for step in (1, 2, 3))
 
@@ -35,26 +35,29 @@ def test_processes_that_are_given_other_arguments_are_paired_in_their_order() ->
 @pytest.mark.parametrize(
     ("other", "divergence"),
     [
-        (changed(2, gradients="f"), Divergence(2, "the gradients", "a")),
-        (changed(3, weights="f"), Divergence(3, "the weights", "a")),
-        (changed(3, whole="f"), Divergence(3, "the weights", "a")),
-        (changed(1, optimizer=1, gradients="f"), Divergence(1, "which optimizer steps", "a")),
-        ({("a", 0): Chain(CLEAN[:2], ("end", "held"))}, Divergence(3, "how many steps are made", "a")),
-        ({("a", 0): Chain(CLEAN, ("other", "held"))}, Divergence(3, "the weights at the end", "a")),
-        ({("a", 0): Chain(CLEAN, ("end", "other"))}, Divergence(3, "the model's buffers or other parameters at the end", "a")),
-        ({}, Divergence(0, "which processes train", "a")),
-        ({("b", 0): changed(2, gradients="f")["a", 0]}, Divergence(2, "the gradients", "a")),
-        ({**SAME, ("a", 1): Chain(CLEAN, ())}, Divergence(0, "which processes train", "a")),
+        (changed(2, gradients="f"), ChainDifference(2, "the gradients", "a")),
+        (changed(3, weights="f"), ChainDifference(3, "the weights", "a")),
+        (changed(3, whole="f"), ChainDifference(3, "the weights", "a")),
+        (changed(1, optimizer=1, gradients="f"), ChainDifference(1, "which optimizer steps", "a")),
+        ({("a", 0): Chain(CLEAN[:2], ("end", "held"))}, ChainDifference(3, "how many steps are made", "a")),
+        ({("a", 0): Chain(CLEAN, ("other", "held"))}, ChainDifference(3, "the weights at the end", "a")),
+        (
+            {("a", 0): Chain(CLEAN, ("end", "other"))},
+            ChainDifference(3, "the model's buffers or other parameters at the end", "a"),
+        ),
+        ({}, ChainDifference(0, "which processes train", "a")),
+        ({("b", 0): changed(2, gradients="f")["a", 0]}, ChainDifference(2, "the gradients", "a")),
+        ({**SAME, ("a", 1): Chain(CLEAN, ())}, ChainDifference(0, "which processes train", "a")),
     ],
 )
-def test_each_difference_is_told(other: dict[tuple[str, int], Chain], divergence: Divergence) -> None:
+def test_each_difference_is_told(other: dict[tuple[str, int], Chain], divergence: ChainDifference) -> None:
     assert first_divergence(SAME, other) == divergence
 
 
 def test_the_earliest_of_several_processes_is_told() -> None:
     one = {("a", 0): Chain(CLEAN, ()), ("b", 0): Chain(CLEAN, ())}
     other = {("a", 0): changed(3, weights="f")["a", 0], ("b", 0): changed(2, weights="f")["a", 0]}
-    assert first_divergence(one, other) == Divergence(2, "the weights", "b")
+    assert first_divergence(one, other) == ChainDifference(2, "the weights", "b")
 
 
 def threads(order: str, **changed: str) -> dict[tuple[str, int], Chain]:
@@ -87,22 +90,22 @@ def test_trainings_in_several_threads_are_compared_each_for_itself(one: str, oth
 @pytest.mark.parametrize(
     ("one", "other", "changed", "divergence"),
     [
-        ("abab", "bbaa", {"b2": "f"}, Divergence(4, "the gradients", "p")),
-        ("abab", "baba", {"a1": "f"}, Divergence(1, "the gradients", "p")),
-        ("aaab", "abbb", {}, Divergence(2, "how many steps are made", "p")),  # neither was ended in mid-run
-        ("abab", "aba", {}, Divergence(4, "how many steps are made", "p")),
-        ("abab", "abcabc", {}, Divergence(3, "how many steps are made", "p")),
+        ("abab", "bbaa", {"b2": "f"}, ChainDifference(4, "the gradients", "p")),
+        ("abab", "baba", {"a1": "f"}, ChainDifference(1, "the gradients", "p")),
+        ("aaab", "abbb", {}, ChainDifference(2, "how many steps are made", "p")),  # neither was ended in mid-run
+        ("abab", "aba", {}, ChainDifference(4, "how many steps are made", "p")),
+        ("abab", "abcabc", {}, ChainDifference(3, "how many steps are made", "p")),
     ],
 )
 def test_a_training_in_a_thread_that_differs_is_told(
-    one: str, other: str, changed: dict[str, str], divergence: Divergence
+    one: str, other: str, changed: dict[str, str], divergence: ChainDifference
 ) -> None:
     assert first_divergence(threads(one), threads(other, **changed)) == divergence
 
 
 def test_what_threads_end_with_is_compared_where_they_came_to_their_end_in_one_order() -> None:
     one, other = threads("abab"), {key: Chain(chain.entries, ("other", "held")) for key, chain in threads("abab").items()}
-    assert first_divergence(one, other) == Divergence(4, "the weights at the end", "p")
+    assert first_divergence(one, other) == ChainDifference(4, "the weights at the end", "p")
     assert first_divergence(one, other, 4) is None  # ended in mid-run, each thread wherever it was
 
 
@@ -111,7 +114,7 @@ def test_optimizers_that_one_thread_steps_in_another_order_are_told() -> None:
         {key: Chain(tuple(e._replace(thread=0) for e in c.entries), ()) for key, c in threads(o).items()}
         for o in ("abab", "abba")
     )
-    assert first_divergence(one, other) == Divergence(3, "which optimizer steps", "p")
+    assert first_divergence(one, other) == ChainDifference(3, "which optimizer steps", "p")
 
 
 def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path: Path) -> None:
@@ -167,5 +170,5 @@ def test_two_processes_of_one_name_are_told_apart_by_their_order_and_the_second_
     one, other = chains(tmp_path / "one"), chains(tmp_path / "other")
     assert [*one] == [("x", 0), ("x", 1)]
     assert [chain.entries[0].gradients for chain in other.values()] == ["a", "b"]
-    assert first_divergence(one, other) == Divergence(1, "the gradients", "x")
+    assert first_divergence(one, other) == ChainDifference(1, "the gradients", "x")
     assert steps_in(tmp_path / "one") == 1

@@ -175,7 +175,7 @@ def test_running_days_are_no_feature_where_time_splits(opened):
 
 def test_rows_without_a_moment_are_told(opened):
     rows = [f"{'' if i == 5 else 2000 + i},{i}.5,{'ab'[i % 2]}" for i in range(40)]
-    with pytest.raises(InputError, match=r"t.csv:7: 1 of 40 rows have no moment in column 'year'"):
+    with pytest.raises(InputError, match=r"t.csv:7: 1 of 40 rows have no time in column 'year'"):
         opened("year,n,t", rows, {"time": "year"})
 
 
@@ -195,7 +195,7 @@ def test_validation_rows_are_drawn_from_those_to_train_on_where_none_are_named(o
     ("split", "message"),
     [
         ({"group": "nobody"}, "has no column 'nobody'"),
-        ({"time": "t"}, "rows have no moment in column 't'"),
+        ({"time": "t"}, "rows have no time in column 't'"),
         ({"column": "n"}, "name no split; train, validation and test are known"),
     ],
 )

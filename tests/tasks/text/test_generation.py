@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_refused(open_text, changes, message):
 
 
 def test_a_model_that_does_not_read_from_left_to_right_is_refused(open_text):
-    with pytest.raises(InputError, match="bag does not tell the next token"):
+    with pytest.raises(InputError, match="bag does not predict the next token"):
         open_text(model={"name": "bag"}).task.model()
 
 
