@@ -9,7 +9,7 @@ import pytest
 
 from mltrainer.errors import GateError
 from mltrainer.gates.digests import FileDigests
-from mltrainer.observe import rows as module
+from mltrainer.observe import file_rows as module
 from mltrainer.observe.file_rows import gathered, require_as_recorded, rows_of_paths, unbound
 from mltrainer.workspace import Project
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.observe import reads as module
+from mltrainer.observe import inputs as module
 from mltrainer.observe.inputs import Read
 from mltrainer.observe.logs import rows_of
 from mltrainer.wrap.starting import Perturbations, WrappedProgram, start
