@@ -14,6 +14,7 @@ from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
 from mltrainer.phases.inputs import steady
 from mltrainer.phases.planning import config_files
 from mltrainer.phases.training import train
+from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.code import source
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import RESULT_FILE
@@ -25,43 +26,50 @@ def run(ctx: Context) -> Result:
     """Train the planned config."""
     config = ctx.planned_config()
     result = train(ctx, config)
+    shown = recorded(result)
     folds = cross_validated(ctx, config, result)
-    acceptance = acceptance_rows(config.acceptance, metrics_of({"run": result, "folds": folds}), mean_of(folds))
+    acceptance = acceptance_rows(config.acceptance, metrics_of({"run": shown, "folds": folds}), mean_of(folds))
     thresholds = diagnostic_page(input_starvation.ID, ctx.project.root).thresholds
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
-    rows = findings(result, references, config.model_dump(), ctx.project.root)
-    failed = result["state"] == "failed"  # after which the diagnostics are never reached: what they would say decides here
+    rows = findings(shown, references, config.model_dump(), ctx.project.root)
+    failed = result.state == "failed"  # after which the diagnostics are never reached: what they would say decides here
     evidence = {
-        "run": result,
+        "run": shown,
         "budget_minutes": config.budget.minutes,
         "folds": folds,
         "acceptance": acceptance,
-        "waiting": plain(input_starvation.starvation(Run(result), thresholds)),
+        "waiting": plain(input_starvation.starvation(Run(shown), thresholds)),
         "diagnostics": rows,
         "changes": changes_to_try(rows, config.model_dump()) if failed else [],
         "references": references,
-        "unplanned": unplanned(ctx.earlier["planning"]["evidence"], result),
+        "unplanned": unplanned(ctx.earlier["planning"]["evidence"], shown),
     }
     pages = [row["page"] for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]
     return Result(evidence, run_source(ctx, result), inputs, pages)
 
 
-def run_source(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
+def recorded(result: RunResult) -> dict[str, Any]:
+    """Return a result as a phase's record holds it, which has its own seal."""
+    return {key: value for key, value in result.written().items() if key != "seal"}
+
+
+def run_source(ctx: Context, result: RunResult) -> dict[str, Any]:
     """Return the code identity that planning recorded, with the files that this run imported."""
     planned = ctx.earlier["planning"]["source"]
     found = _but_for_data(ctx, planned, result) if planned["dirty"] and ctx.task.is_opaque else planned
-    later = {row["path"] for row in result["code_files"]} - {row["path"] for row in planned["files"]}
-    if later and not found["dirty"] and source(ctx.project.root, result["code_files"], _bound(ctx, result))["dirty"]:
+    code = [row.model_dump() for row in result.code_files]
+    later = {row["path"] for row in code} - {row["path"] for row in planned["files"]}
+    if later and not found["dirty"] and source(ctx.project.root, code, _bound(ctx, result))["dirty"]:
         found = {
             **found,
             "dirty": True,
             "note": f"imported after planning's steps, and not committed: {', '.join(sorted(later))}",
         }
-    return {**found, "imported": result["code_files"]}
+    return {**found, "imported": code}
 
 
-def _but_for_data(ctx: Context, planned: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+def _but_for_data(ctx: Context, planned: dict[str, Any], result: RunResult) -> dict[str, Any]:
     """Return a code identity as clean where all that is not committed is data that the task opened after planning's steps."""
     now = source(ctx.project.root, planned["files"], _bound(ctx, result))
     if now["dirty"] or now["commit"] != planned["commit"]:
@@ -69,10 +77,10 @@ def _but_for_data(ctx: Context, planned: dict[str, Any], result: dict[str, Any])
     return {**planned, **{key: now[key] for key in ("dirty", "diff_sha256", "untracked")}}
 
 
-def _bound(ctx: Context, result: dict[str, Any]) -> list[str]:
+def _bound(ctx: Context, result: RunResult) -> list[str]:
     """Return the files that are held by their digests: configs, and what a program read."""
     configs = map(ctx.project.relative, config_files(ctx.project, ctx.earlier["planning"]["evidence"]["template"]))
-    return [*configs, *(row["path"] for row in (result.get("program") or {}).get("read", ()))]
+    return [*configs, *(row.path for row in result.read)]
 
 
 def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -80,15 +88,14 @@ def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, An
     return [row for fold in folds["rows"][1:] for row in _run_files(ctx, fold["run"])] if folds else []
 
 
-def run_inputs(ctx: Context, result: dict[str, Any]) -> list[dict[str, Any]]:
+def run_inputs(ctx: Context, result: RunResult) -> list[dict[str, Any]]:
     """Return the files that bind a run to its phase's gate: result, chain, checkpoints, code, a program's data and outputs."""
-    rows = _run_files(ctx, result["id"])
-    for checkpoint in result["checkpoints"]:
-        rows += rows_with_role(checkpoint["files"], "checkpoint")
-    if (program := result.get("program")) is not None:
-        rows += [*rows_with_role(program["outputs"], "checkpoint"), *rows_with_role(program["read"], "data")]
+    rows = _run_files(ctx, result.id)
+    for checkpoint in result.checkpoints:
+        rows += rows_with_role(checkpoint.files, "checkpoint")
+    rows += [*rows_with_role(result.outputs, "checkpoint"), *rows_with_role(result.read, "data")]
     rows += rows_with_role(steady(ctx, result), "data")
-    return rows + rows_with_role(result["code_files"], "code")
+    return rows + rows_with_role(result.code_files, "code")
 
 
 def _run_files(ctx: Context, run: str) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import Any
 from mltrainer.configs.pages import PhasePage, trainer_of
 from mltrainer.configs.project import Task, TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
+from mltrainer.records.common import FileRow
 from mltrainer.records.job import file_rows
 from mltrainer.runs.launcher import Launch, Tools
-from mltrainer.runs.tool import Tool, tool_for
+from mltrainer.runs.trainer import Trainer, trainer_for
 from mltrainer.workspace import Project, sha256_file
 
 Event = dict[str, Any]
@@ -64,14 +65,14 @@ class Context:
         return config.task
 
     @property
-    def tool(self) -> Tool:
-        """The tool that this phase's page names; the task's own trainer takes the shipped one's place."""
-        return self.tool_that_tells(self.tell)
+    def trainer(self) -> Trainer:
+        """The trainer that this phase's page names; the task's own takes the shipped one's place."""
+        return self.trainer_that_tells(self.tell)
 
-    def tool_that_tells(self, tell: Callable[[Event], None]) -> Tool:
-        """Return the same tool with another listener of its events."""
+    def trainer_that_tells(self, tell: Callable[[Event], None]) -> Trainer:
+        """Return the same trainer with another listener of its events."""
         tools = Tools(self.project, tell, self.launch)
-        return tool_for(tools, trainer_of(self.page.tool, self.task.trainer), self.page.phase)
+        return trainer_for(tools, trainer_of(self.page.tool, self.task.trainer), self.page.phase)
 
     def note(self, text: str) -> None:
         """Say something in plain words."""
@@ -115,6 +116,6 @@ def file_row(project: Project, path: Path, role: str) -> dict[str, Any]:
     return {"path": project.relative(path), "sha256": sha256_file(path), "size": path.stat().st_size, "role": role}
 
 
-def rows_with_role(rows: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+def rows_with_role(rows: Iterable[FileRow], role: str) -> list[dict[str, Any]]:
     """Return rows of files with the role that the gate treats them by."""
-    return [{"path": row["path"], "sha256": row["sha256"], "size": row["size"], "role": role} for row in rows]
+    return [{**row.model_dump(), "role": role} for row in rows]

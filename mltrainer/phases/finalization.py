@@ -16,12 +16,12 @@ from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, findings
 from mltrainer.errors import InputError
-from mltrainer.phases.baseline import run_inputs, run_source
+from mltrainer.phases.baseline import recorded, run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
 from mltrainer.records.openings import LEDGER_FILE
-from mltrainer.records.run import output_name
+from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
 from mltrainer.runs.exporting import run_manager
 from mltrainer.runs.references import measure_references
@@ -47,15 +47,16 @@ def run(ctx: Context) -> Result:
         told = ", ".join(f"{row['key']} {row['before']} -> {row['after']}" for row in changed)
         ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
     result = train(ctx, config, parent=ctx.earlier["baseline"]["evidence"]["run"]["id"])
+    shown = recorded(result)
     ctx.note("reproducing the final training in a fresh process")
-    again = reproduce(ctx.tools, result["id"])
+    again = reproduce(ctx.tools, result.id)
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     sealed = why_sealed(config, result, again.row)
     exported = _delivered(ctx, result) if ctx.task.is_opaque else _export(ctx, config, result, export, sealed)
     test = _tested(ctx, exported["test"], sealed)
     rows = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
     evidence = {
-        "run": result,
+        "run": shown,
         "config": config.model_dump(),
         "changed": differences(ctx.planned_config().model_dump(), config.model_dump()),
         "reproduction": again.row,
@@ -70,7 +71,7 @@ def run(ctx: Context) -> Result:
         "data": ctx.earlier["planning"]["evidence"]["data"],
         "environment": ctx.earlier["planning"]["evidence"]["environment"],
         "references": references,
-        **diagnosed(ctx, config, result, references),
+        **diagnosed(ctx, config, shown, references),
     }
     inputs = [*run_inputs(ctx, result), *rows]
     ledger = ctx.folder / LEDGER_FILE
@@ -93,18 +94,18 @@ def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any], refe
 # --- what the model is judged by ------------------------------------------------------------------
 
 
-def why_sealed(config: TrainingConfig, result: dict[str, Any], again: dict[str, Any]) -> str | None:
+def why_sealed(config: TrainingConfig, result: RunResult, again: dict[str, Any]) -> str | None:
     """Return the reason to keep the test split sealed, or None: only a model that could be delivered is worth the one look."""
     if again["identical"] is not True:
         return "the final training was not reproduced"
-    missed = [row for row in acceptance_rows(config.acceptance, result["metrics"]) if not row["met"]]
+    missed = [row for row in acceptance_rows(config.acceptance, result.metrics) if not row["met"]]
     told = (f"{row['metric']} on {row['split']} is {row['value']}, {row['criterion']} is required" for row in missed)
     return "; ".join(told) or None
 
 
-def final_acceptance(config: TrainingConfig, result: dict[str, Any], test: dict[str, Any]) -> list[dict[str, Any]]:
+def final_acceptance(config: TrainingConfig, result: RunResult, test: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
-    metrics, bounds = result["metrics"], (test["intervals"] or {}).get("bounds", {})
+    metrics, bounds = result.metrics, (test["intervals"] or {}).get("bounds", {})
     if not test["samples"]:
         return acceptance_rows(config.acceptance, metrics)
     of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
@@ -176,7 +177,7 @@ def _test_samples(ctx: Context) -> int:
 
 
 def _export(
-    ctx: Context, config: TrainingConfig, result: dict[str, Any], export: dict[str, Any], sealed: str | None
+    ctx: Context, config: TrainingConfig, result: RunResult, export: dict[str, Any], sealed: str | None
 ) -> dict[str, Any]:
     """Run the checkpoint manager: the exports, the files beside them, and last the test split's one opening.
 
@@ -196,19 +197,19 @@ def _export(
     return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, test if opens else None)
 
 
-def _delivered(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
+def _delivered(ctx: Context, result: RunResult) -> dict[str, Any]:
     """Bring the files that a program left to where models are delivered, with their checksums; it offers no test split."""
     folder = ctx.folder / MODEL_FOLDER
     shutil.rmtree(folder, ignore_errors=True)
-    rows = {output_name(row["path"]): row for row in result["program"]["outputs"]}
+    rows = {output_name(row.path): row for row in result.outputs}
     for name, row in rows.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with machine_faults(str(folder / name)):
-            shutil.copyfile(ctx.project.root / row["path"], folder / name)
-    sums = "".join(f"{row['sha256']}  {name}\n" for name, row in sorted(rows.items()))
+            shutil.copyfile(ctx.project.root / row.path, folder / name)
+    sums = "".join(f"{row.sha256}  {name}\n" for name, row in sorted(rows.items()))
     write_atomic(folder / "SHA256SUMS", sums.encode())
     test = {"samples": 0, "metrics": {}, "intervals": None, "sealed": None}
-    return {"exports": [], "inference": {}, "weights_sha256": result["weights_sha256"], "test": test}
+    return {"exports": [], "inference": {}, "weights_sha256": result.weights_sha256, "test": test}
 
 
 def runs_tried(ctx: Context) -> int:

@@ -11,9 +11,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.gates.statistics import over_folds
 from mltrainer.phases.context import Context
 from mltrainer.phases.training import train
+from mltrainer.records.run import RunResult
 
 
-def cross_validated(ctx: Context, config: TrainingConfig, result: dict[str, Any]) -> dict[str, Any] | None:
+def cross_validated(ctx: Context, config: TrainingConfig, result: RunResult) -> dict[str, Any] | None:
     """Return a config's metrics on each fold, as the baseline's record holds them; None without folds or a finished first run.
 
     Args:
@@ -24,7 +25,7 @@ def cross_validated(ctx: Context, config: TrainingConfig, result: dict[str, Any]
     Raises:
         MltrainerError: Training was refused, or was stopped.
     """
-    if not config.split.folds or result["state"] != "finished":
+    if not config.split.folds or result.state != "finished":
         return None
     rows = [_row(config.split.fold, result)]
     for fold in config.folds[1:]:
@@ -44,6 +45,6 @@ def mean_of(folds: dict[str, Any] | None) -> str:
     return f"validation, mean of {folds['count']} folds" if folds else "validation"
 
 
-def _row(fold: int, result: dict[str, Any]) -> dict[str, Any]:
+def _row(fold: int, result: RunResult) -> dict[str, Any]:
     keys = ("state", "metrics", "train_samples", "epochs", "wall_s")
-    return {"fold": fold, "run": result["id"], **{key: result[key] for key in keys}}
+    return {"fold": fold, "run": result.id, **{key: getattr(result, key) for key in keys}}

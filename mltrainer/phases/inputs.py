@@ -12,13 +12,15 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.observe.file_rows import gathered, rows_of_paths
 from mltrainer.phases.context import Context
+from mltrainer.records.common import FileRow
 from mltrainer.records.reading import read_record
+from mltrainer.records.run import ProbeResult, RunResult
 from mltrainer.workspace import digest
 
 Row = dict[str, Any]
 
 
-def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[ProbeResult]) -> dict[str, Any]:
     """Return the files to bind, and those that one probe changed for the other, which no digest can stand for.
 
     Args:
@@ -26,11 +28,11 @@ def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[dict[str, A
         config: What was probed.
         probes: Their results.
     """
-    if any(probe.get("opened") is None for probe in probes):
+    if any(probe.opened is None for probe in probes):
         return {"opened": None, "unsteady": None}
-    probed = [row for probe in probes for row in probe["opened"]]
-    unsteady = {row["path"] for row in probed if any(row["path"] == r["path"] and row["sha256"] != r["sha256"] for r in probed)}
-    rows = {row["path"]: _plain(row) for row in probed if row["path"] not in unsteady}
+    probed = [row for probe in probes for row in probe.opened or ()]
+    unsteady = {row.path for row in probed if any(row.path == r.path and row.sha256 != r.sha256 for r in probed)}
+    rows = {row.path: row.model_dump() for row in probed if row.path not in unsteady}
     later = [path for path in _of_runs(ctx, config, probes[0]) if path not in rows and path not in unsteady]
     rows |= {row["path"]: row for row in rows_of_paths(later, ctx.project.root) if row["sha256"]}
     if told := sorted(unsteady):
@@ -38,21 +40,18 @@ def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[dict[str, A
     return {"opened": gathered([rows[path] for path in sorted(rows)], ctx.project.root), "unsteady": told}
 
 
-def _plain(row: Row) -> Row:
-    return {key: row[key] for key in ("path", "sha256", "size")}
-
-
-def _of_runs(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> list[str]:
+def _of_runs(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[str]:
     """Return the files that the last baseline of the same task and code opened: a probe does not come to all."""
     record = read_record(ctx.project, "baseline")
     run = record.evidence.get("run") if record is not None and not record.faults else None
     planned = (ctx.current or {}).get("evidence", {}).get("config", {}).get("task")
-    if run is None or run["code_sha256"] != digest(probe["code_files"]) or planned != config.task.model_dump():
+    code = [row.model_dump() for row in probe.code_files]
+    if run is None or run["code_sha256"] != digest(code) or planned != config.task.model_dump():
         return []
     return [row["path"] for row in run.get("opened") or []]
 
 
-def steady(ctx: Context, result: dict[str, Any]) -> list[Row]:
+def steady(ctx: Context, result: RunResult) -> list[FileRow]:
     """Return the files that a run opened, less those that training itself changes."""
     unsteady = ctx.earlier["planning"]["evidence"].get("unsteady") or []
-    return [row for row in result.get("opened") or [] if row["path"] not in unsteady]
+    return [row for row in result.opened or [] if row.path not in unsteady]

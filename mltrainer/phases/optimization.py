@@ -23,7 +23,7 @@ from mltrainer.phases.planning import config_text
 from mltrainer.records.job import SearchJob, file_rows
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.retrain import reproduce
-from mltrainer.runs.tool import page_for
+from mltrainer.runs.trainer import page_for
 from mltrainer.search.points import mean_of, points
 from mltrainer.workspace import digest, write_atomic
 

@@ -27,6 +27,8 @@ from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
 from mltrainer.phases.sanity_check import rehearse
+from mltrainer.records.job import file_rows
+from mltrainer.records.run import ProbeResult
 from mltrainer.redaction import redacted, scan_files, scan_text
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
 from mltrainer.reproducibility.environment import available_mb, capture
@@ -77,36 +79,37 @@ def run(ctx: Context) -> Result:
     trackers = ctx.try_trackers(config.tracking)
     free_mb = available_mb()
     probes = probe(ctx, config)
-    options = what_options_bring(ctx, config, probes[0])
-    is_exported = "checkpoints" in ctx.tool.capabilities
-    rehearsal = rehearse(ctx, fed(config, probes[0]), probes[0], evidence["environment"]) if is_exported else None
-    schedule = _schedule(config, probes[0])
+    first = probes.first
+    options = what_options_bring(ctx, config, first)
+    is_exported = "checkpoints" in ctx.trainer.capabilities
+    rehearsal = rehearse(ctx, fed(config, first), first, evidence["environment"]) if is_exported else None
+    schedule = _schedule(config, first)
     write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
-    files, opened = probes[0]["code_files"], opened_by(ctx, config, probes)
+    files, opened = [row.model_dump() for row in first.code_files], opened_by(ctx, config, probes.both)
     evidence |= {
-        "data": probes[0]["data"],
+        "data": first.data,
         "probe": compare(ctx, config, probes),
-        "loader": probes[0].get("loader"),
+        "loader": first.loader,
         "options": options,
         "rehearsal": rehearsal,
-        "numerics_class": probes[0]["numerics_class"],
-        "libraries": probes[0]["libraries"],
-        "precision": probes[0]["precision"],
+        "numerics_class": first.numerics_class,
+        "libraries": first.libraries,
+        "precision": first.precision.model_dump(),
         "schedule": schedule,
         "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
-        **({"program": probes[1]["program"]} if "program" in probes[1] else {}),
+        **({"program": probes.second.program.model_dump()} if probes.second.program else {}),
         **opened,
         "trackers": trackers(),
     }
-    data = [*probes[0]["data"]["files"], *(opened["opened"] or [])]
-    inputs = [*rows_with_role(data, "data"), *rows_with_role(files, "code")]
+    data = [*(first.data or {})["files"], *(opened["opened"] or [])]
+    inputs = [*rows_with_role(file_rows(data), "data"), *rows_with_role(first.code_files, "code")]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
     return _result(ctx, evidence, _source(ctx, config, files, [*bound, *(row["path"] for row in data)]), inputs)
 
 
-def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]]:
+def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:
     """Return the schedule's preview; nothing of the task's own schedulers, or of a program's.
 
     Raises:
@@ -114,7 +117,7 @@ def _schedule(config: TrainingConfig, probe: dict[str, Any]) -> list[list[float]
     """
     if config.schedule.name == "own" or config.task.is_opaque:  # only the task knows it
         return []
-    steps, per_epoch = probe["planned_steps"], probe["planned_steps"] // probe["planned_epochs"]
+    steps, per_epoch = probe.planned_steps, probe.planned_steps // probe.planned_epochs
     if (fault := unreached(config.schedule, steps, per_epoch)) is not None:
         raise InputError(fault, where="schedule.parts", mend="shorten the parts, or raise epochs, then plan again")
     return preview(config.schedule, config.optimizer.lr, steps, per_epoch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import dataclass
 from typing import Any
 
 from mltrainer.checkpointing.manifest import folders
@@ -15,6 +16,7 @@ from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import ProbeResult, Rehearsal, Resumed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
 from mltrainer.reproducibility.hash_seeds import hash_seeds
@@ -22,60 +24,81 @@ from mltrainer.reproducibility.short_strings import named
 from mltrainer.runs.localize import HASH_SEED, HASH_SEED_VARIABLE, MEMORY, NOTHING, Change, find_cause
 
 
-def probe(ctx: Context, config: TrainingConfig) -> list[dict[str, Any]]:
-    """Train a few steps twice, and return both results.
+@dataclass(frozen=True)
+class Probes:
+    """Two trainings of a few real steps.
+
+    Attributes:
+        first: Undisturbed.
+        second: With all changed that must not matter.
+        hash_seeds: Of all processes that were compared.
+        checkpoint_bytes: The size of a checkpoint; 0 where none was left, as by a loss that is not a number.
+    """
+
+    first: ProbeResult
+    second: ProbeResult
+    hash_seeds: tuple[str, ...]
+    checkpoint_bytes: int
+
+    @property
+    def both(self) -> tuple[ProbeResult, ProbeResult]:
+        """The two results."""
+        return self.first, self.second
+
+
+def probe(ctx: Context, config: TrainingConfig) -> Probes:
+    """Train a few steps twice, and return what both left.
 
     The second time everything is changed that must not matter: it stops half-way and goes on in another process, strings
     hash differently, another number of processes loads the samples, and new memory holds NaN. The first one also measures how
     many of these processes are needed, where the config leaves that open, and rehearses what an evaluation adds to the steps.
     """
     settings = _settings(ctx)
-    steps, tool = settings.probe_steps, ctx.tool
-    halfway = "; the second time stopped half-way and gone on with" if "resume" in tool.capabilities else ""
+    steps, trainer = settings.probe_steps, ctx.trainer
+    halfway = "; the second time stopped half-way and gone on with" if "resume" in trainer.capabilities else ""
     ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
     asked: dict[str, Any] = {"rehearse": True}
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
         asked["measure_loader"] = limits
-    first = tool.run(_job(ctx, config, "first", steps, **asked))
+    first = trainer.probe(_job(ctx, config, "first", steps, **asked))
     as_fed = fed(config, first)
     halves = _job(ctx, as_fed, "second", steps, resumable=True, fill_memory=True)
     seeds = _hash_seeds(ctx, config, first)
-    if "resume" in tool.capabilities:
-        tool.run(halves.model_copy(update={"max_steps": _middle(steps)}), {HASH_SEED_VARIABLE: seeds[-1]})
-        second = tool.run(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)
+    if "resume" in trainer.capabilities:
+        trainer.probe(halves.model_copy(update={"max_steps": _middle(steps)}), {HASH_SEED_VARIABLE: seeds[-1]})
+        second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)
     else:
         second = _whole_again(ctx, halves, first, seeds)
-    second["hash_seeds"] = [*seeds]
     checkpoints = ctx.project.root / halves.folder / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
-    second["checkpoint_bytes"] = max(sizes, default=0)  # a loss that is not a number leaves none
     shutil.rmtree(checkpoints, ignore_errors=True)
-    return [first, second]
+    return Probes(first, second, seeds, max(sizes, default=0))
 
 
-def _hash_seeds(ctx: Context, config: TrainingConfig, first: dict[str, Any]) -> tuple[str, ...]:
+def _hash_seeds(ctx: Context, config: TrainingConfig, first: ProbeResult) -> tuple[str, ...]:
     """Return the hash seeds of all probes: under which the small sets that the task can be about begin otherwise."""
-    if not first["code_files"]:
+    if not first.code_files:
         return HASH_SEEDS  # no code but ours, which goes through no set
     root, command = ctx.project.root, config.task.command(config.seed)
-    sources, data = ([root / row["path"] for row in rows] for rows in (first["code_files"], first["data"]["files"]))
-    return hash_seeds(named(sources, data, tuple(command))).seeds
+    sources = [root / row.path for row in first.code_files]
+    data = [root / row["path"] for row in (first.data or {}).get("files", ())]
+    return hash_seeds(named(sources, data, command)).seeds
 
 
-def _whole_again(ctx: Context, job: TrainingJob, first: dict[str, Any], seeds: tuple[str, ...]) -> dict[str, Any]:
+def _whole_again(ctx: Context, job: TrainingJob, first: ProbeResult, seeds: tuple[str, ...]) -> ProbeResult:
     """Return the result of the same steps in whole under other hash seeds: the first one that differs, else the last."""
     for seed in seeds[2:]:
         ctx.note(f"once more, with hash seed {seed}: small sets of your strings come in another order")
-        found = ctx.tool.run(job.model_copy(update={"resumable": False}), {HASH_SEED_VARIABLE: seed})
-        if found["chain"] != first["chain"]:
+        found = ctx.trainer.probe(job.model_copy(update={"resumable": False}), {HASH_SEED_VARIABLE: seed})
+        if found.chain != first.chain:
             return found
-    return ctx.tool.run(job, HASH_SEED.variables)
+    return ctx.trainer.probe(job, HASH_SEED.variables)
 
 
-def fed(config: TrainingConfig, probe: dict[str, Any]) -> TrainingConfig:
+def fed(config: TrainingConfig, probe: ProbeResult) -> TrainingConfig:
     """Return a config with the number of loader processes that a probe found, where it was left open."""
-    return config.with_workers((probe.get("loader") or {}).get("workers", 0))
+    return config.with_workers((probe.loader or {}).get("workers", 0))
 
 
 # --- what each option brings ----------------------------------------------------------------------
@@ -90,30 +113,29 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def what_options_bring(ctx: Context, config: TrainingConfig, probe: dict[str, Any]) -> list[dict[str, Any]]:
+def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[dict[str, Any]]:
     """Probe the config once more for each option that it uses, with only that one switched off.
 
     Returns:
         For each: its `key`, `value` and `plain` value, and `step_us` (the shortest step) and `peak_mb` `with` and `without` it.
     """
-    tool, rows, own = ctx.tool, [], _cost(probe)
-    if "options" not in tool.capabilities:
+    trainer, rows, own = ctx.trainer, [], _cost(probe)
+    if "options" not in trainer.capabilities:
         return []
     for key, plain in OPTIONS:
-        value = probe["precision"]["chosen"] if key == "precision" else getattr(config, key)
+        value = probe.precision.chosen if key == "precision" else getattr(config, key)
         if value == plain:
             continue
         ctx.note(f"probing once more without {key}, to measure what it brings")
-        other = fed(config.model_copy(update={key: plain}), {})
-        without = _cost(tool.run(_job(ctx, other, f"without-{key}", _settings(ctx).probe_steps)))
+        other = config.model_copy(update={key: plain}).with_workers(0)
+        without = _cost(trainer.probe(_job(ctx, other, f"without-{key}", _settings(ctx).probe_steps)))
         rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
     return rows
 
 
-def _cost(probe: dict[str, Any]) -> dict[str, float]:
+def _cost(probe: ProbeResult) -> dict[str, float]:
     """Return a probe's shortest step, and its peak memory: the device's, or on a CPU that of the whole process."""
-    memory = probe["memory"]
-    return {"step_us": probe["shortest_step_us"], "peak_mb": memory["device_peak_mb"] or memory["peak_rss_mb"]}
+    return {"step_us": probe.shortest_step_us, "peak_mb": probe.memory.device_peak_mb or probe.memory.peak_rss_mb}
 
 
 def _job(ctx: Context, config: TrainingConfig, name: str, steps: int, **more: Any) -> TrainingJob:
@@ -153,47 +175,44 @@ def _other_workers(config: TrainingConfig) -> TrainingConfig:
 # --- what the probes show -------------------------------------------------------------------------
 
 
-def compare(ctx: Context, config: TrainingConfig, probes: list[dict[str, Any]]) -> dict[str, Any]:
+def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> dict[str, Any]:
     """Return the two probes side by side, the first step in which they differ, and why they do."""
     chains = [fingerprint.read(ctx.project.state_dir / "probe" / name / fingerprint.CHAIN_FILE) for name in ("first", "second")]
-    runs = [
-        {
-            "steps": probe["steps"],
-            "chain_head": probe["chain"]["head"],
-            "weights_sha256": probe["weights_sha256"],
-            "init_sha256": probe["init_sha256"],
-            "draws": probe["draws"],
-            "determinism": probe["determinism"],
-            "step_time_us": probe["step_time_us"]["median"],
-            "wall_s": probe["wall_s"],
-            "parameters": probe["parameters"],
-        }
-        for probe in probes
-    ]
-    difference, is_resumed = fingerprint.first_divergence(*chains), "resume" in ctx.tool.capabilities
-    steps = _settings(ctx).probe_steps
-    resumed = (probes[1].get("program") or {}).get("resumed")
+    first, second = probes.both
+    difference, is_resumed = fingerprint.first_divergence(*chains), "resume" in ctx.trainer.capabilities
+    steps, resumed = _settings(ctx).probe_steps, second.program.resumed if second.program else None
     if resumed is not None:
         is_resumed, difference = True, difference or _not_resumed(resumed)
-    same = chains[0] == chains[1] and probes[0]["data_sha256"] == probes[1]["data_sha256"]
+    same = chains[0] == chains[1] and first.data_sha256 == second.data_sha256
     identical = difference is None and same
     return {
-        "steps": probes[0]["steps"],
-        "resumed_at": resumed["killed_after"] if resumed else min(_middle(steps), probes[0]["steps"]) if is_resumed else 0,
-        "runs": runs,
+        "steps": first.steps,
+        "resumed_at": resumed.killed_after if resumed else min(_middle(steps), first.steps) if is_resumed else 0,
+        "runs": [_side(result) for result in probes.both],
         "identical": identical,
         "first_difference": difference,
-        "hash_seeds": probes[1]["hash_seeds"],
-        "cause": None if identical else _cause(ctx, fed(config, probes[0]), difference, same),
+        "hash_seeds": [*probes.hash_seeds],
+        "cause": None if identical else _cause(ctx, fed(config, first), difference, same),
     }
 
 
-def _not_resumed(resumed: dict[str, Any]) -> dict[str, Any] | None:
+def _side(result: ProbeResult) -> dict[str, Any]:
+    """Return a probe as planning's record holds it."""
+    keys = ("steps", "weights_sha256", "init_sha256", "draws", "wall_s", "parameters")
+    return {
+        **{key: getattr(result, key) for key in keys},
+        "chain_head": result.chain.head,
+        "determinism": result.determinism.model_dump(exclude_unset=True),
+        "step_time_us": result.step_time_us.median,
+    }
+
+
+def _not_resumed(resumed: Resumed) -> dict[str, Any] | None:
     """Return the first difference of a killed and resumed program from the undisturbed run, as records hold it, or None."""
-    if resumed["same"]:
+    if resumed.same:
         return None
-    told = {"expected": "the undisturbed run's", "found": f"killed after step {resumed['killed_after']} and gone on with"}
-    return {"step": resumed["step"] or resumed["steps"], "what": resumed["what"] or "the end", **told}
+    told = {"expected": "the undisturbed run's", "found": f"killed after step {resumed.killed_after} and gone on with"}
+    return {"step": resumed.step or resumed.steps, "what": resumed.what or "the end", **told}
 
 
 def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None, resumed: bool) -> dict[str, Any]:
@@ -201,14 +220,14 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
     steps = _settings(ctx).probe_steps
     if config.task.is_opaque:
         job = _job(ctx, config, "cause", steps, trace_from=1)
-        found = None if resumed else ctx.tool.run(job)["cause"]
+        found = None if resumed else ctx.trainer.probe(job).cause
         kind = "state" if resumed else "chance"
         found = found or {"kind": kind, "step": difference["step"] if difference else 0, "what": "what went on", "calls": []}
         ctx.note(sentence(found))
         return found
     workers = Change("workers", job={"config": _other_workers(config)})
     changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
-    traced = "trace" in ctx.tool.capabilities
+    traced = "trace" in ctx.trainer.capabilities
     found = find_cause(ctx.tools, _job(ctx, config, "cause", steps), changes, 1) if traced else None
     step = difference["step"] if difference else 0
     kind = "state" if traced and step > _middle(steps) else "chance"
@@ -217,57 +236,51 @@ def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | No
     return found
 
 
-def estimate(config: TrainingConfig, probes: list[dict[str, Any]], free_mb: float, disk_free: int) -> dict[str, Any]:
+def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: int) -> dict[str, Any]:
     """Return the whole run's estimated time, memory and disk space, scaled from the probes' measured steps and evaluation."""
-    probe = probes[0]
-    step_us = min(p["step_pace_us"] for p in probes)
-    if config.task.is_opaque:
-        return _of_program(config, probes, step_us, free_mb, disk_free)
-    steps = probe["planned_steps"]
-    per_sample = probe["rehearsal"]["seconds"] / max(1, probe["rehearsal"]["samples"])
+    probe = probes.first
+    step_us = min(one.step_pace_us for one in probes.both)
+    known = {
+        "step_time_us": step_us,
+        "budget_minutes": config.budget.minutes,
+        "available_mb": free_mb,
+        "checkpoint_mb": probes.checkpoint_bytes / 2**20,
+        "disk_free_mb": disk_free / 2**20,
+    }
+    peak_mb = max(one.memory.peak_rss_mb for one in probes.both)
+    if config.task.is_opaque:  # its steps are known where a probe ran it to its end
+        resumed = probes.second.program.resumed if probes.second.program else None
+        steps = resumed.steps if resumed else None
+        return {**known, "steps": steps, "minutes": steps * step_us / 60e6 if steps else None, "peak_mb": peak_mb}
+    assert probe.data is not None
+    validation = probe.data["splits"]["validation"]["samples"]
+    held_mb = _held_mb(probe.rehearsal, validation)
+    on_device = [one.memory.device_peak_mb for one in probes.both if one.memory.device_peak_mb]
+    return {
+        **known,
+        "steps": probe.planned_steps,
+        "minutes": _seconds(config, probe, validation, step_us) / 60,
+        "peak_mb": peak_mb + held_mb,
+        "held_mb": held_mb,
+        "device_peak_mb": max(on_device, default=None),
+        "device_total_mb": probe.memory.device_total_mb,
+    }
+
+
+def _seconds(config: TrainingConfig, probe: ProbeResult, validation: int, step_us: float) -> float:
+    """Return the expected duration of the whole run, evaluations and start included."""
+    steps = probe.planned_steps
+    per_sample = probe.rehearsal.seconds / max(1, probe.rehearsal.samples)
     every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
     evaluations = math.ceil(steps / every)  # the last step always is evaluated
-    validation = probe["data"]["splits"]["validation"]["samples"]
     measured = (3 if config.averages else 2) * validation
-    seconds = steps * step_us / 1e6 + evaluations * measured * per_sample + probe["time_s"]["setup"]
-    held_mb = _held_mb(probe["rehearsal"], validation)
-    return {
-        "steps": steps,
-        "step_time_us": step_us,
-        "minutes": seconds / 60,
-        "budget_minutes": config.budget.minutes,
-        "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes) + held_mb,
-        "held_mb": held_mb,
-        "device_peak_mb": max((p["memory"]["device_peak_mb"] for p in probes if p["memory"]["device_peak_mb"]), default=None),
-        "device_total_mb": probe["memory"].get("device_total_mb"),
-        "available_mb": free_mb,
-        "checkpoint_mb": probes[-1]["checkpoint_bytes"] / 2**20,
-        "disk_free_mb": disk_free / 2**20,
-    }
+    return steps * step_us / 1e6 + evaluations * measured * per_sample + probe.time_s["setup"]
 
 
-def _of_program(
-    config: TrainingConfig, probes: list[dict[str, Any]], step_us: float, free_mb: float, disk_free: int
-) -> dict[str, Any]:
-    """Return the estimate of a program's run; steps and time are None unless a probe ran it to its end."""
-    resumed = probes[1]["program"]["resumed"]
-    steps = resumed["steps"] if resumed else None
-    return {
-        "steps": steps,
-        "step_time_us": step_us,
-        "minutes": steps * step_us / 60e6 if steps else None,
-        "budget_minutes": config.budget.minutes,
-        "peak_mb": max(p["memory"]["peak_rss_mb"] for p in probes),
-        "available_mb": free_mb,
-        "checkpoint_mb": 0.0,
-        "disk_free_mb": disk_free / 2**20,
-    }
-
-
-def _held_mb(rehearsal: dict[str, Any], validation: int) -> float:
+def _held_mb(rehearsal: Rehearsal, validation: int) -> float:
     """Return the MiB that a whole evaluation holds beyond the probe's, which measured only some samples.
 
     Outputs and targets of the whole split are held twice for a moment, batch by batch and joined.
     """
-    per_sample = (rehearsal.get("held_bytes") or 0) / max(1, rehearsal["samples"])
-    return float(2 * per_sample * max(0, validation - rehearsal["samples"]) / 2**20)
+    per_sample = (rehearsal.held_bytes or 0) / max(1, rehearsal.samples)
+    return float(2 * per_sample * max(0, validation - rehearsal.samples) / 2**20)

@@ -13,6 +13,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.phases.context import Context
 from mltrainer.records.job import ExportJob
+from mltrainer.records.run import ProbeResult
 from mltrainer.reproducibility.environment import environment_digest
 from mltrainer.runs.exporting import MANAGER
 from mltrainer.workspace import digest
@@ -20,7 +21,7 @@ from mltrainer.workspace import digest
 DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an untrained model and its inputs come from
 
 
-def rehearse(ctx: Context, config: TrainingConfig, probe: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
+def rehearse(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: dict[str, Any]) -> dict[str, Any]:
     """Return the outcome of exporting an untrained model, tried now, or reused from the last planning if nothing changed.
 
     Args:
@@ -34,8 +35,8 @@ def rehearse(ctx: Context, config: TrainingConfig, probe: dict[str, Any], enviro
     tried = {
         "version": mltrainer.__version__,
         "config": {key: values[key] for key in DECIDING},
-        "data": probe["data_sha256"],
-        "code": probe["code_files"],
+        "data": probe.data_sha256,
+        "code": [row.model_dump() for row in probe.code_files],
         "environment": environment_digest(environment),
         "export": export,
     }

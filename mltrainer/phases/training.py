@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
 from mltrainer.records.job import TrainingJob, file_rows
+from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside
 from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
 
 
-def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> dict[str, Any]:
+def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> RunResult:
     """Return the result of the run that a config determines: found, resumed, or trained now.
 
     Raises:
         MltrainerError: Training was refused, failed or was stopped.
     """
-    tool = ctx.tool
-    if ctx.page.phase == "finalization" and "checkpoints" not in tool.capabilities and not ctx.task.is_opaque:
+    trainer = ctx.trainer
+    if ctx.page.phase == "finalization" and "checkpoints" not in trainer.capabilities and not ctx.task.is_opaque:
         mend = "name training_orchestrator on the pages of planning, baseline and finalization"
         raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
@@ -30,9 +29,9 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         for line in left_behind(ctx.project, ctx.page.phase, contract, config):
             ctx.note(line)
     known = existing_result(ctx.project, run, contract)
-    if known is not None and ("checkpoints" not in tool.capabilities or keeps(known, config)):
+    if known is not None and ("checkpoints" not in trainer.capabilities or keeps(known, config)):
         ctx.note(f"run {run} exists and verifies: not trained again")
-        return _evidence(known, ctx.page.phase)
+        return known.model_copy(update={"phase": ctx.page.phase})
     if has_ended(folder):
         ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
     alerts = Alerts(folder, ctx.project.root, config.model_dump(), ctx.tell)
@@ -49,9 +48,4 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> di
         threads=config.threads,
         **ctx.planned_data(),
     )
-    return _evidence(ctx.tool_that_tells(alerts).run(job), ctx.page.phase)
-
-
-def _evidence(result: dict[str, Any], phase: str) -> dict[str, Any]:
-    """Return a result as a phase's record holds it, which has its own seal."""
-    return {key: value for key, value in result.items() if key != "seal"} | {"phase": phase}
+    return ctx.trainer_that_tells(alerts).run(job)

@@ -109,12 +109,13 @@ class KeyChange(Part):
 
 
 class Divergence(Part):
-    """The first step at which two chains differ, and what differs there."""
+    """The first step at which two chains differ, what differs there, and the first tensor that does, where it is known."""
 
     step: int
     what: str
     expected: str
     found: str
+    tensor: str | None = None
 
 
 class Export(Part):

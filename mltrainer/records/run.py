@@ -1,7 +1,8 @@
 """One run's result: how far it came, what it learned, what it kept, and what its bits are a function of."""
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -10,7 +11,7 @@ from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice
 from mltrainer.records.faults import fault_lines
 from mltrainer.redaction import redacted
 from mltrainer.reproducibility.evidence import TRAIN
-from mltrainer.workspace import plain, seal
+from mltrainer.workspace import plain, read_json, seal
 
 OUTPUTS = "outputs"  # in a run's folder: the files that a program left
 
@@ -482,25 +483,19 @@ class Program(Part):
     resumed: Resumed | None
 
 
-class Run(Part):
-    """A run as the records of its phase hold it.
-
-    `wall_s` is the time of all processes that worked on it, `earlier_s` that of those before the last one, to which `time_s`
-    belongs. `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is what the task makes
-    of it, such as a confusion matrix. `opened`: the files that were read beside data and code; None where that was not observed.
-    `inputs_sha256`: of those that planning bound.
-    """
+class TrainingResult(Part):
+    """What every training ends with, its entries as of `Run`; of a probe no contract is known."""
 
     schema_number: int = Field(alias="schema")
     id: str
-    phase: str
+    phase: str | None
     purpose: str
     parent: str | None
     gate: str | None
-    config_sha256: str
+    config_sha256: str | None = None
     data_sha256: str
-    code_sha256: str
-    environment_sha256: str
+    code_sha256: str | None = None
+    environment_sha256: str | None = None
     numerics_class: str
     code_files: list[FileRow]
     code_as_contracted: bool
@@ -556,6 +551,40 @@ class Run(Part):
     opened: list[FileRow] | None = None
     inputs_sha256: str | None = None
 
+    def written(self) -> dict[str, Any]:
+        """Return the result as its file holds it, with the entries that it was read with."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+    @property
+    def outputs(self) -> list[FileRow]:
+        """The files that the trained code left."""
+        return self.program.outputs if self.program else []
+
+    @property
+    def read(self) -> list[FileRow]:
+        """The data that the trained code was seen to read."""
+        return self.program.read if self.program else []
+
+    @property
+    def best_checkpoint(self) -> CheckpointRow | None:
+        """The checkpoint with the best metric, where it was verified."""
+        return next((row for row in self.checkpoints if "best" in row.roles and row.verified), None)
+
+
+class Run(TrainingResult):
+    """A run as the records of its phase hold it.
+
+    `wall_s` is the time of all processes that worked on it, `earlier_s` that of those before the last one, to which `time_s`
+    belongs. `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is what the task makes
+    of it, such as a confusion matrix. `opened`: the files that were read beside data and code; None where that was not observed.
+    `inputs_sha256`: of those that planning bound.
+    """
+
+    phase: str
+    config_sha256: str
+    code_sha256: str
+    environment_sha256: str
+
 
 class RunResult(Run):
     """What a run itself writes, in its own folder; sealed. `parent_sha256` is that of what a fork began with."""
@@ -563,6 +592,40 @@ class RunResult(Run):
     seal: str
     parent_sha256: str | None = None
     loader: dict[str, Any] | None = None
+
+
+class ProbeResult(TrainingResult):
+    """What a few steps left. `loader`: what reading takes; `cause`: why the steps do not repeat, where the trainer finds that."""
+
+    seal: str
+    parent_sha256: str | None = None
+    loader: dict[str, Any] | None = None
+    cause: dict[str, Any] | None = None
+
+
+R = TypeVar("R", RunResult, ProbeResult)
+
+
+def read_result(path: Path, kind: type[R]) -> R:
+    """Return the result in a file.
+
+    Raises:
+        InputError: The file is not there, or is no JSON.
+        MltrainerError: It holds no such result.
+    """
+    return parsed_result(read_json(path), kind)
+
+
+def parsed_result(content: Any, kind: type[R]) -> R:
+    """Return a result's content as a model.
+
+    Raises:
+        MltrainerError: It is no such result.
+    """
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise MltrainerError(f"no result of a run: {'; '.join(fault_lines(error)[:5])}") from error
 
 
 def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -574,8 +637,5 @@ def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
     found = seal(redacted(plain(result)))
     if found["purpose"] != TRAIN:
         return found
-    try:
-        RunResult.model_validate(found)
-    except ValidationError as error:
-        raise MltrainerError(f"no result of a run: {'; '.join(fault_lines(error)[:5])}") from error
+    parsed_result(found, RunResult)
     return found

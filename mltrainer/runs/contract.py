@@ -11,6 +11,7 @@ from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import RunResult, parsed_result
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
 from mltrainer.reproducibility.evidence import has_ended, sound_result
@@ -106,20 +107,20 @@ def contract_changes(job: TrainingJob, contract: dict[str, str], config: Trainin
     return changes + [f"{key}: {str(job.contract.get(key))[:12]} -> {contract[key][:12]}" for key in digests]
 
 
-def existing_result(project: Project, run: str, contract: dict[str, str]) -> dict[str, Any] | None:
+def existing_result(project: Project, run: str, contract: dict[str, str]) -> RunResult | None:
     """Return a finished run's result when it and all files that it names are what the run wrote, or None."""
-    result = sound_result(project.runs_dir / run, contract)
-    if result is None or result["state"] != "finished":
+    found = sound_result(project.runs_dir / run, contract)
+    if found is None or found["state"] != "finished":
         return None
-    program = result.get("program") or {"outputs": [], "read": []}
-    files = [row for checkpoint in result["checkpoints"] for row in checkpoint["files"]] + program["outputs"] + program["read"]
-    return result if all(_is(project.root / row["path"], row["sha256"]) for row in files) else None
+    result = parsed_result(found, RunResult)
+    files = [*(row for checkpoint in result.checkpoints for row in checkpoint.files), *result.outputs, *result.read]
+    return result if all(_is(project.root / row.path, row.sha256) for row in files) else None
 
 
-def keeps(result: dict[str, Any], config: TrainingConfig) -> bool:
+def keeps(result: RunResult, config: TrainingConfig) -> bool:
     """Return True if a run kept the checkpoints that a config asks for; these settings do not decide the run's name."""
     wanted = {role for role, on in (("best", config.checkpoint.save_best), ("last", config.checkpoint.save_last)) if on}
-    return wanted <= {role for row in result["checkpoints"] for role in row["roles"]}
+    return wanted <= {role for row in result.checkpoints for role in row.roles}
 
 
 def _is(path: Path, sha256: str) -> bool:

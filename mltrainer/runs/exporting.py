@@ -8,13 +8,14 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.job import ExportJob, TestOpening
+from mltrainer.records.run import RunResult
 from mltrainer.runs.launcher import Tools
 
 MANAGER = "checkpoint_manager"
 
 
 def run_manager(
-    tools: Tools, result: dict[str, Any], config: TrainingConfig, out: Path, export: dict[str, Any], test: dict[str, Any] | None
+    tools: Tools, result: RunResult, config: TrainingConfig, out: Path, export: dict[str, Any], test: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Export a run's best checkpoint and return the tool's result.
 
@@ -32,19 +33,19 @@ def run_manager(
         InputError: The run is a program's.
         GateError: The run has no verified best checkpoint.
     """
-    best = next((c for c in result["checkpoints"] if "best" in c["roles"] and c["verified"]), None)
-    if best is None and result.get("program"):
-        told = f"run {result['id']} was trained by a program: it has the files that it left, and no checkpoint to export"
+    best = result.best_checkpoint
+    if best is None and result.program:
+        told = f"run {result.id} was trained by a program: it has the files that it left, and no checkpoint to export"
         raise InputError(told, mend="export the model within the program, and name the file in task.outputs")
     if best is None:
-        raise GateError(f"run {result['id']} has no verified best checkpoint", mend="mltrainer checkpoints verify")
+        raise GateError(f"run {result.id} has no verified best checkpoint", mend="mltrainer checkpoints verify")
     project = tools.project
-    folder = project.state_dir / "exports" / result["id"]
+    folder = project.state_dir / "exports" / result.id
     job = ExportJob(
-        run=result["id"],
+        run=result.id,
         folder=project.relative(folder),
-        run_folder=project.relative(project.runs_dir / result["id"]),
-        checkpoint=best["path"],
+        run_folder=project.relative(project.runs_dir / result.id),
+        checkpoint=best.path,
         config=config,
         out=project.relative(out.resolve()),
         formats=export["formats"],

@@ -7,6 +7,7 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
+from mltrainer.records.run import RunResult, read_result
 from mltrainer.runs.exporting import run_manager
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, locked, read_json
@@ -28,7 +29,7 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
     """
     project = tools.project
     folder = project.runs_dir / run
-    result = read_json(folder / "result.json")
+    result = read_result(folder / "result.json", RunResult)
     config = TrainingConfig.model_validate(read_json(folder / "job.json")["config"])
     export = production_template(project.root)["export"]
     chosen = {**export, "formats": list(formats) or export["formats"]}

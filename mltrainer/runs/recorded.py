@@ -10,32 +10,36 @@ from typing import Any
 from mltrainer.configs.pages import trained_by, verification_page
 from mltrainer.configs.project import TrainingConfig, is_named_by
 from mltrainer.errors import GateError
+from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob, file_rows
 from mltrainer.records.reading import Record, read_record
+from mltrainer.records.run import Run
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, reproduction_row
-from mltrainer.runs.tool import tool_for
+from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import TRAINING, Project, locked, write_text
 
 Row = dict[str, Any]
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
 
 
-def recorded_run(project: Project, run: str) -> tuple[str, Row] | None:
+def recorded_run(project: Project, run: str) -> tuple[str, Run] | None:
     """Return the phase and the result of a run whose own files are not here and that a sound record tells of, or None."""
     if (project.runs_dir / run / JOB_FILE).exists():
         return None
     for phase in reversed(TRAINING):
         record = read_record(project, phase)
-        told = record.evidence.get("run") if record is not None and not record.faults else None
-        if told is not None and told["id"] == run:
-            return phase, dict(told)
+        told: Run | None = (
+            getattr(record.typed.evidence, "run", None) if record is not None and record.typed is not None else None
+        )
+        if told is not None and told.id == run:
+            return phase, told
     return None
 
 
-def reproduce_recorded(tools: Tools, phase: str, result: Row, *, elsewhere: bool = False) -> Reproduction:
+def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool = False) -> Reproduction:
     """Train a run from the config that its phase's record holds, and compare its end with what the record claims.
 
     The head of the chain covers every step's samples, loss and gradient norm, so that equal heads are equal steps.
@@ -54,15 +58,14 @@ def reproduce_recorded(tools: Tools, phase: str, result: Row, *, elsewhere: bool
     planning = _sound(project, "planning")
     config = _config(project, phase, result, planning)
     limits = verification_page(project.root).settings
-    folder = project.state_dir / "reproductions" / result["id"]
+    folder = project.state_dir / "reproductions" / result.id
     keep_out_of_git(project)
-    with locked(folder.with_suffix(".lock"), f"the reproduction of {result['id']}"):
+    with locked(folder.with_suffix(".lock"), f"the reproduction of {result.id}"):
         shutil.rmtree(folder, ignore_errors=True)
         job = _job(phase, result, config, planning, project.relative(folder))
         page = trained_by(phase, project.root, config.task.trainer)
-        found = tool_for(tools, page.tool, phase).run(job)
-        again = {**found, "first_divergence": _divergence(result, found)}
-        row = reproduction_row(result, again, _numbers(result, found), limits)
+        found = trainer_for(tools, page.tool, phase).run(job)
+        row = reproduction_row(result, found, _numbers(result, found), limits, parted=_divergence(result, found))
         delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE))
     is_other = computes_otherwise(result, found) or (elsewhere and is_class_of_environment(result))
     reachable = grades.NUMERICAL if is_other else grades.BITWISE
@@ -83,58 +86,57 @@ def _sound(project: Project, phase: str) -> Record:
     return record
 
 
-def _config(project: Project, phase: str, result: Row, planning: Record) -> TrainingConfig:
+def _config(project: Project, phase: str, result: Run, planning: Record) -> TrainingConfig:
     """Return the config that a run is named by, with the loader processes that planning found."""
     evidence = planning.evidence if phase == "baseline" else _sound(project, phase).evidence
     config = TrainingConfig.model_validate(evidence["config"])
-    contract = {key: result[key] for key in CONTRACT}
-    if "parent_sha256" in result or run_id(contract) != result["id"] or not is_named_by(config, result["config_sha256"]):
+    contract = {key: getattr(result, key) for key in CONTRACT}
+    if run_id(contract) != result.id or not is_named_by(config, result.config_sha256):
         raise GateError(
-            f"the record of {phase} does not hold the config and the contract that run {result['id']} is named by",
+            f"the record of {phase} does not hold the config and the contract that run {result.id} is named by",
             mend=f"mltrainer gate check {phase}",
         )
     return config.with_workers((planning.evidence.get("loader") or {}).get("workers", 0))
 
 
-def _job(phase: str, result: Row, config: TrainingConfig, planning: Record, folder: str) -> TrainingJob:
+def _job(phase: str, result: Run, config: TrainingConfig, planning: Record, folder: str) -> TrainingJob:
     files: dict[str, Any] = {"data_files": file_rows(planning.evidence["data"]["files"])} if config.task.is_opaque else {}
     return TrainingJob(
-        run=result["id"],
+        run=result.id,
         phase=phase,
         purpose="reproduction",
         folder=folder,
         config=config,
-        gate=result["gate"],
-        contract={key: result[key] for key in CONTRACT},
+        gate=result.gate,
+        contract={key: getattr(result, key) for key in CONTRACT},
         code_files=planning.trusted.source.files,
-        parent=result["parent"],
+        parent=result.parent,
         threads=config.threads,
-        expected_numerics=result["numerics_class"],
+        expected_numerics=result.numerics_class,
         to_the_end=True,
         **files,
     )
 
 
-def _divergence(result: Row, again: Row) -> Row | None:
+def _divergence(result: Run, again: Run) -> Divergence | None:
     """Return the difference of the chains' heads, at the last step, or None: the record holds no chain but its head."""
-    one, other = result["chain"], again["chain"]
+    one, other = result.chain, again.chain
     if one == other:
         return None
-    told = {"expected": str(one["head"]), "found": str(other["head"])}
-    return {"step": result["steps"], "what": "head of the chain", **told}
+    return Divergence(step=result.steps, what="head of the chain", expected=one.head, found=other.head)
 
 
-def _numbers(result: Row, again: Row) -> grades.Numbers:
+def _numbers(result: Run, again: Run) -> grades.Numbers:
     """Return the largest relative difference of the mean training losses by evaluation, and the metric's absolute one."""
     pairs = zip(_losses(result), _losses(again), strict=False)
     loss = max((abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs), default=math.nan)
-    name = result["metric"]["name"]
-    left, right = (float((side["metrics"] or {}).get(name, "nan")) for side in (result, again))
+    name = result.metric.name
+    left, right = (float(side.metrics.get(name, "nan")) for side in (result, again))
     return grades.Numbers(loss, abs(left - right), ())
 
 
-def _losses(result: Row) -> list[float]:
-    return [float(row["train_loss"]) for row in result["history"] if row.get("train_loss") is not None]
+def _losses(result: Run) -> list[float]:
+    return [float(row.train_loss) for row in result.history if row.train_loss is not None]
 
 
 def _delivered(project: Project, phase: str, chain: Iterable[str]) -> bool | None:

@@ -13,6 +13,7 @@ from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.records.job import ReferencesJob
+from mltrainer.records.run import RunResult
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import digest, read_json
 
@@ -29,7 +30,7 @@ RESULT_FILE = "result.json"
 NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
 
 
-def measure_references(tools: Tools, result: dict[str, Any], config: TrainingConfig) -> dict[str, Any] | None:
+def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) -> dict[str, Any] | None:
     """Return the comparison of a run with plain models, as the baseline's record holds it.
 
     Args:
@@ -43,10 +44,10 @@ def measure_references(tools: Tools, result: dict[str, Any], config: TrainingCon
     Raises:
         StoppedError: It was asked to stop.
     """
-    best = next((row for row in result["checkpoints"] if "best" in row["roles"] and row["verified"]), None)
-    if not str(config.task.kind).endswith(COMPARED) or result["state"] != "finished" or best is None:
+    best = result.best_checkpoint
+    if not str(config.task.kind).endswith(COMPARED) or result.state != "finished" or best is None:
         return None
-    job = _job(tools, result, config, best["path"])
+    job = _job(tools, result, config, best.path)
     try:
         found = _known(tools, job) or tools.run(TOOL, job)
     except StoppedError:
@@ -64,20 +65,20 @@ def _known(tools: Tools, job: ReferencesJob) -> dict[str, Any] | None:
         return None
 
 
-def _job(tools: Tools, result: dict[str, Any], config: TrainingConfig, checkpoint: str) -> ReferencesJob:
+def _job(tools: Tools, result: RunResult, config: TrainingConfig, checkpoint: str) -> ReferencesJob:
     project, settings = tools.project, tool_page(TOOL, tools.project.root).settings
     values = config.model_dump()
     fits = {
         "versions": [mltrainer.__version__, version("scikit-learn")],
         "config": {key: values[key] for key in FITTED_BY},
-        "data": result["data_sha256"],
+        "data": result.data_sha256,
         "settings": settings,
     }
     kept = project.state_dir / "references" / digest(fits)[:12]
     job = ReferencesJob(
-        run=result["id"],
+        run=result.id,
         folder="",
-        run_folder=project.relative(project.runs_dir / result["id"]),
+        run_folder=project.relative(project.runs_dir / result.id),
         checkpoint=checkpoint,
         config=config,
         kept=project.relative(kept),

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError, InputError, MltrainerError
-from mltrainer.records.job import TrainingJob
+from mltrainer.records.common import FileRow
+from mltrainer.records.job import TrainingJob, file_rows
 from mltrainer.records.reading import read_record
+from mltrainer.records.run import Run
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.causes import sentence
 from mltrainer.reproducibility.environment import capture, environment_digest
@@ -19,7 +21,7 @@ from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
 from mltrainer.runs.recorded import recorded_run, reproduce_recorded
 from mltrainer.runs.retrain import computes_otherwise, original_run, reproduce, step_before
-from mltrainer.runs.tool import tool_of
+from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import PHASES, Project, folder_sha256, sha256_file
 
 Row = dict[str, Any]
@@ -55,13 +57,13 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
     return {**_answer(run, again.row, differences, None), "after_step": begun, "cause": cause}
 
 
-def _from_record(tools: Tools, phase: str, result: Row, steps: int | None) -> Row:
+def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Row:
     """Return the outcome of training again from the committed record, in a clone that has none of the run's files.
 
     Raises:
         InputError: Only a part is asked for: a record holds the chain's head, with which the end alone can be compared.
     """
-    project, run = tools.project, result["id"]
+    project, run = tools.project, result.id
     if steps is not None:
         told = f"the chain of run {run} is not here, so that its first {steps} steps cannot be compared, only its end"
         raise InputError(told, where="--steps", mend=f"mltrainer reproduce {phase}")
@@ -91,7 +93,7 @@ def replayed(tools: Tools, job: TrainingJob, divergence: Row | None) -> str | No
     """
     if divergence is None:
         return None
-    if "trace" not in tool_of(tools, job).capabilities:
+    if "trace" not in trainer_of(tools, job).capabilities:
         return UNDETERMINED
     begun = step_before(tools.project.root / job.folder)
     again = job.model_copy(update={"start_of": job.folder, "max_steps": max(begun + 1, divergence["step"])})
@@ -109,7 +111,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     recorded = recorded_run(project, run)
     result = recorded[1] if recorded is not None else original_run(project, run)[0]
     environment = _planning(project, "environment")
-    if environment is None or environment_digest(environment) != result["environment_sha256"]:
+    if environment is None or environment_digest(environment) != result.environment_sha256:
         raise GateError(
             f"the present plan does not hold the environment of run {run}",
             mend="check out the commit that holds the run's record, then type the same command again",
@@ -183,28 +185,31 @@ def _refuse_edited(project: Project, run: str) -> None:
 # --- what differs ---------------------------------------------------------------------------------
 
 
-def environment_differences(project: Project, result: Row) -> list[Row]:
+def environment_differences(project: Project, result: Run) -> list[Row]:
     """Return the differences of this machine's environment from the run's; one by one where planning's record is the run's."""
-    found = capture(result["threads"])
-    expected, actual = result["environment_sha256"], environment_digest(found)
+    found = capture(result.threads)
+    expected, actual = result.environment_sha256, environment_digest(found)
     if expected == actual:
         return []
     evidence = _planning(project, "environment")
     if evidence is not None and environment_digest(evidence) == expected:
-        return [dict(row) for row in environment_changes(evidence, found, project.root, result["code_files"])]
+        return [
+            dict(row)
+            for row in environment_changes(evidence, found, project.root, [row.model_dump() for row in result.code_files])
+        ]
     return [_row("environment", "all of it (the run was planned before the present plan)", expected[:12], actual[:12])]
 
 
-def data_differences(project: Project, result: Row) -> list[Row]:
+def data_differences(project: Project, result: Run) -> list[Row]:
     """Return the data files that are not what they were, where planning's record is the run's."""
     evidence = _planning(project, "data")
-    rows = evidence["files"] if evidence is not None and evidence["sha256"] == result["data_sha256"] else []
+    rows = file_rows(evidence["files"]) if evidence is not None and evidence["sha256"] == result.data_sha256 else []
     return _changed(project, rows, "data")
 
 
-def code_differences(project: Project, result: Row) -> list[Row]:
+def code_differences(project: Project, result: Run) -> list[Row]:
     """Return the files of code that are not what the run imported."""
-    return _changed(project, result["code_files"], "code")
+    return _changed(project, result.code_files, "code")
 
 
 def _planning(project: Project, key: str) -> Row | None:
@@ -212,10 +217,11 @@ def _planning(project: Project, key: str) -> Row | None:
     return record.evidence.get(key) if record is not None and not record.faults else None
 
 
-def _changed(project: Project, rows: Iterable[Row], kind: str) -> list[Row]:
-    paths = {row["path"]: project.root / row["path"] for row in rows}
+def _changed(project: Project, rows: Iterable[FileRow], kind: str) -> list[Row]:
+    rows = list(rows)
+    paths = {row.path: project.root / row.path for row in rows}
     now = {name: _sha256(path) for name, path in paths.items()}
-    return [_row(kind, r["path"], r["sha256"][:12], now[r["path"]][:12]) for r in rows if now[r["path"]] != r["sha256"]]
+    return [_row(kind, r.path, r.sha256[:12], now[r.path][:12]) for r in rows if now[r.path] != r.sha256]
 
 
 def _sha256(path: Path) -> str:
@@ -224,18 +230,18 @@ def _sha256(path: Path) -> str:
     return sha256_file(path) if path.is_file() else "missing"
 
 
-def _measured(result: Row, again: Row, known: list[Row]) -> list[Row]:
+def _measured(result: Run, again: Run, known: list[Row]) -> list[Row]:
     """Return the differences that only the training could reveal: other samples, more code, other libraries or arithmetic."""
     found = []
-    if again["data_sha256"] != result["data_sha256"] and not any(row["kind"] == "data" for row in known):
-        found.append(_row("data", "samples and splits", result["data_sha256"][:12], again["data_sha256"][:12]))
-    before = {row["path"] for row in result["code_files"]}
-    found += [_row("code", r["path"], "not imported", r["sha256"][:12]) for r in again["code_files"] if r["path"] not in before]
-    before_libraries, libraries = result.get("libraries") or {}, again.get("libraries") or {}
+    if again.data_sha256 != result.data_sha256 and not any(row["kind"] == "data" for row in known):
+        found.append(_row("data", "samples and splits", result.data_sha256[:12], again.data_sha256[:12]))
+    before = {row.path for row in result.code_files}
+    found += [_row("code", r.path, "not imported", r.sha256[:12]) for r in again.code_files if r.path not in before]
+    before_libraries, libraries = result.libraries, again.libraries
     changed = [name for name in libraries if before_libraries.get(name) != libraries[name]]
     found += [_row("environment", name, str(before_libraries.get(name)), libraries[name]) for name in changed]
     if computes_otherwise(result, again):
-        found.append(_row("environment", "numerics", str(result["numerics_class"]), str(again["numerics_class"])))
+        found.append(_row("environment", "numerics", result.numerics_class, again.numerics_class))
     return found
 
 

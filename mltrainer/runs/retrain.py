@@ -15,22 +15,17 @@ from mltrainer.checkpointing.manifest import START_FOLDER, folders, read_manifes
 from mltrainer.configs.items import GradeSettings
 from mltrainer.configs.pages import verification_page
 from mltrainer.configs.project import is_named_by
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import output_name
+from mltrainer.records.run import Chain, Run, RunResult, output_name, parsed_result
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, RESULT_FILE, run_id
 from mltrainer.runs.launcher import Tools
-from mltrainer.runs.tool import tool_of
+from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import Project, is_sealed, locked, read_json
 
 JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
-RESULT_KEYS = frozenset(
-    (
-        *("chain", "code_files", "data_sha256", "environment_sha256", "id", "metric", "metrics", "numerics_class", "state"),
-        *("steps", "stop_reason", "threads", "weights_sha256"),
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -43,10 +38,10 @@ class Reproduction:
     """
 
     row: dict[str, Any]
-    result: dict[str, Any]
+    result: RunResult
 
 
-def original_run(project: Project, run: str) -> tuple[dict[str, Any], TrainingJob]:
+def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
     """Return the result and the job of a run that has ended, verified as far as a reproduction rests on them.
 
     Raises:
@@ -56,14 +51,18 @@ def original_run(project: Project, run: str) -> tuple[dict[str, Any], TrainingJo
     folder, job = project.runs_dir / run, original_job(project, run)
     if not (folder / RESULT_FILE).exists():
         raise InputError(f"run {run} has not ended", mend=_train_again(folder))
-    result = _own_file(project, folder / RESULT_FILE, RESULT_KEYS)
-    if result["state"] not in ("finished", "failed", "pruned"):
-        raise InputError(f"run {run} is {result['state']}, not finished", mend=_train_again(folder))
-    if not is_sealed(result):
+    content = _own_file(project, folder / RESULT_FILE, frozenset(("state", "id")))
+    if content["state"] not in ("finished", "failed", "pruned"):
+        raise InputError(f"run {run} is {content['state']}, not finished", mend=_train_again(folder))
+    if not is_sealed(content):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
-    if result["id"] != run or any(result.get(key) != value for key, value in job.contract.items()):
-        raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {result['id']}")
-    _verify_chain(project, folder / fingerprint.CHAIN_FILE, result["chain"])
+    if content["id"] != run or any(content.get(key) != value for key, value in job.contract.items()):
+        raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {content['id']}")
+    try:
+        result = parsed_result(content, RunResult)
+    except MltrainerError as error:
+        raise _damaged(project, folder / RESULT_FILE, error.message) from error
+    _verify_chain(project, folder / fingerprint.CHAIN_FILE, result.chain)
     return result, job
 
 
@@ -120,16 +119,16 @@ def _train_again(folder: Path) -> str:
     return "mltrainer ablate" if names[0] == "ablation" else f"mltrainer phase run {names[0]}"
 
 
-def _verify_chain(project: Project, path: Path, expected: Any) -> None:
+def _verify_chain(project: Project, path: Path, expected: Chain) -> None:
     """Raise a `GateError` where a chain is not the one whose head the result holds; the first bad line is named."""
     lines = fingerprint.read(path)
     try:
         head = fingerprint.verify(lines, project.relative(path))
     except GateError as error:
         raise _damaged(project, path, f"line {(error.where or '').rpartition(':')[2]}: {error.message}") from error
-    found = {"entries": head.entries, "head": head.value}
+    found = Chain(entries=head.entries, head=head.value)
     if found != expected:
-        raise _damaged(project, path, f"its result has {expected}, the file {found}")
+        raise _damaged(project, path, f"its result has {expected.model_dump()}, the file {found.model_dump()}")
 
 
 def reproduce(
@@ -164,10 +163,10 @@ def reproduce(
             "compare": project.relative(project.runs_dir / run),
             "start_of": project.relative(project.runs_dir / run),
             "max_steps": None if max_steps is None else begun + max_steps,
-            "expected_numerics": result["numerics_class"],
+            "expected_numerics": result.numerics_class,
             "to_the_end": to_the_end,
         }
-        found = tool_of(tools, job).run(job.model_copy(update=again))
+        found = trainer_of(tools, job).run(job.model_copy(update=again))
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, found) else grades.BITWISE
@@ -180,18 +179,18 @@ def reproduce(
     return Reproduction({**row, "reachable": reachable}, found)
 
 
-def is_class_of_environment(result: dict[str, Any]) -> bool:
+def is_class_of_environment(result: Run) -> bool:
     """Return True if a run's arithmetic was not measured, as of a program: its class is the digest of the whole environment."""
-    return bool(result["numerics_class"] == result["environment_sha256"])
+    return result.numerics_class == result.environment_sha256
 
 
-def computes_otherwise(result: dict[str, Any], again: dict[str, Any]) -> bool:
+def computes_otherwise(result: Run, again: Run) -> bool:
     """Return True if a reproduction was measured to be of another numerics class than the original.
 
     The digest of the whole environment shows none: a package that the code cannot reach changes it, too. The environments
     themselves are compared, before the training, by what the code can reach.
     """
-    return not is_class_of_environment(result) and bool(again["numerics_class"] != result["numerics_class"])
+    return not is_class_of_environment(result) and again.numerics_class != result.numerics_class
 
 
 def step_before(folder: Path) -> int:
@@ -204,14 +203,19 @@ def step_before(folder: Path) -> int:
     return int(read_manifest(begun[0])["step"]) if begun else 0
 
 
-def _numbers(result: dict[str, Any], again: dict[str, Any], loss: float, seeds: Sequence[float]) -> grades.Numbers:
-    name = result["metric"]["name"]
-    left, right = (float((side["metrics"] or {}).get(name, "nan")) for side in (result, again))
+def _numbers(result: Run, again: Run, loss: float, seeds: Sequence[float]) -> grades.Numbers:
+    name = result.metric.name
+    left, right = (float(side.metrics.get(name, "nan")) for side in (result, again))
     return grades.Numbers(loss, abs(left - right), seeds)
 
 
 def reproduction_row(
-    result: dict[str, Any], again: dict[str, Any], numbers: grades.Numbers, limits: GradeSettings, begun: int = 0
+    result: Run,
+    again: Run,
+    numbers: grades.Numbers,
+    limits: GradeSettings,
+    begun: int = 0,
+    parted: Divergence | None = None,
 ) -> dict[str, Any]:
     """Return a reproduction's row of the record: whether its bits are identical, its grade, and its first divergence.
 
@@ -221,39 +225,40 @@ def reproduction_row(
         numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
         limits: By what they are graded.
         begun: The step after which both began to train.
+        parted: Where they part, where the reproduction itself could not know.
     """
-    in_part = again["stop_reason"] == "max_steps"
-    divergence = again["first_divergence"] or (None if in_part else _unlike_metric(result, again))
-    same_end = in_part or all(again[key] == result[key] for key in ("weights_sha256", "metrics"))
-    left = _same_outputs(result, again) if result.get("program") and not in_part else None
+    in_part = again.stop_reason == "max_steps"
+    divergence = again.first_divergence or parted or (None if in_part else _unlike_metric(result, again))
+    same_end = in_part or (again.weights_sha256, again.metrics) == (result.weights_sha256, result.metrics)
+    left = _same_outputs(result, again) if result.program and not in_part else None
     same_end = same_end and all((left or {}).values())
-    identical = divergence is None and same_end and again["data_sha256"] == result["data_sha256"]
-    went_on = not identical and again["stop_reason"] == result["stop_reason"] and again["steps"] == result["steps"]
+    identical = divergence is None and same_end and again.data_sha256 == result.data_sha256
+    went_on = not identical and again.stop_reason == result.stop_reason and again.steps == result.steps
     return {
-        "run": result["id"],
+        "run": result.id,
         "identical": identical,
         "grade": grades.BITWISE if identical else grades.grade(numbers, limits) if went_on else grades.NOT,
         "loss_difference": numbers.loss_difference if went_on else None,
         "metric_difference": numbers.metric_difference if went_on else None,
-        "steps_compared": max(0, min(again["steps"], result["steps"], *([divergence["step"]] if divergence else [])) - begun),
-        "first_divergence": divergence,
-        "weights_sha256": again["weights_sha256"],
-        "chain_head": again["chain"]["head"],
-        "wall_s": again["wall_s"],
+        "steps_compared": max(0, min(again.steps, result.steps, *([divergence.step] if divergence else [])) - begun),
+        "first_divergence": divergence.model_dump(exclude_unset=True) if divergence else None,
+        "weights_sha256": again.weights_sha256,
+        "chain_head": again.chain.head,
+        "wall_s": again.wall_s,
         **({"outputs": left} if left is not None else {}),
     }
 
 
-def _unlike_metric(result: dict[str, Any], again: dict[str, Any]) -> dict[str, Any] | None:
+def _unlike_metric(result: Run, again: Run) -> Divergence | None:
     """Return the first metric of the end that differs, as records hold the first difference; None where all are the same."""
-    one, other = result["metrics"], again["metrics"]
+    one, other = result.metrics, again.metrics
     name = next((name for name in {**one, **other} if one.get(name) != other.get(name)), None)
-    told = {"expected": str(one.get(name)), "found": str(other.get(name))}
-    return None if name is None else {"step": result["steps"], "what": f"metric {name}", **told}
+    if name is None:
+        return None
+    return Divergence(step=result.steps, what=f"metric {name}", expected=str(one.get(name)), found=str(other.get(name)))
 
 
-def _same_outputs(result: dict[str, Any], again: dict[str, Any]) -> dict[str, bool]:
-    """Return of each file that a program left whether it left the same one again, by name."""
-    sides = (side["program"]["outputs"] for side in (result, again))
-    kept, other = ({output_name(row["path"]): row["sha256"] for row in rows} for rows in sides)
+def _same_outputs(result: Run, again: Run) -> dict[str, bool]:
+    """Return of each file that the trained code left whether it left the same one again, by name."""
+    kept, other = ({output_name(row.path): row.sha256 for row in side.outputs} for side in (result, again))
     return {name: other.get(name) == sha256 for name, sha256 in kept.items()}

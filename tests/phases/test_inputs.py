@@ -13,10 +13,12 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context
 from mltrainer.phases.inputs import opened_by
+from mltrainer.records.run import ProbeResult
 from mltrainer.runs.contract import contract_of
 from mltrainer.workspace import Project, digest, read_json
 from tests.conftest import Cli
 from tests.projects import PROJECT, TASK, write_rings
+from tests.results import probe_result
 
 READING = TASK.replace(
     "        return Noisy(self.n)",
@@ -68,8 +70,8 @@ def context(root: Path, earlier: dict[str, Any] | None = None, task: dict[str, A
 CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings"})
 
 
-def probes(*opened: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    return [{"opened": rows, "code_files": []} for rows in opened]
+def probes(*opened: list[dict[str, Any]] | None) -> list[ProbeResult]:
+    return [probe_result(opened=rows) for rows in opened]
 
 
 def test_what_either_probe_opened_is_bound(tmp_path: Path) -> None:

@@ -16,11 +16,13 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, merge, plan_config
-from mltrainer.phases.probing import estimate
+from mltrainer.phases.probing import Probes, estimate
+from mltrainer.records.run import ProbeResult
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.projects import TASK, write_light_template, write_rings
+from tests.results import probe_result
 
 KEY = "AKIA" + "IOSFODNN7QXAMPLE"  # put together here, so that no scanner takes this file for a leak
 
@@ -221,21 +223,23 @@ def test_edits_are_what_differs_from_what_was_generated_before(
 # --- the estimate ---------------------------------------------------------------------------------
 
 
-def probe(step_us: float, peak_mb: float) -> dict[str, Any]:
-    return {
-        "step_pace_us": step_us,
-        "planned_steps": 200,
-        "rehearsal": {"seconds": 0.1, "samples": 100, "held_bytes": 0},
-        "data": {"splits": {"validation": {"samples": 50}}},
-        "time_s": {"setup": 1.0},
-        "memory": {"peak_rss_mb": peak_mb, "device_peak_mb": None},
-        "checkpoint_bytes": 12 * 2**20,
-    }
+def probe(step_us: float, peak_mb: float, held_bytes: int = 0, validation: int = 50) -> ProbeResult:
+    return probe_result(
+        step_pace_us=step_us,
+        planned_steps=200,
+        rehearsal={"seconds": 0.1, "samples": 100, "held_bytes": held_bytes},
+        data={"splits": {"validation": {"samples": validation}}},
+        memory={"peak_rss_mb": peak_mb, "device_peak_mb": None},
+    )
+
+
+def probes(first: ProbeResult, second: ProbeResult | None = None) -> Probes:
+    return Probes(first, second or first, ("0", "1"), 12 * 2**20)
 
 
 def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: Path) -> None:
     config = plan_config(context(tmp_path, "epochs=10")).config
-    found = estimate(config, [probe(2000, 300), probe(1000, 310)], 8000, 2**30)
+    found = estimate(config, probes(probe(2000, 300), probe(1000, 310)), 8000, 2**30)
     assert found["minutes"] * 60 == pytest.approx(200 * 0.001 + 10 * 2 * 50 * 0.001 + 1.0)
     assert (found["step_time_us"], found["peak_mb"], found["available_mb"]) == (1000, 310, 8000)
     assert (found["checkpoint_mb"], found["disk_free_mb"], found["budget_minutes"]) == (12, 1024, 5)
@@ -252,13 +256,13 @@ def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: P
 )
 def test_the_estimate_counts_every_evaluation_and_all_that_it_measures(tmp_path: Path, changes: list[str], samples: int) -> None:
     config = plan_config(context(tmp_path, "epochs=10", *changes)).config
-    found = estimate(config, [probe(1000, 300)], 8000, 2**30)
+    found = estimate(config, probes(probe(1000, 300)), 8000, 2**30)
     assert found["minutes"] * 60 == pytest.approx(200 * 0.001 + samples * 0.001 + 1.0)
 
 
 def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
     often, seldom = (
-        estimate(plan_config(context(tmp_path, f"evaluate.every_n_steps={n}")).config, [probe(1000, 300)], 8000, 2**30)
+        estimate(plan_config(context(tmp_path, f"evaluate.every_n_steps={n}")).config, probes(probe(1000, 300)), 8000, 2**30)
         for n in (10, 100)
     )
     assert often["minutes"] > seldom["minutes"]
@@ -266,10 +270,8 @@ def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
 
 def test_the_estimate_counts_what_a_whole_evaluation_holds_of_every_sample(tmp_path: Path) -> None:
     config = plan_config(context(tmp_path)).config
-    found = probe(1000, 300)
-    found["rehearsal"]["held_bytes"] = 100 * 2**20  # 1 MiB per sample
-    found["data"]["splits"]["validation"]["samples"] = 600
-    measured = estimate(config, [found], 8000, 2**30)
+    found = probe(1000, 300, held_bytes=100 * 2**20, validation=600)  # 1 MiB per sample
+    measured = estimate(config, probes(found), 8000, 2**30)
     assert (measured["held_mb"], measured["peak_mb"]) == (1000, 1300)  # 500 more samples, held twice for a moment
 
 

@@ -10,10 +10,12 @@ import pytest
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
-from mltrainer.phases.probing import estimate, probe
+from mltrainer.phases.probing import Probes, estimate, probe
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import ProbeResult
 from mltrainer.workspace import Project
 from tests.projects import PROJECT
+from tests.results import probe_result
 
 CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings", "loader": {"workers": 2}})
 
@@ -24,15 +26,15 @@ class Asked:
     def __init__(self, *capabilities: str) -> None:
         self.capabilities, self.jobs, self.variables = capabilities, [], []  # type: ignore[var-annotated]
 
-    def run(self, job: TrainingJob, variables: dict[str, str] | None = None) -> dict[str, Any]:
+    def probe(self, job: TrainingJob, variables: dict[str, str] | None = None) -> ProbeResult:
         self.jobs.append(job)
         self.variables.append(variables or {})
-        return {"loader": {"workers": 3}, "code_files": [], "chain": {}}
+        return probe_result(loader={"workers": 3})
 
 
 def asked(tmp_path: Any, *capabilities: str, config: TrainingConfig = CONFIG) -> Asked:
     tool = Asked(*capabilities)
-    ctx = SimpleNamespace(project=Project(tmp_path), page=phase_page("planning", None), tool=tool, note=lambda text: None)
+    ctx = SimpleNamespace(project=Project(tmp_path), page=phase_page("planning", None), trainer=tool, note=lambda text: None)
     probe(cast(Context, ctx), config)
     return tool
 
@@ -56,23 +58,22 @@ def test_the_first_probe_rehearses_and_finds_the_loader_processes_that_the_secon
     assert others[-1].config.loader.workers == 3
 
 
-def measured(**changes: Any) -> dict[str, Any]:
-    return {
+def measured(**changes: Any) -> ProbeResult:
+    values = {
         "planned_steps": 100,
         "step_pace_us": 50_000.0,
         "rehearsal": {"samples": 10, "seconds": 0.5, "held_bytes": 10 * 2**20},
         "data": {"splits": {"validation": {"samples": 30}}},
         "time_s": {"setup": 7.0},
         "memory": {"peak_rss_mb": 200.0, "device_peak_mb": None},
-        "checkpoint_bytes": 3 * 2**20,
-        **changes,
     }
+    return probe_result(**{**values, **changes})
 
 
 def estimated(**config: Any) -> dict[str, Any]:
     given = CONFIG.model_copy(update={"epochs": 10, **config})
-    faster = measured(step_pace_us=40_000.0, memory={"peak_rss_mb": 210.0, "device_peak_mb": None}, checkpoint_bytes=2**20)
-    return estimate(given, [measured(), faster], 1000.0, 2**30)
+    faster = measured(step_pace_us=40_000.0, memory={"peak_rss_mb": 210.0, "device_peak_mb": None})
+    return estimate(given, Probes(measured(), faster, ("0", "1"), 2**20), 1000.0, 2**30)
 
 
 def test_the_whole_runs_time_is_steps_evaluations_and_setup() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from mltrainer.project.engine import write
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import RunResult, read_result
 from mltrainer.workspace import Project, seal
 from tests.conftest import Cli
 
@@ -41,13 +42,12 @@ def trained(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> list[Training
         def __init__(self, root: Path) -> None:
             self.root = root
 
-        def run(self, job: TrainingJob) -> Record:
+        def run(self, job: TrainingJob) -> RunResult:
             asked.append(job)
             shutil.copytree(digits_once / ".mltrainer/runs" / job.run, self.root / job.folder)
-            result: Record = json.loads((self.root / job.folder / "result.json").read_bytes())
-            return result
+            return read_result(self.root / job.folder / "result.json", RunResult)
 
-    monkeypatch.setattr("mltrainer.runs.recorded.tool_for", lambda tools, *others: Trained(tools.project.root))
+    monkeypatch.setattr("mltrainer.runs.recorded.trainer_for", lambda tools, *others: Trained(tools.project.root))
     return asked
 
 

@@ -13,13 +13,9 @@ from mltrainer.records.job import ReferencesJob
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.references import measure_references
 from mltrainer.workspace import Project, write_json
+from tests.results import run_result
 
-RESULT: dict[str, Any] = {
-    "id": "a1b2c3d4e5f6",
-    "state": "finished",
-    "data_sha256": "0" * 64,
-    "checkpoints": [{"roles": ["best"], "verified": True, "path": "runs/best"}],
-}
+BEST = {"path": "runs/best", "step": 30, "epoch": 3, "roles": ["best"], "verified": True, "files": []}
 FOUND = {"metric": "accuracy", "samples": 3, "train_samples": 9, "level": 0.95, "resamples": 100, "network": None}
 
 
@@ -48,7 +44,9 @@ class Launched:
 
 
 def measured(folder: Path, launched: Launched, given: TrainingConfig, **changes: Any) -> dict[str, Any] | None:
-    return measure_references(Tools(Project(folder), lambda _: None, launched), {**RESULT, **changes}, given)
+    return measure_references(
+        Tools(Project(folder), lambda _: None, launched), run_result(**{"checkpoints": [BEST], **changes}), given
+    )
 
 
 def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_path: Path) -> None:

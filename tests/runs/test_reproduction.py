@@ -7,26 +7,16 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.items import GradeSettings
+from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.grades import Numbers
 from mltrainer.runs.retrain import reproduction_row
-
-ENDED: dict[str, Any] = {
-    "id": "a",
-    "weights_sha256": "w",
-    "metrics": {"accuracy": 0.9},
-    "data_sha256": "d",
-    "stop_reason": "epochs",
-    "steps": 30,
-    "chain": {"entries": 30, "head": "h"},
-    "wall_s": 1.0,
-    "first_divergence": None,
-}
+from tests.results import program, run_result
 
 
-def left(**outputs: str) -> dict[str, Any]:
+def left(**outputs: str) -> RunResult:
     """A program's result that left files with these digests."""
     rows = [{"path": f".mltrainer/runs/a/outputs/{name}.pt", "sha256": sha256, "size": 1} for name, sha256 in outputs.items()]
-    return {**ENDED, "program": {"outputs": rows}}
+    return run_result(program=program(*rows))
 
 
 @pytest.mark.parametrize(
@@ -39,14 +29,16 @@ def left(**outputs: str) -> dict[str, Any]:
     ],
 )
 def test_a_program_is_reproduced_where_each_of_its_files_is_the_same(
-    again: dict[str, Any], same: bool, outputs: dict[str, bool]
+    again: RunResult, same: bool, outputs: dict[str, bool]
 ) -> None:
     row = reproduction_row(left(model="1", last="2"), again, Numbers(0.0, 0.0), GradeSettings())
     assert (row["identical"], row["outputs"]) == (same, outputs)
 
 
 def test_the_files_of_a_program_that_was_ended_early_are_not_compared() -> None:
-    row = reproduction_row(left(model="1"), {**left(), "stop_reason": "max_steps"}, Numbers(0.0, 0.0), GradeSettings())
+    row = reproduction_row(
+        left(model="1"), run_result(program=program(), stop_reason="max_steps"), Numbers(0.0, 0.0), GradeSettings()
+    )
     assert (row["identical"], "outputs" in row) == (True, False)
 
 
@@ -67,18 +59,18 @@ def test_steps_that_were_compared_are_counted_from_where_the_run_began(
     steps: int, divergence: int | None, begun: int, compared: int
 ) -> None:
     found = None if divergence is None else {"step": divergence, "what": "loss", "expected": "1", "found": "2"}
-    original = {**ENDED, "steps": 100 if begun == 100 else 30}
-    again = {**ENDED, "steps": steps, "stop_reason": "max_steps", "first_divergence": found}
+    original = run_result(steps=100 if begun == 100 else 30)
+    again = run_result(steps=steps, stop_reason="max_steps", first_divergence=found)
     row = reproduction_row(original, again, Numbers(0.0, 0.0), GradeSettings(), begun)
     assert row["steps_compared"] == compared
 
 
 @pytest.mark.parametrize("change", [{"weights_sha256": "other"}, {"metrics": {"accuracy": 0.8}}, {"data_sha256": "other"}])
 def test_equal_steps_with_another_end_are_no_reproduction(change: dict[str, Any]) -> None:
-    assert reproduction_row(ENDED, ENDED, Numbers(0.0, 0.0), GradeSettings())["identical"] is True
-    assert reproduction_row(ENDED, {**ENDED, **change}, Numbers(0.0, 0.0), GradeSettings())["identical"] is False
+    assert reproduction_row(run_result(), run_result(), Numbers(0.0, 0.0), GradeSettings())["identical"] is True
+    assert reproduction_row(run_result(), run_result(**change), Numbers(0.0, 0.0), GradeSettings())["identical"] is False
 
 
 def test_a_part_of_a_run_on_other_data_is_no_reproduction() -> None:
-    part = {**ENDED, "steps": 20, "stop_reason": "max_steps", "data_sha256": "other"}
-    assert reproduction_row(ENDED, part, Numbers(0.0, 0.0), GradeSettings())["identical"] is False
+    part = run_result(steps=20, stop_reason="max_steps", data_sha256="other")
+    assert reproduction_row(run_result(), part, Numbers(0.0, 0.0), GradeSettings())["identical"] is False

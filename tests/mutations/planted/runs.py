@@ -8,14 +8,14 @@ FAULTS = (
     Fault(
         "a finished run's checkpoints are not looked at",
         "mltrainer/runs/contract.py",
-        'return result if all(_is(project.root / row["path"], row["sha256"]) for row in files) else None',
+        "return result if all(_is(project.root / row.path, row.sha256) for row in files) else None",
         "return result if files is not None else None",
         "tests/runs/test_contract.py",
     ),
     Fault(
         "a reproduction with another end counts as identical",
         "mltrainer/runs/retrain.py",
-        'same_end = in_part or all(again[key] == result[key] for key in ("weights_sha256", "metrics"))',
+        "same_end = in_part or (again.weights_sha256, again.metrics) == (result.weights_sha256, result.metrics)",
         "same_end = True",
         "tests/runs/test_reproduction.py tests/runs/test_reproduce.py",
     ),
@@ -36,15 +36,15 @@ FAULTS = (
     Fault(
         "the parent's steps count as compared",
         "mltrainer/runs/retrain.py",
-        '*([divergence["step"]] if divergence else [])) - begun)',
-        '*([divergence["step"]] if divergence else [])))',
+        "*([divergence.step] if divergence else [])) - begun)",
+        "*([divergence.step] if divergence else [])))",
         "tests/runs/test_reproduction.py",
     ),
     Fault(
         "steps that the original never made count as compared",
         "mltrainer/runs/retrain.py",
-        'min(again["steps"], result["steps"], ',
-        'min(again["steps"], again["steps"], ',
+        "min(again.steps, result.steps, ",
+        "min(again.steps, again.steps, ",
         "tests/runs/test_reproduction.py",
     ),
     Fault(
@@ -64,7 +64,7 @@ FAULTS = (
     Fault(
         "a reproduction on other data counts as identical",
         "mltrainer/runs/retrain.py",
-        'same_end and again["data_sha256"] == result["data_sha256"]',
+        "same_end and again.data_sha256 == result.data_sha256",
         "same_end",
         "tests/runs/test_reproduction.py",
     ),
@@ -113,8 +113,8 @@ FAULTS = (
     Fault(
         "another whole environment is another arithmetic of a program",
         "mltrainer/runs/retrain.py",
-        "return not is_class_of_environment(result) and bool(",
-        "return bool(",
+        "return not is_class_of_environment(result) and again.",
+        "return again.",
         "tests/runs/test_recorded.py::test_the_digest_of_the_whole_environment_is_no_arithmetic_that_differs",
     ),
     Fault(
@@ -127,7 +127,7 @@ FAULTS = (
     Fault(
         "an arithmetic that was measured is not compared",
         "mltrainer/runs/retrain.py",
-        'return not is_class_of_environment(result) and bool(again["numerics_class"] != result["numerics_class"])',
+        "return not is_class_of_environment(result) and again.numerics_class != result.numerics_class",
         "return False",
         "tests/runs/test_recorded.py::test_the_digest_of_the_whole_environment_is_no_arithmetic_that_differs",
     ),

@@ -1,0 +1,82 @@
+"""The trainers: a job in, a result out, and what its evidence can show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mltrainer.configs.pages import ORCHESTRATOR, ToolPage, tool_page
+from mltrainer.errors import InputError
+from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import ProbeResult, RunResult, parsed_result
+from mltrainer.runs.launcher import Tools
+
+Variables = Mapping[str, str]  # set before the trainer's interpreter starts
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A tool that trains, as a process of its own that is started as its manifest says.
+
+    Attributes:
+        tools: The project's tools.
+        page: The manifest.
+    """
+
+    tools: Tools
+    page: ToolPage
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What its results can show, as the manifest declares it; a gate's item that needs another does not apply."""
+        return frozenset(self.page.capabilities)
+
+    def run(self, job: TrainingJob, variables: Variables | None = None) -> RunResult:
+        """Return the result of a run or a reproduction, which also stands in the job's folder.
+
+        Raises:
+            MltrainerError: The trainer's own error, with its exit code.
+        """
+        return parsed_result(self._trained(job, variables), RunResult)
+
+    def probe(self, job: TrainingJob, variables: Variables | None = None) -> ProbeResult:
+        """Return the result of a few steps, whose contract is not known yet.
+
+        Raises:
+            MltrainerError: The trainer's own error, with its exit code.
+        """
+        return parsed_result(self._trained(job, variables), ProbeResult)
+
+    def _trained(self, job: TrainingJob, variables: Variables | None) -> object:
+        return self.tools.run(self.page.tool, job.model_copy(update={"tool": self.page.tool}), variables)
+
+
+def trainer_for(tools: Tools, name: str, phase: str) -> Trainer:
+    """Return the trainer that a phase's page names.
+
+    Raises:
+        InputError: There is no such tool, or its manifest does not list the phase.
+    """
+    return Trainer(tools, page_for(tools.project.root, name, phase))
+
+
+def page_for(root: Path, name: str, phase: str) -> ToolPage:
+    """Return the manifest of the tool that a phase's page names.
+
+    Raises:
+        InputError: There is no such tool, or its manifest does not list the phase.
+    """
+    page = tool_page(name, root)
+    if phase not in page.phases:
+        raise InputError(
+            f"the tool {name} serves {', '.join(page.phases) or 'no phase'}, not {phase}",
+            where=f"tools/{name}/README.md",
+            mend=f"add {phase} to its phases, or name another tool on the phase's page",
+        )
+    return page
+
+
+def trainer_of(tools: Tools, job: TrainingJob) -> Trainer:
+    """Return the trainer that did a job; jobs that name none are of the training orchestrator."""
+    return Trainer(tools, tool_page(job.tool or ORCHESTRATOR, tools.project.root))
