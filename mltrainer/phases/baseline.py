@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mltrainer.configs.pages import diagnostic_page
+from mltrainer.configs.templates import BASELINE
 from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, findings
 from mltrainer.diagnostics.signals import Run
@@ -42,7 +43,7 @@ def run(ctx: Context) -> Result:
         "diagnostics": rows,
         "changes": changes_to_try(rows, config.model_dump()) if failed else [],
         "references": references,
-        "unplanned": unplanned(ctx.earlier["planning"]["evidence"], shown),
+        "unplanned": unplanned(ctx.earlier["planning"].evidence, shown),
     }
     pages = [row["page"] for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]
@@ -56,7 +57,7 @@ def recorded(result: RunResult) -> dict[str, Any]:
 
 def run_source(ctx: Context, result: RunResult) -> dict[str, Any]:
     """Return the code identity that planning recorded, with the files that this run imported."""
-    planned = ctx.earlier["planning"]["source"]
+    planned = ctx.earlier["planning"].data["source"]
     found = _but_for_data(ctx, planned, result) if planned["dirty"] and ctx.task.is_opaque else planned
     code = [row.model_dump() for row in result.code_files]
     later = {row["path"] for row in code} - {row["path"] for row in planned["files"]}
@@ -79,7 +80,7 @@ def _but_for_data(ctx: Context, planned: dict[str, Any], result: RunResult) -> d
 
 def _bound(ctx: Context, result: RunResult) -> list[str]:
     """Return the files that are held by their digests: configs, and what a program read."""
-    configs = map(ctx.project.relative, config_files(ctx.project, ctx.earlier["planning"]["evidence"]["template"]))
+    configs = map(ctx.project.relative, config_files(ctx.project, ctx.planning.evidence.template or BASELINE))
     return [*configs, *(row.path for row in result.read)]
 
 

@@ -6,16 +6,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.pages import PhasePage, trainer_of
 from mltrainer.configs.project import Task, TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
 from mltrainer.records.common import FileRow
-from mltrainer.records.job import file_rows
+from mltrainer.records.reading import Record
 from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.runs.trainer import Trainer, trainer_for
 from mltrainer.workspace import Project, sha256_file
+
+if TYPE_CHECKING:
+    from mltrainer.records.baseline import Baseline
+    from mltrainer.records.envelope import Envelope
+    from mltrainer.records.optimization import Searched, Skipped
+    from mltrainer.records.planning import Planning
 
 Event = dict[str, Any]
 
@@ -27,7 +33,7 @@ class Context:
     Attributes:
         project: The project.
         page: The phase's policy.
-        earlier: The records of the phases before it, by name; their gates hold.
+        earlier: The records of the phases before it, by name; their gates hold, so that they can be trusted.
         current: This phase's own record from an earlier run, or None.
         previous: Digest of the record just before, which this phase's runs carry.
         assignments: The `--set KEY=VALUE` of the command line.
@@ -39,7 +45,7 @@ class Context:
 
     project: Project
     page: PhasePage
-    earlier: Mapping[str, dict[str, Any]]
+    earlier: Mapping[str, Record]
     current: dict[str, Any] | None
     previous: str | None
     assignments: tuple[str, ...]
@@ -57,6 +63,21 @@ class Context:
     def folder(self) -> Path:
         """The phase's folder of artifacts."""
         return self.project.phase_dir(self.page.phase)
+
+    @property
+    def planning(self) -> Envelope[Planning]:
+        """Planning's record."""
+        return self.earlier["planning"].trusted
+
+    @property
+    def baseline(self) -> Envelope[Baseline]:
+        """The baseline's record."""
+        return self.earlier["baseline"].trusted
+
+    @property
+    def tuning(self) -> Envelope[Searched | Skipped]:
+        """Optimization's record."""
+        return self.earlier["optimization"].trusted
 
     @cached_property
     def task(self) -> Task:
@@ -80,18 +101,19 @@ class Context:
 
     def planned_config(self) -> TrainingConfig:
         """Return the config that planning's gate holds for."""
-        return TrainingConfig.model_validate(self.earlier["planning"]["evidence"]["config"])
+        return TrainingConfig.model_validate(self.planning.evidence.config)
 
     def planned_data(self) -> dict[str, Any]:
         """Return a job's entry for the files that planning saw opened: `data_files` of an opaque task, else `input_files`."""
-        evidence = self.earlier["planning"]["evidence"]
+        evidence = self.planning.evidence
         if self.task.is_opaque:
-            return {"data_files": file_rows(evidence["data"]["files"])}
-        return {"input_files": file_rows(evidence["opened"])} if evidence.get("opened") else {}
+            return {"data_files": evidence.data.files}
+        return {"input_files": evidence.opened} if evidence.opened else {}
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
         """Return a config as a tool gets it: with the loader processes that planning found, where it asks for `auto`."""
-        return config.with_workers((self.earlier["planning"]["evidence"].get("loader") or {}).get("workers", 0))
+        loader = self.planning.evidence.loader
+        return config.with_workers(loader.workers if loader else 0)
 
 
 @dataclass(frozen=True)

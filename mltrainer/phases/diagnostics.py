@@ -14,21 +14,19 @@ from mltrainer.reports.views import MAX_MISTAKES, confused
 
 def run(ctx: Context) -> Result:
     """Analyse the baseline's record; nothing is trained and no data is read."""
-    baseline = ctx.earlier["baseline"]
-    result = baseline["evidence"]["run"]
-    config = ctx.planned_config()
-    references = baseline["evidence"].get("references")
+    baseline, run, config = ctx.earlier["baseline"], ctx.baseline.evidence.run, ctx.planned_config()
+    result, references = baseline.evidence["run"], baseline.evidence.get("references")
     judged = beside(result, references)
     rows = findings(result, references, config.model_dump(), ctx.project.root)
     assessment = assess(rows, judged)
-    metrics = metrics_of(baseline["evidence"])
-    acceptance = acceptance_rows(config.acceptance, metrics, mean_of(baseline["evidence"].get("folds")))
+    metrics = metrics_of(baseline.evidence)
+    acceptance = acceptance_rows(config.acceptance, metrics, mean_of(baseline.evidence.get("folds")))
     recommendation, reasons = recommend(rows, acceptance, assessment, Run(judged).beaten_by)
     evidence = {
-        "run_id": result["id"],
-        "evaluations": len(result["history"]),
-        "layers": len(result["layers"]),
-        "numerics": result["numerics"],
+        "run_id": run.id,
+        "evaluations": len(run.history),
+        "layers": len(run.layers),
+        "numerics": run.numerics,
         "metrics": metrics,
         "diagnostics": rows,
         "expected_diagnostics": sorted(RULES),
@@ -38,10 +36,10 @@ def run(ctx: Context) -> Result:
         "reasons": reasons,
         "changes": changes_to_try(rows, config.model_dump()),
         "errors": result.get("errors"),
-        "mistakes": mistakes_of(result["evaluation"]),
-        **({"program": result["program"]} if result.get("program") else {}),
+        "mistakes": mistakes_of(run.evaluation),
+        **({"program": result["program"]} if run.program else {}),
     }
-    return Result(evidence, baseline["source"], [], [row["page"] for row in rows])
+    return Result(evidence, baseline.data["source"], [], [row["page"] for row in rows])
 
 
 def mistakes_of(evaluation: Any) -> list[dict[str, Any]] | None:

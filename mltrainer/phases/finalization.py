@@ -43,11 +43,11 @@ def run(ctx: Context) -> Result:
     template = production_template(ctx.project.root)
     export = template.pop("export")
     config = final_config(ctx, template)
-    if changed := differences(ctx.earlier["optimization"]["evidence"]["config"], config.model_dump()):
+    if changed := differences(ctx.tuning.evidence.config, config.model_dump()):
         told = ", ".join(f"{row['key']} {row['before']} -> {row['after']}" for row in changed)
         ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
-    result = train(ctx, config, parent=ctx.earlier["baseline"]["evidence"]["run"]["id"])
-    shown = recorded(result)
+    result = train(ctx, config, parent=ctx.baseline.evidence.run.id)
+    shown, planned = recorded(result), ctx.earlier["planning"].evidence
     ctx.note("reproducing the final training in a fresh process")
     again = reproduce(ctx.tools, result.id)
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
@@ -68,8 +68,8 @@ def run(ctx: Context) -> Result:
         "acceptance": final_acceptance(config, result, test),
         "way_back": way_back(ctx, config),
         "runs_tried": runs_tried(ctx),
-        "data": ctx.earlier["planning"]["evidence"]["data"],
-        "environment": ctx.earlier["planning"]["evidence"]["environment"],
+        "data": planned["data"],
+        "environment": planned["environment"],
         "references": references,
         **diagnosed(ctx, config, shown, references),
     }
@@ -120,7 +120,7 @@ def way_back(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
         the baseline did not. `trials`: how many configs optimization tried; None where it was skipped. `search`: what its
         report advises of the next one.
     """
-    tuning = ctx.earlier["optimization"]["evidence"]
+    tuning = ctx.earlier["optimization"].evidence
     back = taken_back(tuning["config"], config.model_dump()) if tuning["skipped"] else {}
     search = None if tuning["skipped"] else next_search(tuning, keep=False)
     return {"set": back, "trials": tuning.get("planned_trials"), "search": search}
@@ -148,7 +148,7 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
                 f"--set {key} belongs to planning: {reason}",
                 mend=f"mltrainer phase run planning --set {key}=VALUE",
             )
-    tuned = ctx.earlier["optimization"]["evidence"]["config"]
+    tuned = ctx.tuning.evidence.config
     values = overlay(tuned, of_task(template, Task.model_validate(tuned["task"])))
     return validate_values(TrainingConfig, *apply(values, ctx.assignments, PRODUCTION))
 
@@ -173,7 +173,7 @@ def _kept_ledger(ctx: Context) -> Ledger:
 
 def _test_samples(ctx: Context) -> int:
     """Return the size of the test split, as planning counted it."""
-    return int(ctx.earlier["planning"]["evidence"]["data"]["splits"]["test"]["samples"])
+    return ctx.planning.evidence.data.splits.test.samples
 
 
 def _export(

@@ -53,5 +53,5 @@ def _of_runs(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[s
 
 def steady(ctx: Context, result: RunResult) -> list[FileRow]:
     """Return the files that a run opened, less those that training itself changes."""
-    unsteady = ctx.earlier["planning"]["evidence"].get("unsteady") or []
+    unsteady = ctx.planning.evidence.unsteady or []
     return [row for row in result.opened or [] if row.path not in unsteady]

@@ -20,7 +20,8 @@ from mltrainer.phases.baseline import run_source
 from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
-from mltrainer.records.job import SearchJob, file_rows
+from mltrainer.records.job import SearchJob
+from mltrainer.records.reading import Record
 from mltrainer.runs.contract import contract_of
 from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.trainer import page_for
@@ -47,17 +48,17 @@ def run(ctx: Context) -> Result:
     return _skip(ctx, diagnosis) if is_skipped(diagnosis) else _search(ctx, diagnosis)
 
 
-def is_skipped(diagnosis: dict[str, Any]) -> bool:
+def is_skipped(diagnosis: Record) -> bool:
     """Return True if diagnostics recommends to deploy the baseline, so that a search has nothing to reach."""
-    return bool(diagnosis["evidence"]["recommendation"] == "deploy")
+    return bool(diagnosis.evidence["recommendation"] == "deploy")
 
 
-def _skip(ctx: Context, diagnosis: dict[str, Any]) -> Result:
+def _skip(ctx: Context, diagnosis: Record) -> Result:
     config = ctx.planned_config()
     rule = "the baseline meets every acceptance criterion, so there is nothing that tuning must reach"
     ctx.note(f"skipped: {rule}")
-    evidence = {"skipped": True, "rule": rule, "acceptance": diagnosis["evidence"]["acceptance"], "config": config.model_dump()}
-    return Result(evidence, diagnosis["source"], [_write_config(ctx, config.model_dump())], [])
+    evidence = {"skipped": True, "rule": rule, "acceptance": diagnosis.evidence["acceptance"], "config": config.model_dump()}
+    return Result(evidence, diagnosis.data["source"], [_write_config(ctx, config.model_dump())], [])
 
 
 def _write_config(ctx: Context, values: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _template(ctx: Context) -> dict[str, Any]:
     return changed
 
 
-def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
+def _search(ctx: Context, diagnosis: Record) -> Result:
     _require_one_trainer(ctx)
     config, template = ctx.planned_config(), _template(ctx)
     values = overlay(config.model_dump(), of_task(template["trial"], config.task))
@@ -114,10 +115,10 @@ def _search(ctx: Context, diagnosis: dict[str, Any]) -> Result:
         **_expected(ctx, trial_config, space),
         **_compared(ctx, config),
         contract={key: value for key, value in contract.items() if key != "config_sha256"},
-        code_files=file_rows(ctx.earlier["planning"]["source"]["files"]),
+        code_files=ctx.planning.source.files,
         **ctx.planned_data(),
         gate=ctx.previous,
-        parent=ctx.earlier["baseline"]["evidence"]["run"]["id"],
+        parent=ctx.baseline.evidence.run.id,
         threads=config.threads,
         tool=tool,
     )
@@ -132,15 +133,14 @@ def _expected(ctx: Context, trial_config: dict[str, Any], space: dict[str, Any])
     A trial takes its share of the epochs, and steps as many as the batch sizes and epochs of the space mean on average: small
     batches, of which a step takes about as long, are what makes trials dear.
     """
-    baseline = ctx.earlier["baseline"]["evidence"]
-    run, folds = baseline["run"], baseline.get("folds")
-    whole_s = run["wall_s"]
-    found = {"baseline_s": sum(row["wall_s"] for row in folds["rows"]) if folds else whole_s}
+    run, folds = ctx.baseline.evidence.run, ctx.baseline.evidence.folds
+    whole_s = run.wall_s
+    found = {"baseline_s": sum(row.wall_s for row in folds.rows) if folds else whole_s}
     if ctx.task.is_opaque:
         return {**found, "run_s": whole_s, "planned_s": whole_s}
-    per_epoch_s, train_s = whole_s / run["epochs"], (run.get("time_s") or {}).get("train", 0.0) / run["epochs"]
+    per_epoch_s, train_s = whole_s / run.epochs, run.time_s.get("train", 0.0) / run.epochs
     epochs = mean_of(space, "epochs", trial_config["epochs"], lambda count: count)
-    share = mean_of(space, "batch_size", trial_config["batch_size"], lambda size: run["batch_size"] / size)
+    share = mean_of(space, "batch_size", trial_config["batch_size"], lambda size: run.batch_size / size)
     planned = ctx.planned_config().epochs  # the baseline may have ended early
     return {**found, "run_s": epochs * (per_epoch_s + train_s * (share - 1)), "planned_s": planned * per_epoch_s}
 
@@ -193,7 +193,7 @@ def _require_measurable(ctx: Context, pruning: dict[str, Any] | None, config: di
     """
     if pruning is None or pruning["first"] >= 1:
         return
-    samples = ctx.earlier["baseline"]["evidence"]["run"]["train_samples"]
+    samples = ctx.baseline.evidence.run.train_samples
     steps = math.ceil(samples / (config["batch_size"] * config["accumulate"]))
     wanted, every = max(1, round(pruning["first"] * steps)), config["evaluate"]["every_n_steps"]
     if every is None:
@@ -248,7 +248,7 @@ def _settings(ctx: Context) -> dict[str, Any]:
     return next(dict(item.settings) for item in ctx.page.items if item.id == "improvement_validated")
 
 
-def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job: SearchJob) -> Result:
+def _collect(ctx: Context, diagnosis: Record, found: dict[str, Any], job: SearchJob) -> Result:
     """Return the phase's evidence, after the best trial was trained once more."""
     best = next((trial for trial in found["trials"] if trial["nr"] == found["best"]), None)
     if best:
@@ -273,16 +273,16 @@ def _collect(ctx: Context, diagnosis: dict[str, Any], found: dict[str, Any], job
         "best": found["best"],
         "baseline": {
             "run": job.parent,
-            "value": diagnosis["evidence"]["metrics"].get(planned.metric.name),
+            "value": diagnosis.evidence["metrics"].get(planned.metric.name),
             "values": {key: value for key, value in flatten(planned.model_dump()).items() if key in job.space},
         },
         "replay": {"run": best["run"] if best else None, "identical": replay is not None and replay.row["identical"]},
         "comparison": comparison,
         "promoted": "candidate" if promoted else "baseline",
-        "acceptance": diagnosis["evidence"]["acceptance"],
+        "acceptance": diagnosis.evidence["acceptance"],
         "config": config,
     }
-    source = run_source(ctx, replay.result) if replay else diagnosis["source"]
+    source = run_source(ctx, replay.result) if replay else diagnosis.data["source"]
     return Result(evidence, source, [_write_config(ctx, config)], [TUNING])
 
 

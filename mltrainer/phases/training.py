@@ -6,7 +6,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
-from mltrainer.records.job import TrainingJob, file_rows
+from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside
 from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
@@ -43,7 +43,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> Ru
         config=ctx.with_workers(config),
         gate=ctx.previous,
         contract=contract,
-        code_files=file_rows(ctx.earlier["planning"]["source"]["files"]),
+        code_files=ctx.planning.source.files,
         parent=parent,
         threads=config.threads,
         **ctx.planned_data(),

@@ -212,7 +212,7 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
     program: Found = {"data_files": file_rows(planning.data["evidence"]["data"]["files"])} if config.task.is_opaque else {}
     if not program:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
-    contract = {key: value for key, value in contract_of(planning.data, config, root).items() if key != "config_sha256"}
+    contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
     run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": seeds})[:12]
     return AblationJob(

@@ -111,7 +111,7 @@ def _refuse_what_is_plannings(phase: str, assignments: tuple[str, ...], template
         raise InputError(f"--template does not belong to {phase}: planning starts from it", mend=f"{PLAN} --template {template}")
 
 
-def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: Mapping[str, dict[str, Any]]) -> None:
+def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: Mapping[str, Record]) -> None:
     """Refuse changes of a search that is skipped, of which none would be read.
 
     Raises:
@@ -128,7 +128,7 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     project = tools.project
     before = gates_before(project, phase)
     page = phase_page(phase, project.root)
-    earlier = {gate.phase: gate.record.data for gate in before if gate.record}
+    earlier = {gate.phase: gate.record for gate in before if gate.record}
     _refuse_what_is_skipped(phase, assignments, earlier)
     previous = before[-1].record.sha256 if before and before[-1].record else None
     own = read_record(project, phase)
@@ -144,12 +144,12 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     return gate_of(project, phase)
 
 
-def _tracking(project: Project, earlier: Mapping[str, dict[str, Any]]) -> Tracking | None:
+def _tracking(project: Project, earlier: Mapping[str, Record]) -> Tracking | None:
     """Return the trackers that the project file names now, or those that the training config names in their place.
 
     They look on, so that naming one is no reason to plan again.
     """
-    evidence = earlier["planning"]["evidence"]
+    evidence = earlier["planning"].evidence
     planned, generated = (TrainingConfig.model_validate(evidence[key]).tracking for key in ("config", "generated"))
     path = project.phase_dir("planning") / CONFIG_FILE
     own = load_training(path, project.relative(path)).tracking if path.is_file() else planned
@@ -169,7 +169,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: l
     pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *_manifests(ctx), *result.handbook, *templates]
     overridden = {path for path in pages if handbook.locate(path, ctx.project.root)[1]}
     evidence = plain(result.evidence)
-    baseline = ctx.earlier.get("baseline", {}).get("figures")
+    baseline = ctx.earlier["baseline"].data.get("figures") if "baseline" in ctx.earlier else None
     now = {"phase": ctx.page.phase, "source": result.source, "evidence": evidence}
     return _checked(
         {

@@ -11,6 +11,7 @@ from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.reading import Record
 from mltrainer.records.run import RunResult, parsed_result
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
@@ -23,7 +24,7 @@ OTHERS_RECORD = re.compile(r"/phases/\d\d_\w+/record\.json$")
 ERROR_FILE = "error.json"  # why a run ended without a result
 
 
-def contract_of(planning: dict[str, Any], config: TrainingConfig, root: Path) -> dict[str, str]:
+def contract_of(planning: Record, config: TrainingConfig, root: Path) -> dict[str, str]:
     """Return a run's contract by planning's record: the digests of config, data, code, environment and opened inputs.
 
     Args:
@@ -34,12 +35,12 @@ def contract_of(planning: dict[str, Any], config: TrainingConfig, root: Path) ->
     Raises:
         DifferenceError: This machine's environment is not the recorded one.
     """
-    evidence = planning["evidence"]
-    check_environment(evidence["environment"], root, planning["source"]["files"])
+    evidence, source = planning.evidence, planning.data["source"]
+    check_environment(evidence["environment"], root, source["files"])
     return {
         "config_sha256": config_digest(config),
         "data_sha256": evidence["data"]["sha256"],
-        "code_sha256": planning["source"]["sha256"],
+        "code_sha256": source["sha256"],
         "environment_sha256": environment_digest(evidence["environment"]),
         **_inputs_digest(evidence.get("opened") or []),
     }

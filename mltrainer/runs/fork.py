@@ -53,7 +53,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         config = validate_values(TrainingConfig, *apply(job.config.model_dump(), assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
         origin = {"run": parent, "manifest_sha256": digest(read_manifest(start))}
-        contract = {**contract_of(planning.record.data, config, project.root), "parent_sha256": digest(origin)}
+        contract = {**contract_of(planning.record, config, project.root), "parent_sha256": digest(origin)}
         run = run_id(contract)
         changes = contract_changes(job, contract, config)
         if existing_result(project, run, contract) is None:

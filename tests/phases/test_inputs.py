@@ -13,6 +13,7 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context
 from mltrainer.phases.inputs import opened_by
+from mltrainer.records.reading import Record
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.contract import contract_of
 from mltrainer.workspace import Project, digest, read_json
@@ -112,7 +113,7 @@ def test_a_run_is_named_by_what_the_files_hold_and_one_that_opens_none_as_before
 
     def named(opened: list[dict[str, Any]] | None) -> dict[str, str]:
         evidence = {"environment": {}, "data": {"sha256": "d"}, **({} if opened is None else {"opened": opened})}
-        return contract_of({"evidence": evidence, "source": {"sha256": "s", "files": []}}, CONFIG, Path())
+        return contract_of(Record({"evidence": evidence, "source": {"sha256": "s", "files": []}}, "r"), CONFIG, Path())
 
     before = {"config_sha256", "data_sha256", "code_sha256", "environment_sha256"}
     assert named(None).keys() == named([]).keys() == before

@@ -20,11 +20,13 @@ from mltrainer.phases import optimization
 from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
+from mltrainer.records.reading import read_records
 from mltrainer.runs.launcher import launch
 from mltrainer.search.space import trial_values
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
 from tests.projects import write_light_template
+from tests.results import run_result
 
 TEMPLATE: dict[str, Any] = {
     "strategy": "random",
@@ -238,9 +240,10 @@ BATCHES = {"batch_size": {"choice": [16, 32, 64]}}
 
 def expected(space: dict[str, Any], epochs: int = 10, ran: int = 20, planned: int = 20) -> tuple[float, float]:
     """Return what a trial and a run of the comparison will take after a baseline of 40 s, 30 of them in its steps of 64."""
-    run = {"wall_s": 40.0, "epochs": ran, "batch_size": 64, "time_s": {"train": 30.0}}
+    run = run_result(wall_s=40.0, epochs=ran, batch_size=64, time_s={"train": 30.0})
     config = SimpleNamespace(epochs=planned)
-    ctx: Any = SimpleNamespace(earlier={"baseline": {"evidence": {"run": run}}}, task=SimpleNamespace(is_opaque=False))
+    baseline = SimpleNamespace(evidence=SimpleNamespace(run=run, folds=None))
+    ctx: Any = SimpleNamespace(baseline=baseline, task=SimpleNamespace(is_opaque=False))
     ctx.planned_config = lambda: config
     found = optimization._expected(ctx, {"epochs": epochs, "batch_size": 64}, space)
     return found["run_s"], found["planned_s"]
@@ -276,7 +279,7 @@ def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Pro
 
 def finalized(project: Project) -> dict[str, Any]:
     """Return the config that finalization would train, under an empty production template."""
-    earlier = {"optimization": read_json(project.phase_dir("optimization") / "record.json")}
+    earlier = read_records(project)
     ctx = Context(project, phase_page("finalization", None), earlier, None, None, (), lambda event: None, launch)
     return final_config(ctx, {}).model_dump()
 
