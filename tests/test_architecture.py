@@ -17,8 +17,8 @@ PACKAGE = Path(mltrainer.__file__).parent
 FLOORS = [
     {"cli", "__main__"},
     {"project"},
-    {"trackers"},
     {"monitor"},
+    {"trackers"},
     {"phases"},
     {"runs"},
     {"gates"},

@@ -12,7 +12,7 @@ from typing import Any
 
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.follow.alert_sinks import send
-from mltrainer.follow.log import note_alert, read_log, read_signals
+from mltrainer.follow.log import note_alert, read_rows, read_signals
 
 Event = dict[str, Any]
 AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn
@@ -83,6 +83,6 @@ def so_far(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         "state": "running",
         "metric": config["metric"],
         "batch_size": config["batch_size"],
-        "history": read_log(folder).history,
+        "history": read_rows(folder),
         **read_signals(folder),
     }

@@ -1,16 +1,16 @@
-"""What a run has written down so far, read from outside its process: for runs that have no result yet."""
+"""A run's log of events, read from outside its process: as a whole, or on from where it was read to."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mltrainer.diagnostics.signals import number
 from mltrainer.errors import MachineError
+from mltrainer.follow.tail import Tail
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import append_json_line, from_json, read_whole
 
@@ -23,42 +23,37 @@ OPTIONAL: dict[str, dict[str, type]] = {  # what may be there, as what
     "observed": {"layers": list, "start": dict},
     "signals": {"early": dict, "spikes": list},
 }
+KINDS = ("row", "resume", "observed", "stopped")  # what a run is followed by; the others, which are longer, are not parsed
 ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by whoever watched it
 
-
-@dataclass(frozen=True)
-class Log:
-    """How far a run has come.
-
-    Attributes:
-        steps: Steps whose numbers are on the disk; a training writes them some at a time.
-        history: The rows of its evaluations, as its result will hold them.
-        interruptions: `step` and `cause` of each earlier end.
-    """
-
-    steps: int
-    history: list[dict[str, Any]]
-    interruptions: list[dict[str, Any]]
+Event = dict[str, Any]
+Row = dict[str, Any]
 
 
-def read_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield a run's log; a line that is torn, or is no event as a run writes it, is left out."""
-    try:
-        log = read_whole(folder / EVENTS_FILE, MOST_LOG_BYTES)
-    except FileNotFoundError:
-        return
-    for line in io.BytesIO(log):
-        try:
-            found = from_json(line)
-        except ValueError:
-            continue
-        if is_event(found):
-            yield found
+def read_events(folder: Path, kinds: tuple[str, ...] = ()) -> Iterator[Event]:
+    """Yield a run's log, as `events_of` does."""
+    with contextlib.suppress(FileNotFoundError):
+        yield from events_of(read_whole(folder / EVENTS_FILE, MOST_LOG_BYTES), kinds)
 
 
-def is_event(found: Any) -> bool:
-    """Return True if a value is a well-formed event: an object with its kind and the fields that readers rely on."""
-    if not isinstance(found, dict) or not isinstance(kind := found.get("event"), str):
+def events_of(data: bytes, kinds: tuple[str, ...] = ()) -> Iterator[Event]:
+    """Yield the events of lines, of some kinds alone where these are given; one that is torn, or malformed, is left out."""
+    return filter(is_event, read_lines(data, tuple(f'{{"event": "{kind}"'.encode() for kind in kinds)))
+
+
+def read_lines(data: bytes, heads: tuple[bytes, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of lines; only of those that begin with one of `heads`, where these are given."""
+    for line in data.split(b"\n"):
+        if line and (not heads or line.startswith(heads)):
+            with contextlib.suppress(ValueError):
+                found = from_json(line)
+                if isinstance(found, dict):
+                    yield found
+
+
+def is_event(found: Event) -> bool:
+    """Return True if an object is a well-formed event: with its kind and the fields that readers rely on."""
+    if not isinstance(kind := found.get("event"), str):
         return False
     numbers = all(_is_number(found.get(key)) for key in NUMBERS.get(kind, ()))
     tables = all(isinstance(found.get(key), dict) for key in TABLES.get(kind, ()))
@@ -75,21 +70,66 @@ def note_alert(folder: Path, alert: dict[str, Any]) -> None:
         append_json_line(folder / ALERTS_FILE, alert)
 
 
-def read_log(folder: Path) -> Log:
-    """Return a run's steps, evaluations and interruptions so far; those undone by going back to a checkpoint left out."""
-    rows: dict[int, dict[str, Any]] = {}
-    for event in read_events(folder):
-        rows = rows_after(rows, event)
-    return Log(_steps(folder), list(rows.values()), interruptions(folder))
+def _whole_row(event: Event) -> Row:
+    return {key: value for key, value in event.items() if key != "event"}
 
 
-def rows_after(rows: dict[int, dict[str, Any]], event: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Return the evaluations by step after one more event of the log; the rows that are given may change."""
-    if event.get("event") == "row":
-        rows[event["step"]] = {key: value for key, value in event.items() if key != "event"}
-    elif event.get("event") == "resume":
-        return {step: row for step, row in rows.items() if step <= event["step"]}
-    return rows
+class Log:
+    """A run's evaluations, interruptions and first facts, followed as its log grows.
+
+    Args:
+        folder: The run's folder.
+        kept: What is kept of an evaluation's event; by default all of it.
+
+    Attributes:
+        rows: The evaluations, as the result will hold them; those after a checkpoint that the run went back to are left out.
+        observed: `layers` and `train_samples`, once they are known.
+        stopped: The events of its processes that ended before it did.
+        times_back: How often rows were taken back.
+    """
+
+    def __init__(self, folder: Path, kept: Callable[[Event], Row] = _whole_row) -> None:
+        self._tail, self._kept = Tail(folder / EVENTS_FILE), kept
+        self._by_step: dict[int, Row] = {}
+        self.rows: list[Row] = []
+        self.observed: Row = {}
+        self.stopped: list[Event] = []
+        self.times_back = 0
+
+    def poll(self) -> bool:
+        """Take what is new; return whether anything is."""
+        anew, data = self._tail.read()
+        if not (anew or data):
+            return False
+        if anew:
+            self._by_step, self.stopped = {}, []
+        self.take(events_of(data, KINDS))
+        return True
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Take some events of the kinds `KINDS`."""
+        for event in events:
+            self._take(event)
+        before, self.rows = self.rows, list(self._by_step.values())
+        self.times_back += self.rows[: len(before)] != before
+
+    def _take(self, event: Event) -> None:
+        match event["event"]:
+            case "row":
+                self._by_step[event["step"]] = self._kept(event)
+            case "resume":
+                self._by_step = {step: row for step, row in self._by_step.items() if step <= event["step"]}
+            case "stopped":
+                self.stopped.append(event)
+            case "observed":
+                self.observed = {key: event.get(key) for key in ("layers", "train_samples")}
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Return a run's evaluations so far; those undone by going back to a checkpoint left out."""
+    log = Log(folder)
+    log.take(read_events(folder, KINDS))
+    return log.rows
 
 
 def read_signals(folder: Path) -> dict[str, Any]:
@@ -123,6 +163,28 @@ def seconds_worked(folder: Path) -> float:
     return sum(times)
 
 
-def _steps(folder: Path) -> int:
+def steps_written(folder: Path) -> int:
+    """Return the steps whose numbers are on the disk; a training writes them some at a time."""
     steps = [line.split(" ", 1)[0] for line in fingerprint.read(folder / fingerprint.CHAIN_FILE) if not line.startswith("w ")]
     return int(steps[-1]) if steps else 0
+
+
+def slim(row: Mapping[str, Any]) -> Row:
+    """Return the fields of an evaluation for the screen; numbers that are not finite are None."""
+    numbers = {key: _finite(row.get(key)) for key in ("lr", "train_loss", "samples_per_s", "data_wait", "clipped", "seconds")}
+    memory = row.get("memory_mb") or (row.get("signals") or {}).get("memory_mb")  # the latter alone before version 0.3
+    return {
+        "epoch": row.get("epoch"),
+        "step": row["step"],
+        **numbers,
+        "train": {key: _finite(value) for key, value in (row.get("train") or {}).items()},
+        "validation": {key: _finite(value) for key, value in (row.get("validation") or {}).items()},
+        "layer_norms": [_finite(value) for value in row.get("layer_norms") or []],
+        "update_ratios": [_finite(value) for value in row.get("update_ratios") or []],
+        "memory_mb": _finite(memory),
+    }
+
+
+def _finite(value: Any) -> float | None:
+    found = number(value)
+    return float(f"{found:.6g}") if math.isfinite(found) else None

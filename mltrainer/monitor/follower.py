@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.monitor.run import Run, Seen
+from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.scene import Scene
 from mltrainer.runs.find import run_ids
 from mltrainer.workspace import Project
@@ -32,7 +32,7 @@ class Follower:
         self._project = project
         self._scene = Scene(project)
         self._shown: dict[str, Any] = {}
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, WatchedRun] = {}
         self._watchers: Counter[str] = Counter()
         self._changed = threading.Condition(threading.RLock())
         self._version = 0
@@ -95,7 +95,7 @@ class Follower:
         return self._end.is_set()
 
     @contextlib.contextmanager
-    def watching(self, names: Sequence[str]) -> Iterator[list[Run]]:
+    def watching(self, names: Sequence[str]) -> Iterator[list[WatchedRun]]:
         """Yield runs that are followed for the length of a block.
 
         Raises:
@@ -115,16 +115,16 @@ class Follower:
                 self._watchers.subtract(names)
                 self._runs = {name: run for name, run in self._runs.items() if self._watchers[name] > 0}
 
-    def _begin(self, name: str) -> Run:
+    def _begin(self, name: str) -> WatchedRun:
         self._watchers[name] += 1
         if name not in self._runs:
-            run = Run(self._project, name)
+            run = WatchedRun(self._project, name)
             run.poll()
             run.look()
             self._runs[name] = run
         return self._runs[name]
 
-    def news(self, runs: Sequence[Run], seen: dict[str, Seen]) -> list[dict[str, Any]]:
+    def news(self, runs: Sequence[WatchedRun], seen: dict[str, Seen]) -> list[dict[str, Any]]:
         """Return the updates of some runs since they were last seen, and mark them as seen.
 
         Args:
@@ -136,7 +136,7 @@ class Follower:
             seen.update({run.id: run.seen for run in runs})
             return found
 
-    def picture(self, runs: Sequence[Run], points: int) -> list[dict[str, Any]]:
+    def picture(self, runs: Sequence[WatchedRun], points: int) -> list[dict[str, Any]]:
         """Return all of some runs that are followed, with their steps thinned to so many points.
 
         Returns:

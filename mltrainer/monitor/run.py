@@ -11,11 +11,10 @@ from typing import Any
 
 from mltrainer.configs.loading import flatten
 from mltrainer.errors import MltrainerError
-from mltrainer.follow.log import ALERTS_FILE
-from mltrainer.monitor.log import Log, read_lines, slim
-from mltrainer.monitor.process import Usage
-from mltrainer.monitor.steps import Steps
-from mltrainer.monitor.tail import Tail
+from mltrainer.follow.log import ALERTS_FILE, Log, read_lines, slim
+from mltrainer.follow.steps import Steps
+from mltrainer.follow.tail import Tail
+from mltrainer.follow.usage import Usage
 from mltrainer.runs.contract import ERROR_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, diagnose_run, result_of
 from mltrainer.workspace import Project, is_locked, plain
@@ -28,7 +27,7 @@ Row = dict[str, Any]
 Seen = tuple[int, int, int, int]  # how much of a run somebody has seen: how often it went back, its steps, rows and facts
 
 
-class Run:
+class WatchedRun:
     """A run that is looked at.
 
     Args:
@@ -40,7 +39,7 @@ class Run:
         self._project, self.id = project, id
         self.folder = project.runs_dir / id
         self.steps = Steps(self.folder)
-        self._log, self._alerts = Log(self.folder), Tail(self.folder / ALERTS_FILE)
+        self._log, self._alerts = Log(self.folder, slim), Tail(self.folder / ALERTS_FILE)
         self._config = config_of(project, id)
         self._usage = Usage(self.folder / "lock", str(self._config.get("device")))
         self._pace: deque[tuple[float, int]] = deque()

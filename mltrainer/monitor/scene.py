@@ -13,9 +13,9 @@ from mltrainer.checkpointing.ranking import best_row, flat_metrics
 from mltrainer.configs.project import Metric, load_project
 from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
+from mltrainer.follow.log import Log, slim
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
-from mltrainer.monitor.log import Log
 from mltrainer.monitor.run import metric_of, planned_steps
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
@@ -93,7 +93,7 @@ class Scene:
         mark = is_running, *(_mark(folder / name) for name in (RESULT_FILE, CHAIN_FILE, ERROR_FILE))
         known = self._summaries.get(run)
         if known is None or known[0] != mark:
-            log = self._logs.setdefault(run, Log(folder))
+            log = self._logs.setdefault(run, Log(folder, slim))
             log.poll()
             known = self._summaries[run] = mark, summary(self._project, run, is_running, log)
         return known[1]

@@ -13,7 +13,7 @@ from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import Metric
 from mltrainer.diagnostics.rules import beside, diagnose, suggested_changes
 from mltrainer.errors import InputError
-from mltrainer.follow.log import read_log
+from mltrainer.follow.log import interruptions, read_rows, steps_written
 from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
@@ -133,14 +133,14 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> d
 
 def _so_far(folder: Path) -> dict[str, Any]:
     """Return the state of a run without a result, by its job and its log; the metrics are those of the best evaluation so far."""
-    job, log = read_if_whole(folder / JOB_FILE), read_log(folder)
+    job = read_if_whole(folder / JOB_FILE)
     known = job["contract"] if isinstance(job.get("contract"), dict) else {}
-    history = [row for row in log.history if isinstance(row.get("validation"), dict)]
+    history = [row for row in read_rows(folder) if isinstance(row.get("validation"), dict)]
     measured = {
-        "steps": log.steps,
+        "steps": steps_written(folder),
         "epochs": history[-1]["epoch"] if history else 0,
         "metrics": flat_metrics(_best(job, history)),
-        "interruptions": log.interruptions,
+        "interruptions": interruptions(folder),
     }
     return {**_EMPTY_RESULT, **known, "phase": job.get("phase"), "parent": job.get("parent"), **measured}
 

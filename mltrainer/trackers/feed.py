@@ -12,10 +12,10 @@ from typing import Any
 
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import is_opaque
+from mltrainer.follow.log import Log, Row, slim
+from mltrainer.follow.steps import Steps
+from mltrainer.follow.usage import Usage
 from mltrainer.gates.gate import Gate
-from mltrainer.monitor.log import Log, Row
-from mltrainer.monitor.process import Usage
-from mltrainer.monitor.steps import Steps
 from mltrainer.redaction import scan_text
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.trackers.sink import Param, Point
@@ -57,7 +57,7 @@ class Feed:
     def __init__(self, project: Project, run: str, every_n_steps: int = 1) -> None:
         self.folder, self._every = project.runs_dir / run, every_n_steps
         self._job: Row = read_if_whole(self.folder / JOB_FILE)
-        self._steps, self._log = Steps(self.folder), Log(self.folder)
+        self._steps, self._log = Steps(self.folder), Log(self.folder, slim)
         self._usage = Usage(self.folder / "lock", str(self._config.get("device")))
         self._used_at = -USAGE_EVERY_S
 

@@ -19,7 +19,7 @@ from mltrainer.configs.project import load_project
 from mltrainer.configs.tracking import Tracker, Tracking
 from mltrainer.errors import InUseError, MltrainerError
 from mltrainer.redaction import redact
-from mltrainer.trackers.follower import Follower, within
+from mltrainer.trackers.sender import PhaseSender, within
 from mltrainer.trackers.sink import ADAPTERS
 from mltrainer.workspace import Project, locked
 
@@ -86,14 +86,14 @@ def _rehearse(project: Project, tracker: str, own: Tracker, give_up: Callable[[s
 
 
 def _follow(project: Project, phase: str, since: float, tracker: str, own: Tracker, give_up: Callable[[str], None]) -> None:
-    follower: Follower
+    follower: PhaseSender
 
     def late() -> None:
         give_up(f"it did not answer for {own.wait_s:g} s; {follower.told()}")
 
     with within(own.wait_s, lambda: give_up(f"its package was not imported within {own.wait_s:g} s")):
         begin = ADAPTERS[tracker].begin()
-    follower = Follower(project, phase, since, tracker, own, begin, late)
+    follower = PhaseSender(project, phase, since, tracker, own, begin, late)
     said, word = b"", heard(POLL_S)
     while word is not None:
         said += word

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.follow.log import EVENTS_FILE, interruptions, read_log, read_signals, seconds_worked
-from mltrainer.monitor.run import Run
+from mltrainer.follow.log import EVENTS_FILE, interruptions, read_rows, read_signals, seconds_worked
+from mltrainer.monitor.run import WatchedRun
 from mltrainer.monitor.scene import Scene
 from mltrainer.runs.find import describe_run
 from tests.monitor.invented import Training, empty_project
@@ -62,10 +62,10 @@ def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path: Path, wh
     folder = Training(project).folder
     events = [MALFORMED[what], BEGAN, OBSERVED, ROW, MALFORMED[what], STOPPED, worked(2.0)]
     (folder / EVENTS_FILE).write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    assert [row["step"] for row in read_log(folder).history] == [4]
+    assert [row["step"] for row in read_rows(folder)] == [4]
     assert (interruptions(folder), seconds_worked(folder)) == ([{"step": 4, "cause": "SIGINT"}], 2.0)
     assert read_signals(folder)["train_samples"] == 9
-    run = Run(project, folder.name)
+    run = WatchedRun(project, folder.name)
     run.poll()
     assert ([row["step"] for row in run.rows], run.facts()["interruptions"]) == ([4], [STOPPED])
     assert [shown["metrics"] for shown in Scene(project).look()["runs"]] == [{"accuracy": 0.5, "train_accuracy": 0.75}]

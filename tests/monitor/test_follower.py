@@ -15,14 +15,14 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.monitor.follower import Follower
-from mltrainer.monitor.run import Run, Seen
+from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.scene import Scene, unasked
 from mltrainer.records import reading
 from mltrainer.workspace import Project, locked, write_json
 from tests.monitor.invented import Training, empty_project
 
 
-def all_of(run: Run) -> dict[str, Any]:
+def all_of(run: WatchedRun) -> dict[str, Any]:
     """Return what is to be seen of a run by who has seen nothing."""
     run.poll()
     run.look()
@@ -38,7 +38,7 @@ def test_who_comes_late_sees_the_whole_history(tmp_path: Path) -> None:
     training.warn()
     training.epoch(0.75)
     with training.living():
-        found = all_of(Run(project, training.run))
+        found = all_of(WatchedRun(project, training.run))
     assert found["whole"]
     assert found["steps"]["loss"]["mean"] == [0.5] * 20 + [0.25] * 20
     assert [row["validation"]["accuracy"] for row in found["rows"]] == [0.5, 0.75]
@@ -53,7 +53,7 @@ def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
-    run = Run(project, training.run)
+    run = WatchedRun(project, training.run)
     all_of(run)
     seen = run.seen
     assert run.since(seen) is None
@@ -75,7 +75,7 @@ def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
-    run = Run(project, training.run)
+    run = WatchedRun(project, training.run)
     all_of(run)
     training.epoch(0.75)
     run.poll()
@@ -90,7 +90,7 @@ def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_
 
 def test_a_run_that_ends_is_told_with_its_state_and_findings(digits: Project) -> None:
     (run,) = [run for run in Scene(digits).runs() if run["phase"] == "baseline"]
-    facts = all_of(Run(digits, run["id"]))["facts"]
+    facts = all_of(WatchedRun(digits, run["id"]))["facts"]
     assert run["metrics"]["accuracy"] > 0.9
     assert (facts["state"], run["state"]) == ("finished", "finished")
     assert facts["planned"]["epochs"] == 12
@@ -101,7 +101,7 @@ def test_a_process_that_died_leaves_an_interrupted_run(tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
-    run = Run(project, training.run)
+    run = WatchedRun(project, training.run)
     with training.living():
         assert all_of(run)["facts"]["state"] == "running"
         assert Scene(project).runs()[0]["state"] == "running"
@@ -207,7 +207,7 @@ def latencies(project: Project, training: Training, events: int) -> list[float]:
     written: dict[int, float] = {}
     found: list[float] = []
 
-    def watch(follower: Follower, runs: list[Run]) -> None:
+    def watch(follower: Follower, runs: list[WatchedRun]) -> None:
         version = -1
         while len(found) < events:
             for new in follower.news(runs, seen):

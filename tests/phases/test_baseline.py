@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mltrainer import handbook
 from mltrainer.follow.log import note_alert
-from mltrainer.monitor.run import Run
+from mltrainer.monitor.run import WatchedRun
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli
 
@@ -48,7 +48,7 @@ def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Pro
     assert set(said) == set(FIRES)
     report = (digits.phase_dir("baseline") / "baseline_results.md").read_text()
     assert {name for name in said if f"- `{name}` fired: {said[name]} " in report} == set(said)
-    run = Run(digits, read_json(digits.phase_dir("baseline") / "record.json")["evidence"]["run"]["id"])
+    run = WatchedRun(digits, read_json(digits.phase_dir("baseline") / "record.json")["evidence"]["run"]["id"])
     note_alert(run.folder, {"event": "alert", "diagnostic": "loss_spike", "reason": "Told in mid-run, and not so of the whole."})
     run.look()
     assert {row["id"]: row["reason"] for row in run.facts()["findings"]} == said

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.monitor.steps import Steps
-from mltrainer.monitor.tail import Tail
+from mltrainer.follow.steps import Steps
+from mltrainer.follow.tail import Tail
 from mltrainer.reproducibility import fingerprint
 from tests.monitor.invented import chain
 

@@ -19,7 +19,7 @@ FOLDER = "tracking"  # in a run's: what each tracker has of it
 Late = Callable[[], None]
 
 
-class Follower:
+class PhaseSender:
     """The runs of a phase, as one tracker shows them.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.monitor.tail import Tail
+from mltrainer.follow.tail import Tail
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from mltrainer.configs.tracking import TensorBoard, Tracker
 from mltrainer.trackers.feed import MOST, Feed, Sent, param
-from mltrainer.trackers.follower import Follower
+from mltrainer.trackers.sender import PhaseSender
 from mltrainer.workspace import Project, locked
 from tests.monitor.invented import Training, empty_project
 from tests.trackers.sinks import Kept
@@ -21,11 +21,11 @@ from tests.trackers.sinks import Kept
 CONFIG = {"name": "invented", "optimizer": {"name": "sgd", "lr": 0.1}, "tracking": {"tensorboard": {}}, "device": "cpu"}
 
 
-def follower(project: Project, kept: Kept, phase: str = "baseline", since: float = 0.0, **options: Any) -> Follower:
+def follower(project: Project, kept: Kept, phase: str = "baseline", since: float = 0.0, **options: Any) -> PhaseSender:
     def late() -> None:
         raise AssertionError("it answers")
 
-    return Follower(project, phase, since, "kept", Tracker(**options), kept.begin, late)
+    return PhaseSender(project, phase, since, "kept", Tracker(**options), kept.begin, late)
 
 
 def test_a_tracker_is_given_config_steps_evaluations_and_the_machine(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_long_history_comes_in_pieces_of_which_each_is_noted(tmp_path: Path) -
         taking.metrics = dies  # type: ignore[method-assign]
         return taking
 
-    dying = Follower(project, "baseline", 0.0, "kept", Tracker(), begin, lambda: None)
+    dying = PhaseSender(project, "baseline", 0.0, "kept", Tracker(), begin, lambda: None)
     with pytest.raises(ConnectionError):
         dying.end(has_ended=False)
     assert dying.told() == f"run {training.run}: step {MOST} of {2 * MOST + 7}"
@@ -145,7 +145,7 @@ def test_a_tracker_that_does_not_answer_is_found_late(tmp_path: Path) -> None:
         raise TimeoutError("at last")
 
     with pytest.raises(TimeoutError):
-        Follower(project, "baseline", 0.0, "kept", Tracker(wait_s=0.05), hangs, late.set).look()
+        PhaseSender(project, "baseline", 0.0, "kept", Tracker(wait_s=0.05), hangs, late.set).look()
 
 
 @pytest.mark.slow

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.monitor import process
-from mltrainer.monitor.process import Usage, gpus, holder
+from mltrainer.follow.usage import Usage, _handles, gpus, holder
 from mltrainer.workspace import locked
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    process._handles.cache_clear()
+    _handles.cache_clear()
     yield
-    process._handles.cache_clear()
+    _handles.cache_clear()
 
 
 def test_the_process_that_holds_the_lock_is_told_with_its_memory(tmp_path: Path) -> None:
