@@ -12,7 +12,6 @@ from typing import Any
 
 from mltrainer.checkpointing.manifest import START_FOLDER, faults, folders, newest_intact, read_manifest
 from mltrainer.configs.loading import apply, validate_values
-from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import gates_before
@@ -22,6 +21,7 @@ from mltrainer.records.reading import Record
 from mltrainer.runs.contract import RESULT_FILE, contract_changes, contract_of, existing_result, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
+from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
 
 ENDING = frozenset(("schema_number", "rungs"))  # rungs: by which a search ended the parent early
@@ -48,8 +48,9 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         (planning,) = gates_before(project, "baseline")  # under the lock: no phase can replace its record meanwhile
         assert planning.record is not None
         job = original_job(project, parent)
-        if (job.tool or ORCHESTRATOR) != ORCHESTRATOR:
-            raise InputError(f"run {parent} was trained by {job.tool}, whose runs leave no checkpoint to begin with")
+        trainer = trainer_of(tools, job)
+        if "checkpoints" not in trainer.capabilities:
+            raise InputError(f"run {parent} was trained by {trainer.page.tool}, whose runs leave no checkpoint to begin with")
         config = validate_values(TrainingConfig, *apply(job.config.model_dump(), assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
         origin = {"run": parent, "manifest_sha256": digest(read_manifest(start))}
@@ -60,7 +61,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
             _copy(start, project.runs_dir / run / START_FOLDER)
             kept = {key: getattr(job, key) for key in job.model_fields_set - ENDING}
             own = {"run": run, "parent": parent, "config": config, "contract": contract, "threads": config.threads}
-            tools.run(ORCHESTRATOR, TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
+            trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
         result = read_json(project.runs_dir / run / RESULT_FILE)
     return {"run": run, "parent": parent, "step": read_manifest(start)["step"], "changes": changes, "result": result}
 

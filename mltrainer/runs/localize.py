@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.errors import InputError
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
 from mltrainer.runs.launcher import Tools
+from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import read_json
 
 TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
@@ -75,7 +75,7 @@ def _described(change: Change) -> str:
 def _run(tools: Tools, job: TrainingJob, folder: Path, from_step: int, change: Change) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     own = {"purpose": "probe", "folder": tools.project.relative(folder), "trace_from": from_step, **change.job}
-    tools.run(ORCHESTRATOR, job.model_copy(update=own), change.variables)
+    trainer_of(tools, job).probe(job.model_copy(update=own), change.variables)
     return folder
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.items import GradeSettings
+from mltrainer.records.finalization import Reproduction
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.grades import Numbers
 from mltrainer.runs.retrain import reproduction_row
@@ -63,6 +64,14 @@ def test_steps_that_were_compared_are_counted_from_where_the_run_began(
     again = run_result(steps=steps, stop_reason="max_steps", first_divergence=found)
     row = reproduction_row(original, again, Numbers(0.0, 0.0), GradeSettings(), begun)
     assert row["steps_compared"] == compared
+
+
+def test_the_row_of_one_that_parts_is_what_a_record_holds_with_the_tensor_that_differs() -> None:
+    parted = {"step": 7, "what": "loss", "expected": "1", "found": "2", "tensor": "0.weight"}
+    again = run_result(steps=7, stop_reason="diverged", first_divergence=parted)
+    row = reproduction_row(run_result(), again, Numbers(0.0, 0.0), GradeSettings())
+    recorded = Reproduction.model_validate({**row, "reachable": "bitwise"})
+    assert recorded.model_dump(exclude_unset=True)["first_divergence"] == parted
 
 
 @pytest.mark.parametrize("change", [{"weights_sha256": "other"}, {"metrics": {"accuracy": 0.8}}, {"data_sha256": "other"}])
