@@ -343,8 +343,8 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
 
 
 def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) -> Beginning:
+    from mltrainer.tasks.config_inference import infer_project
     from mltrainer.tasks.data_findings import LARGEST_REPEAT
-    from mltrainer.tasks.tables.config_inference import infer_project
 
     data = splits["train"]
     if target is None and not data.is_dir() and data.suffix.lower() != ".txt":

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    import polars
-
+    from mltrainer.tasks.cells import Cells
     from mltrainer.tasks.tables.table_cache import TableCache
-
-    Cells = np.ndarray | polars.Series
 
 WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # what to do next, in messages
 WHOLE_NUMBER = re.compile(r"-?\d{1,600}")  # Python's limit of digits can be set as low as 640

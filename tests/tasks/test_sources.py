@@ -381,5 +381,5 @@ def test_an_unknown_target_names_the_nearest_column(tmp_path):
 
 
 def test_reading_sources_and_tables_needs_no_torch():
-    code = "import sys, mltrainer.tasks.tables.config_inference, mltrainer.tasks.splits; sys.exit('torch' in sys.modules)"
+    code = "import sys, mltrainer.tasks.config_inference, mltrainer.tasks.splits; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -26,7 +26,7 @@ from mltrainer.checkpointing.inference_script import (
 from mltrainer.configs.project import ColumnKind
 
 if TYPE_CHECKING:
-    from mltrainer.tasks.content import Cells
+    from mltrainer.tasks.cells import Cells
 
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)

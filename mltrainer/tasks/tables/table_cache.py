@@ -23,7 +23,7 @@ from mltrainer.workspace import digest, is_sealed, pretty_json, seal, sha256_fil
 
 if TYPE_CHECKING:
     from mltrainer.configs.project import ColumnKind
-    from mltrainer.tasks.content import Cells
+    from mltrainer.tasks.cells import Cells
 
 FORM = 1  # of what is kept; another one is not read
 ARRAYS = ("values", "wrong", "lookup")

@@ -18,10 +18,11 @@ import pytest
 
 from mltrainer.checkpointing.inference_script import MOST_UNPACKED, UNPACKED_FROM, names_of, unpacked
 from mltrainer.errors import InputError
+from mltrainer.tasks import config_inference
+from mltrainer.tasks.config_inference import infer_project
 from mltrainer.tasks.content import Table
-from mltrainer.tasks.tables import config_inference, polars_csv, text_files
+from mltrainer.tasks.tables import polars_csv, text_files
 from mltrainer.tasks.tables.columns import Column, parse_column
-from mltrainer.tasks.tables.config_inference import infer_project
 from mltrainer.tasks.tables.sentinels import sentinels
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from mltrainer.configs.project import Data
+from mltrainer.tasks.config_inference import infer_project, plain_columns
 from mltrainer.tasks.sources import read_source
-from mltrainer.tasks.tables.config_inference import infer_project, plain_columns
 from mltrainer.tasks.text.config_inference import infer_texts
 from tests.tasks.text.conftest import write_reviews
 

@@ -1,0 +1,90 @@
+"""The config that a data file asks for: which kind of data it is, and the inference of that kind."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from mltrainer.configs.project import Data
+from mltrainer.errors import InputError
+from mltrainer.tasks.content import Arrays, Corpus, Table, without
+from mltrainer.tasks.sources import read_source, table_of
+from mltrainer.tasks.tables.columns import Column, parse_column
+from mltrainer.tasks.tables.config_inference import InferredConfig, infer_table
+from mltrainer.tasks.tables.missing_values import missing_spellings, texts_of
+from mltrainer.tasks.text.config_inference import infer_texts
+from mltrainer.tasks.text.labelled_texts import folder_target
+
+MOST_COLUMNS = 50_000  # chosen by us: 16,000 columns of 50 rows took 8 s of computing, which grows with them
+GENERATED = 128  # characters of a sample of text to generate, by default
+
+
+def infer_project(paths: Mapping[str, Path], target: str | None) -> InferredConfig:
+    """Return the task, metric and column kinds inferred from data and its target column.
+
+    Args:
+        paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are of their own.
+        target: The column to predict; not needed for images and arrays.
+
+    Raises:
+        InputError: The file or the column does not exist, or its content is not valid.
+    """
+    content, header = _read(paths, target)
+    if isinstance(content, Table):
+        _refuse_too_wide(content)
+    if isinstance(content, Corpus):
+        what = f"{sum(content.sizes)} bytes of text in {len(content.paths)} files: text_generation"
+        return InferredConfig("text_generation", "bits_per_byte", [what], rows=sum(content.sizes) // GENERATED)
+    if isinstance(content, Arrays) and content.x.ndim == 4 and content.classes is not None:
+        shape = list(content.x.shape[1:])
+        what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"
+        return InferredConfig("image_classification", "accuracy", [what])
+    table, name = table_of(content, target or folder_target(content))
+    table, plain, gaps = _emptied(table)
+    found = infer_texts(table, name, plain) or infer_table(table, name, plain)
+    notes = [*table.notes, *([] if header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
+    notes += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
+    return replace(found, explanation=[*found.explanation, *notes], missing=gaps, header=header)
+
+
+def _refuse_too_wide(table: Table) -> None:
+    """Refuse a table of more columns than are looked at one by one, before any is."""
+    if len(table.columns) > MOST_COLUMNS:
+        what = f"{len(table.columns)} columns; init looks at each of at most {MOST_COLUMNS}"
+        raise InputError(
+            what, where=table.place, mend="keep the columns that may tell the target, or bring arrays: an .npz with x and y"
+        )
+
+
+def _read(paths: Mapping[str, Path], target: str | None) -> tuple[Table | Arrays | Corpus, bool]:
+    """Return the data's content, and True unless its first line was read as values in place of names."""
+    root = paths["train"].resolve().parent
+    train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
+    data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
+    content = read_source(data, root).content
+    if not isinstance(content, Table) or not _lacks_header(content, target):
+        return content, True
+    return read_source(data.model_copy(update={"header": False}), root).content, False
+
+
+def _emptied(table: Table) -> tuple[Table, dict[str, Column], list[str]]:
+    """Return a table without spellings of a missing value, its columns as their cells alone are understood, and the spellings."""
+    plain = plain_columns(table)
+    gaps = missing_spellings(table, plain)
+    holding = [name for name, column in plain.items() if not set(gaps).isdisjoint(texts_of(column, table))] if gaps else []
+    table = without(table, gaps)
+    return table, {**plain, **{name: parse_column(name, table.columns[name]) for name in holding}}, gaps
+
+
+def _lacks_header(table: Table, target: str | None) -> bool:
+    """Return True if a target is named by its place, as it is where the first line holds no names."""
+    place = re.fullmatch(r"column_(\d+)", target or "")
+    return place is not None and target not in table.columns and 1 <= int(place[1]) <= len(table.columns)
+
+
+def plain_columns(table: Table) -> dict[str, Column]:
+    """Return a table's columns as their cells alone are understood."""
+    return {name: parse_column(name, cells) for name, cells in table.columns.items()}
