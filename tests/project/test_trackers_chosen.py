@@ -11,11 +11,12 @@ import yaml
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.planning import CONFIG_FILE
 from mltrainer.project.engine import _tracking
+from mltrainer.records.reading import Record
 from mltrainer.workspace import Project
 from tests.projects import PROJECT, write_rings
 
 VALUES = TrainingConfig.model_validate({**PROJECT, "tracking": ["mlflow"]}).model_dump()
-PLANNED: dict[str, dict[str, Any]] = {"planning": {"evidence": {"config": VALUES, "generated": VALUES}}}
+PLANNED = {"planning": Record({"evidence": {"config": VALUES, "generated": VALUES}}, sha256="0")}
 
 
 def shown_in(project: Project) -> list[str]:

@@ -162,5 +162,6 @@ def test_a_module_that_cannot_travel_is_told_before_anything_is_trained(
     if code is not None:
         (tmp_path / "ours.py").write_text(code)
     values = {"config": config(SHOUTING).model_dump(), "formats": ["safetensors"], "samples": 4, "tolerance": 1e-4}
-    fault = rehearse({**values, "folder": ".mltrainer/exports/try", "out": ".mltrainer/exports/try/model"})["fault"]
+    places = {"folder": ".mltrainer/exports/try", "out": ".mltrainer/exports/try/model", "run_folder": ""}
+    fault = rehearse({**values, **places, "run": "try", "threads": 1, "checkpoint": None, "test": None})["fault"]
     assert told in fault["what"]
