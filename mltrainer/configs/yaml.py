@@ -18,7 +18,7 @@ from mltrainer.workspace import digest
 
 MAX_BYTES = 1_000_000  # a file that a person writes is far smaller; larger ones are refused unparsed
 MAX_DIGITS = 300  # no number in a config is longer; Python refuses to convert very long ones
-AGAIN = "mend it, then type the same command again"
+AGAIN = "fix it, then type the same command again"
 MAX_DEPTH = 40  # deeper nesting overflows the parser's stack
 
 _BRACKETS = re.compile(r"[\[\]{}]")

@@ -13,7 +13,7 @@ FIGURES = ("data_wait.svg", "throughput.svg")
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
-    """Fire where the loop waited for data for a large share of the time, and long enough to be worth mending."""
+    """Fire where the loop waited for data for a large share of the time, and long enough to be worth fixing."""
     found = starvation(run, thresholds)
     share, limit = found["share"], found["limit"]
     if math.isnan(share):

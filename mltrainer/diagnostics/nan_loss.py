@@ -46,7 +46,7 @@ def _stopped(found: Mapping[str, Any]) -> Finding:
     if located:
         evidence |= {key: located[key] for key in SHOWN_PLACE if located.get(key) is not None}
         reason += f" First not finite: {located_text(located)}."
-    if (mend := to_mend_of_code(located)) is not None:
+    if (mend := line_fix(located)) is not None:
         evidence["mend"] = mend
     return Finding(
         ID,
@@ -86,7 +86,7 @@ def located_text(found: Mapping[str, Any]) -> str:
     return _TEXTS[str(found["kind"])](found)
 
 
-def to_mend_of_code(found: Mapping[str, Any]) -> str | None:
+def line_fix(found: Mapping[str, Any]) -> str | None:
     """Return the fix of the line of code that made a non-finite number out of ordinary ones.
 
     None where no such line is known, or where what it was given had grown: then the steps were too large.
@@ -97,7 +97,7 @@ def to_mend_of_code(found: Mapping[str, Any]) -> str | None:
     if not found.get("line") or not all(map(_is_ordinary, [*(found.get("inputs") or ()), *(found.get("incoming") or ())])):
         return None
     operation = f"the derivative of {found['operation']}" if found["kind"] == "backward" else found["operation"]
-    return f"mend {found['line']}, where {operation} gave {found['holds']} of finite numbers, then mltrainer run"
+    return f"fix {found['line']}, where {operation} gave {found['holds']} of finite numbers, then mltrainer run"
 
 
 def _is_ordinary(one: Mapping[str, Any]) -> bool:

@@ -77,7 +77,7 @@ def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: 
         template: The template that planning starts from.
 
     Raises:
-        GateError: The gate before it does not hold; the item and the mending command are named.
+        GateError: The gate before it does not hold; the item and the fixing command are named.
         InUseError: Another process works on the project.
         MltrainerError: The phase failed; nothing is half-written.
     """
@@ -307,7 +307,7 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
     if item not in known:
         raise InputError(f"{phase} has no item {item!r}; its items: {', '.join(known)}")
     if not known[item].waivable:
-        raise InputError(f"{item} cannot be waived", mend="mend its cause: mltrainer gate check " + phase)
+        raise InputError(f"{item} cannot be waived", mend="fix its cause: mltrainer gate check " + phase)
     if not reason.strip():
         raise InputError("a waiver needs a reason", mend='--reason "why it may pass"')
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):

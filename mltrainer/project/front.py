@@ -180,7 +180,7 @@ class Project:
 
         Raises:
             InputError: There is no such phase, key or template.
-            GateError: The gate before it does not hold; the item and the mending command are named.
+            GateError: The gate before it does not hold; the item and the fixing command are named.
             MltrainerError: The phase failed or was stopped.
         """
         with self._tools(tell) as tools:

@@ -30,7 +30,7 @@ STOPS = {
 ADVICE = {
     "deploy": "The model is good enough: optimization is skipped, on the record, and finalization follows.",
     "optimize": "The model trains soundly but does not meet its criterion yet: search for a better config.",
-    "debug": "Something is wrong with the training: change the config, or mend the data or the code, and plan again.",
+    "debug": "Something is wrong with the training: change the config, or fix the data or the code, and plan again.",
 }
 _NOT_FINITE = ("nan", "inf", "-inf")
 

@@ -116,5 +116,5 @@ def _call(command: list[str], folder: Path) -> None:
     if done.returncode:
         told = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
         raise InputError(
-            f"the environment cannot be rebuilt:\n  {told}", where=str(log), mend="mend that, then type the same again"
+            f"the environment cannot be rebuilt:\n  {told}", where=str(log), mend="fix that, then type the same again"
         )

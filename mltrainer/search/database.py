@@ -116,9 +116,7 @@ class Database:
         return found
 
     def _fault(self, error: BaseException) -> MachineError:
-        mend = (
-            "bring the database back, or mend its URL or password, then type the same command again: trials that ended are kept"
-        )
+        mend = "bring the database back, or fix its URL or password, then type the same command again: trials that ended are kept"
         return MachineError(f"the database does not answer: {self._told(error)}", where=self.place, mend=mend)
 
     def _told(self, error: BaseException) -> str:

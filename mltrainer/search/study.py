@@ -94,7 +94,7 @@ class Study:
         self._sharing.end()
         trials = [self._rows[nr] for nr in range(1, self._planned + 1)]
         if not any(trial["steps"] for trial in trials):
-            mend = "mend it, then type the same command again"
+            mend = "fix it, then type the same command again"
             raise InputError(f"no trial could be trained; trial 1: {trials[0]['reason']}", mend=mend)
         return trials
 

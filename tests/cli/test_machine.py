@@ -56,7 +56,7 @@ def project_for(command: str, planned: Path, disk: Path) -> Project:
 
 
 def failed(said: Said, reason: str, disk: Path) -> bool:
-    """Return whether a command told the machine's failure: its reason, a path on the disk, a mend, and no traceback."""
+    """Return whether a command told the machine's failure: its reason, a path on the disk, a fix, and no traceback."""
     told = [f"error: {disk}/", reason, "\n  next: ", "type the same command again"]
     return said.code == 7 and all(part in said.err for part in told) and "Traceback" not in said.err
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mltrainer.diagnostics.nan_loss import find, to_mend_of_code
+from mltrainer.diagnostics.nan_loss import find, line_fix
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
 
@@ -80,11 +80,11 @@ def given(lowest, largest, dtype="float32"):
 @pytest.mark.parametrize(
     ("located", "mend"),
     [
-        ({**OF_LOG, "inputs": given(0.0, 1.0)}, "mend task.py:9, where log gave nan of finite numbers, then mltrainer run"),
-        ({**OF_LOG, "inputs": given("-inf", 3.0)}, "mend task.py:9, where log gave nan of finite numbers, then mltrainer run"),
+        ({**OF_LOG, "inputs": given(0.0, 1.0)}, "fix task.py:9, where log gave nan of finite numbers, then mltrainer run"),
+        ({**OF_LOG, "inputs": given("-inf", 3.0)}, "fix task.py:9, where log gave nan of finite numbers, then mltrainer run"),
         (
             {**ROOT, "inputs": given(0.0, 0.0), "incoming": given(1.0, 1.0)},
-            "mend task.py:9, where the derivative of sqrt gave inf of finite numbers, then mltrainer run",
+            "fix task.py:9, where the derivative of sqrt gave inf of finite numbers, then mltrainer run",
         ),
         ({**ROOT, "inputs": given(0.0, 0.0), "incoming": given(1.0, 1e28)}, None),
         ({**OF_LOG, "inputs": given(-1e28, 1.0)}, None),
@@ -95,10 +95,10 @@ def given(lowest, largest, dtype="float32"):
     ],
 )
 def test_a_line_is_to_be_mended_where_what_it_was_given_had_not_grown(located, mend):
-    assert to_mend_of_code(located) == mend
+    assert line_fix(located) == mend
 
 
 def test_the_line_to_mend_is_part_of_the_finding(broken):
     located = {**OF_LOG, "inputs": given(0.0, 1.0)}
-    assert nan_loss(broken, located)["evidence"]["mend"] == to_mend_of_code(located)
+    assert nan_loss(broken, located)["evidence"]["mend"] == line_fix(located)
     assert "mend" not in nan_loss(broken, OF_DATA)["evidence"]

@@ -18,7 +18,7 @@ from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.firing import FIRING
 from tests.diagnostics.observed import OBSERVED, exploded, of_numbers, unlearned
 
-SECTIONS = ["How it shows", "Check first", "Why it happens", "Mend, in this order", "It worked when", "When the rule is wrong"]
+SECTIONS = ["How it shows", "Check first", "Why it happens", "Fix, in this order", "It worked when", "When the rule is wrong"]
 CONFIG: dict[str, Any] = {
     "name": "p",
     "task": {"kind": "image_classification"},

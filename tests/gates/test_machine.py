@@ -174,7 +174,7 @@ def test_a_line_that_made_the_first_number_that_is_not_finite_is_mended_first() 
     assert found is not None
     assert (found.phase, found.command, found.asks) == ("planning", None, True)
     assert found.why == (
-        "mend own.py:7, where div gave nan of finite numbers, then mltrainer run; "
+        "fix own.py:7, where div gave nan of finite numbers, then mltrainer run; "
         "or mltrainer phase run planning --set optimizer.lr=0.0001"
     )
 

@@ -49,7 +49,7 @@ def triggers_evaluated(record: Envelope[Diagnostics]) -> Outcome:
     rows = record.evidence.diagnostics
     missing = not_evaluated(rows, record.evidence.expected_diagnostics)
     found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing}
-    mend = f"mend your own page of the diagnostic that is missing, then {RUN_DIAGNOSTICS}"
+    mend = f"fix your own page of the diagnostic that is missing, then {RUN_DIAGNOSTICS}"
     return when(bool(rows) and not missing, found, mend)
 
 
@@ -73,6 +73,6 @@ def recommendation_given(record: Envelope[Diagnostics]) -> Outcome:
     """The recommendation is to deploy or to optimize; `debug` sends the project back to planning."""
     recommendation = record.evidence.recommendation
     found = {"recommendation": recommendation, "reasons": record.evidence.reasons}
-    named = f"mend what the report names (mltrainer diagnose), then {RUN_PLANNING}"
+    named = f"fix what the report names (mltrainer diagnose), then {RUN_PLANNING}"
     mend = change_to_try(record.phase, record.evidence.changes) or named
     return when(recommendation in ("deploy", "optimize"), found, mend)

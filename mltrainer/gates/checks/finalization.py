@@ -32,7 +32,7 @@ def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> O
         "disagree": bad + failed,
         "not_available": [row.format for row in rows if row.state == "not_available"],
     }
-    mend = f"mend the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
+    mend = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
     return when(bool(written) and not bad and not failed, found, mend)
 
 
@@ -97,7 +97,7 @@ def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) 
         if few and _missed(evidence.config["acceptance"], run.metrics):
             rule = "a model that misses its criterion on validation leaves the test split sealed"
             return Outcome("not_applicable", {"rule": rule, **found})
-        return Outcome("fail", found, f"mend what keeps the test split sealed, then {RUN_FINALIZATION}")
+        return Outcome("fail", found, f"fix what keeps the test split sealed, then {RUN_FINALIZATION}")
     ours = any((row.weights_sha256 or row.run) in (run.id, evidence.delivered_sha256) for row in test.openings)
     return when(ours and few, found, f"{NEW_TEST_SPLIT}, or say why it was opened again")
 
@@ -130,7 +130,7 @@ def acceptance_met(record: Envelope[Finalization], settings: AcceptanceSettings)
         return when(not missed, found, f"{NEW_TEST_SPLIT}: this one has been seen, so no search may be judged by it again")
     if on_test:
         found["sealed"] = test.sealed
-        return Outcome("fail", found, _way_on(evidence) if missed else f"mend what failed beside it, then {RUN_FINALIZATION}")
+        return Outcome("fail", found, _way_on(evidence) if missed else f"fix what failed beside it, then {RUN_FINALIZATION}")
     return when(not missed, found, _way_on(evidence))
 
 

@@ -28,7 +28,7 @@ def config_valid(record: Envelope[Planned]) -> Outcome:
     model = TrainingConfig.model_validate(config)
     complete = is_complete(config, model)
     found = {"keys": len(config), "complete": complete, "sha256": sha256}
-    mend = f"mend phases/01_planning/training_config.yaml, then {RUN_PLANNING}"
+    mend = f"fix phases/01_planning/training_config.yaml, then {RUN_PLANNING}"
     return when(complete and is_named_by(model, sha256), found, mend)
 
 
@@ -87,12 +87,12 @@ def data_valid(record: Envelope[Planning]) -> Outcome:
     data = record.evidence.data
     if record.evidence.program is not None:
         found = {"files": len(data.files), "sha256": data.sha256, "splits": "not shown: only the program knows them"}
-        return when(bool(data.sha256), found, f"mend the data, then {RUN_PLANNING}")
+        return when(bool(data.sha256), found, f"fix the data, then {RUN_PLANNING}")
     errors = [finding.what for finding in data.findings if finding.severity == "error"]
     samples = {name: split.samples for name, split in data.splits}
     holds = not errors and bool(data.sha256) and samples["train"] > 0 and samples["validation"] > 0
     found = {"samples": samples, "sha256": data.sha256, **({"errors": errors} if errors else {})}
-    what = f"{'; '.join(errors)} (mend the data, or mltrainer.yaml)" if errors else "mend the data"
+    what = f"{'; '.join(errors)} (fix the data, or mltrainer.yaml)" if errors else "fix the data"
     return when(holds, found, f"{what}, then {RUN_PLANNING}")
 
 
@@ -127,12 +127,12 @@ def export_rehearsed(record: Envelope[Planning]) -> Outcome:
         return Outcome("fail", {"missing": "no export was rehearsed"}, RUN_PLANNING)
     if (fault := rehearsal.fault) is not None:
         where = f"{fault.where}: " if fault.where else ""
-        return Outcome("fail", {"fault": f"{where}{fault.what}"}, f"{where}{fault.mend or 'mend the task'}; then {RUN_PLANNING}")
+        return Outcome("fail", {"fault": f"{where}{fault.what}"}, f"{where}{fault.mend or 'fix the task'}; then {RUN_PLANNING}")
     bad = [row for row in rehearsal.exports if row.state == "failed" or row.agrees is False]
     found: dict[str, Any] = {"fault": "; ".join(f"{row.format}: {row.reason}" for row in bad)} if bad else {}
     found["agree"] = [row.format for row in rehearsal.exports if row.agrees is True]
     found["not_available"] = [row.format for row in rehearsal.exports if row.state == "not_available"]
-    mend = f"mend the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
+    mend = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
     return when(bool(found["agree"]) and not bad, found, mend)
 
 

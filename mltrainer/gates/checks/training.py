@@ -7,7 +7,7 @@ from typing import Any
 
 from mltrainer.configs.items import CheckpointSettings, UtilizationSettings
 from mltrainer.configs.loading import as_typed
-from mltrainer.diagnostics.nan_loss import located_text, to_mend_of_code
+from mltrainer.diagnostics.nan_loss import line_fix, located_text
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.observe.file_rows import unbound
 from mltrainer.records.baseline import Baseline, Folds
@@ -27,7 +27,7 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     folds = record.evidence.folds if isinstance(record.evidence, Baseline) else None
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
     found = {"state": run.state, "stop_reason": run.stop_reason, "steps": run.steps, "epochs": run.epochs, **_counted(folds)}
-    log = f"read the log in .mltrainer/runs/{run.id}/, mend the cause, then mltrainer phase run {record.phase}"
+    log = f"read the log in .mltrainer/runs/{run.id}/, fix the cause, then mltrainer phase run {record.phase}"
     mend = _to_mend(record) or log
     return when(holds and are_whole(folds), {**found, **_finding(record)}, mend)
 
@@ -54,7 +54,7 @@ def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, A
 def _to_mend(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
     """Return the fix for a run that did not end well: the line of code at fault, and the first suggested config change."""
     located = record.evidence.run.nonfinite and record.evidence.run.nonfinite.located
-    line = to_mend_of_code(recorded(located) or {})
+    line = line_fix(recorded(located) or {})
     change = change_to_try(record.phase, record.evidence.changes)
     return "; or ".join(filter(None, (line, change))) or None
 
