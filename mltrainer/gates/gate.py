@@ -26,9 +26,10 @@ from mltrainer.gates.waived import doubts
 from mltrainer.observe.file_rows import unplanned
 from mltrainer.records.envelope import Envelope, trainer_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
+from mltrainer.records.run import TRAIN
 from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
-from mltrainer.reproducibility.evidence import RESULT_FILE, TRAIN
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import (
     MODEL_FOLDER,

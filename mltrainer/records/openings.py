@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.reports.values import counted, times
 from mltrainer.workspace import digest
 
 if TYPE_CHECKING:
@@ -38,12 +37,14 @@ class Looks:
     @property
     def sentence(self) -> str:
         """The one sentence that gate, report and model card say of it."""
-        others = f"; the ledger has {counted(self.others, 'opening')} of other test splits" if self.others else ""
+        plural = "" if self.others == 1 else "s"
+        others = f"; the ledger has {self.others:,} opening{plural} of other test splits" if self.others else ""
         if not self.openings:
             return f"The test split was not opened{others}"
         for_ = "this model alone" if self.models == 1 else f"{self.models} models"
         biased = ": what it shows is no longer an unbiased estimate" if self.models > 1 else ""
-        return f"The test split was opened {times(self.openings)}, for {for_}{biased}{others}"
+        often = {1: "once", 2: "twice"}.get(self.openings, f"{self.openings:,} times")
+        return f"The test split was opened {often}, for {for_}{biased}{others}"
 
 
 # --- which split ----------------------------------------------------------------------------------

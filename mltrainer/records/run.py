@@ -10,9 +10,9 @@ from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.redaction import redacted
-from mltrainer.reproducibility.evidence import TRAIN
 from mltrainer.workspace import plain, read_json, seal
 
+TRAIN = "train"  # the purpose of a run that a phase started
 OUTPUTS = "outputs"  # in a run's folder: the files that a program left
 
 

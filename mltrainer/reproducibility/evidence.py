@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.run import TRAIN
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import is_sealed, read_json
 
 RESULT_FILE = "result.json"
-TRAIN = "train"  # the purpose of a run that a phase started
 
 
 def sound_result(folder: Path, contract: Mapping[str, str]) -> dict[str, Any] | None:
