@@ -54,6 +54,22 @@ def test_the_page_of_commands_lists_every_command_group() -> None:
     assert not [name for name in COMMANDS if f"`mltrainer {name}" not in text]
 
 
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/DESIGN.md"])
+def test_a_file_that_a_document_names_is_there(name: str) -> None:
+    named = re.findall(r"`((?:mltrainer|tests|docs|configs|tools)/[\w./]+)`", (ROOT / name).read_text("utf-8"))
+    assert named
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_the_map_for_contributors_names_every_room_and_no_other() -> None:
+    _, _, after = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("mltrainer/               the engine\n")
+    lines = [re.split(r"\s{2,}", line.strip())[0] for line in after.partition("\nphases/")[0].splitlines() if line[2:3].strip()]
+    named = {name for line in lines for name in re.findall(r"\w+(?:/|\.py)", line)}
+    package = ROOT / "mltrainer"
+    rooms = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {path.name for path in package.glob("*.py")}
+    assert named == rooms - {"__main__.py"}
+
+
 def test_the_guide_explains_every_key_of_a_config() -> None:
     assert all_keys() <= documented_keys()
 
