@@ -20,6 +20,7 @@ import pytest
 from mltrainer.cli.main import run
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import InUseError
+from mltrainer.executors import local
 from mltrainer.records.job import JobBase
 from mltrainer.runs.launcher import program_of
 from mltrainer.workspace import Project, locked, write_json
@@ -134,14 +135,14 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
 def _forked_tools() -> Iterator[None]:
     """Tools are forked from one process that has imported torch."""
     with pytest.MonkeyPatch.context() as here:
-        here.setattr("mltrainer.runs.launcher.subprocess", FORKING)
+        here.setattr("mltrainer.runs.launcher.EXECUTOR", FORKING)
         yield
 
 
 @pytest.fixture
 def real_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tool is started in a new interpreter, as for a user."""
-    monkeypatch.setattr("mltrainer.runs.launcher.subprocess", subprocess)
+    monkeypatch.setattr("mltrainer.runs.launcher.EXECUTOR", local)
 
 
 @pytest.fixture

@@ -20,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any, cast
+
+from mltrainer.executors import local
+from mltrainer.executors.executor import Command, Process
 
 PRELOADED = (
     "torch",
@@ -104,7 +106,7 @@ def _become(asked: dict[str, Any], log: int, pipe: int) -> None:
         os._exit(code if isinstance(code, int) else 1)
 
 
-# --- what stands for `subprocess` in the launcher -------------------------------------------------
+# --- the executor ----------------------------------------------------------------------------------
 
 
 class Server:
@@ -130,7 +132,9 @@ class Server:
 
 
 class Forked:
-    """A forked tool, as the launcher uses `subprocess.Popen`."""
+    """A forked tool, as `LocalProcess` uses `subprocess.Popen`."""
+
+    stdin = None
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -144,9 +148,11 @@ class Forked:
             digits += self._connection.recv(1)
         return int(digits)
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """Return the exit code, when it has ended."""
         if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a forked tool", timeout or 0)
             self.returncode = self._answer()
             self._connection.close()
         return self.returncode
@@ -161,24 +167,26 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.send_signal(signal.SIGTERM)
-
 
 SERVER = Server()
 
 
-def start(command: Sequence[str], *, stdout: IO[bytes], pass_fds: tuple[int], env: Mapping[str, str], **options: Any) -> Any:
+def start(command: Command) -> Process:
     """Fork a tool; start a real process where the command or its variables need one."""
-    _, *switches, entry, job, pipe = command
-    if switches != ["-P", "-m"] or not entry.startswith("mltrainer.tools.") or any(name in env for name in NEEDS_A_START):
-        return subprocess.Popen(command, stdout=stdout, pass_fds=pass_fds, env=env, **options)
+    _, *switches, entry, job, _ = command.arguments
+    needs_a_start = any(name in command.environment for name in NEEDS_A_START)
+    if switches != ["-P", "-m"] or not entry.startswith("mltrainer.tools.") or needs_a_start:
+        return local.start(command)
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(SERVER.path)
-    asked = {"entry": entry, "arguments": [job, pipe], "pipe": int(pipe), "cwd": str(options["cwd"]), "env": dict(env)}
-    socket.send_fds(connection, [json.dumps(asked).encode()], [stdout.fileno(), pass_fds[0]])
-    return Forked(connection)
+    read_end, write_end = os.pipe()
+    asked = {"entry": entry, "arguments": [job, str(write_end)], "pipe": write_end}
+    asked |= {"cwd": str(command.folder), "env": dict(command.environment)}
+    assert isinstance(command.output, Path)
+    with open(command.output, "ab") as log:
+        socket.send_fds(connection, [json.dumps(asked).encode()], [log.fileno(), write_end])
+    os.close(write_end)
+    return local.LocalProcess(cast(Any, Forked(connection)), read_end, has_session=False)
 
 
-FORKING = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)
+FORKING = SimpleNamespace(start=start)

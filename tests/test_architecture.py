@@ -126,6 +126,7 @@ RAW = {
     "gates/released.py": (1, "our own pages"),
     "handbook.py": (1, "our own pages"),
     "executors/entering.py": (3, "the kernel's files"),
+    "executors/local.py": (1, "a process prints into it; redacted by who started it, when that has ended"),
     "tools/explorer/batch_sizes.py": (1, "the kernel's file"),
     "project/start.py": (2, "the user's own project file, refused where it holds a secret, and .gitignore"),
     "project/curing.py": (1, "the user's own files, refused where they hold a secret"),
@@ -148,11 +149,7 @@ RAW = {
     "tasks/images/pictures.py": (1, "the user's own data, prepared"),
     "tasks/tables/table_cache.py": (2, "the user's own data, prepared"),
     "tasks/text/token_file.py": (2, "the user's own data, prepared"),
-    "runs/launcher.py": (1, "a process prints into it; redacted when that has ended"),
     "runs/rebuild.py": (1, "a process prints into it; redacted when that has ended"),
-    "search/pool.py": (1, "processes print into it; redacted when they have ended"),
-    "trackers/process.py": (1, "a process prints into it; redacted when that has ended"),
-    "wrap/starting.py": (1, "a process prints into it, in a scratch folder; what is shown of it is redacted"),
 }
 
 
@@ -175,6 +172,11 @@ def test_nothing_is_written_past_the_redaction_but_for_a_reason() -> None:
         for path in modules().values()
     }
     assert {name: count for name, count in found.items() if count} == {name: count for name, (count, _) in RAW.items()}
+
+
+def test_processes_are_started_by_executors_alone() -> None:
+    found = {path.relative_to(PACKAGE).parts[0] for path in modules().values() if "Popen(" in path.read_text("utf-8")}
+    assert found == {"executors"}
 
 
 CLAUSE = re.compile(r"(Return|Yield|Say|Tell|Give)s? (what|how|whether|which|who|where|when|by what|from what)\b")

@@ -1,1 +1,1 @@
-"""Processes that are started to do one thing: what they may see and how much they may take."""
+"""Executors: how processes are started, listened to, stopped, and killed with all that they started."""

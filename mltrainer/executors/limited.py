@@ -6,11 +6,8 @@ becomes it. It ends with all that it started, however the wait for it ends.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +16,8 @@ from pathlib import Path
 from typing import IO
 
 import mltrainer
+from mltrainer.executors import local
+from mltrainer.executors.executor import Command
 from mltrainer.redaction import redact
 
 SET_VARIABLES = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
@@ -105,18 +104,18 @@ def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, i
 def _ended(command: list[str], given: IO[bytes], limits: Limits) -> Ended:
     """Start a command and wait for its end, or end it; files take what it says, so that it can neither block nor fill memory."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(
-            command, cwd="/", env=environment("/"), start_new_session=True, stdin=given, stdout=out, stderr=err
+        variables = environment("/")
+        process = local.start(
+            Command(
+                arguments=command, folder=Path("/"), environment=variables, input=given, output=out, errors=err, has_session=True
+            )
         )
-        in_time = True
         try:
-            process.wait(limits.seconds)
-        except subprocess.TimeoutExpired:
-            in_time = False
+            in_time = process.wait(limits.seconds) is not None
         finally:
-            _end(process)
-        code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-        return Ended(code, _read(out, limits.output), _read(err, limits.output), in_time)
+            process.kill()  # what left the group ends with the process that closed it off
+            code = process.wait() or 0
+        return Ended(code if code >= 0 else 128 - code, _read(out, limits.output), _read(err, limits.output), in_time)
 
 
 def environment(home: str) -> dict[str, str]:
@@ -131,13 +130,6 @@ def import_paths() -> list[str]:
     own = [] if home.name in ("site-packages", "dist-packages") else [str(home)]  # those come after Python's own library
     named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
     return list(dict.fromkeys([*own, *named]))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its group; what left the group ends with the process that closed it off."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _read(file: IO[bytes], most: int) -> bytes:

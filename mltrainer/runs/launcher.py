@@ -6,19 +6,18 @@ lines through a pipe; it may die at any moment without harming the workflow.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
+from mltrainer.executors import local
+from mltrainer.executors.executor import EVENTS, Command, Executor, Process
 from mltrainer.records.event import read
 from mltrainer.records.job import JobBase
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -28,6 +27,7 @@ from mltrainer.workspace import Project, machine_faults, read_json, redact_file,
 Event = dict[str, Any]
 Tell = Callable[[Event], None]
 LOG_FILE = "log.txt"
+EXECUTOR: Executor = local
 POLL_S = 0.2  # a tool that ends closes the pipe, which is seen at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
@@ -100,35 +100,28 @@ def launch(project: Project, tool: str, job: JobBase, on_event: Tell, variables:
     folder = project.root / job.folder
     launch, mark = new_mark()
     write_json(folder / "job.json", job.model_copy(update={"launch": launch}).written())
-    page = tool_page(tool, project.root)
-    read_end, write_end = os.pipe()
-    with machine_faults(str(folder / LOG_FILE)):
-        log = open(folder / LOG_FILE, "ab")  # noqa: SIM115 - closed below, once the child has it
+    command = _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark})
     with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
-        process = _start(project, page, job, write_end, log, {**(variables or {}), **mark})
+        with machine_faults(str(folder / LOG_FILE)):
+            process = EXECUTOR.start(command)
         signals.pass_on_to(process)
-        os.close(write_end)  # the tool's copy is then the only one, so that the pipe ends with the tool
-        log.close()
         try:
-            end = _follow(process, read_end, on_event, signals)
+            code, end = _follow(process, on_event, signals)
         finally:
             redact_file(folder / LOG_FILE)  # once nobody writes it: what a killed command leaves, the next one on the run cleans
-    _raise_for(process.returncode, end, signals.asked, project.relative(folder / LOG_FILE))
+    _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
 
 
-def _start(
-    project: Project, page: ToolPage, job: JobBase, write_end: int, log: IO[bytes], variables: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start a tool on the job that lies in its folder, with what it needs set before its interpreter starts."""
+def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[str, str]) -> Command:
+    """Return the command of a tool on the job in its folder, with what it needs set before its interpreter starts."""
     # -P: a file of the project named like a library must not take its place before the project's own code is imported
     module, *entry_point = program_of(page)
-    command = [sys.executable, "-P", "-m", module, str(project.root / job.folder / "job.json"), str(write_end), *entry_point]
+    folder = project.root / job.folder
+    arguments = [sys.executable, "-P", "-m", module, str(folder / "job.json"), EVENTS, *entry_point]
     own = {name: value.format(threads=job.threads) for name, value in page.environment.items()}
     kernels = PORTABLE if job.config.numerics == "portable" else {}
     environment = {**os.environ, **own, **kernels, **variables}
-    return subprocess.Popen(
-        command, cwd=project.root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
-    )
+    return Command(arguments=arguments, folder=project.root, environment=environment, output=folder / LOG_FILE)
 
 
 def program_of(page: ToolPage) -> list[str]:
@@ -141,7 +134,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -152,28 +145,26 @@ class _Signals:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def pass_on_to(self, process: subprocess.Popen[bytes]) -> None:
+    def pass_on_to(self, process: Process) -> None:
         """Begin to pass on, with what came while the process was being made."""
         self._process = process
         for number in self.asked[:1]:
-            self._send(number)
+            process.signal(number)
 
     def _catch(self, number: int, _frame: Any) -> None:
         self.asked.append(number)
-        self._send(signal.SIGKILL if len(self.asked) > 1 else number)
-
-    def _send(self, number: int) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        if self._process is not None and len(self.asked) > 1:
+            self._process.kill()
+        elif self._process is not None:
+            self._process.signal(number)
 
 
-def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Tell, signals: _Signals) -> Event | None:
-    """Hand on a tool's events until it ends; return its last word, "done" or "error", if it had one."""
+def _follow(process: Process, on_event: Tell, signals: _Signals) -> tuple[int, Event | None]:
+    """Hand on a tool's events until it ends; return its exit code and its last word, "done" or "error", if it had one."""
     end: Event | None = None
     told = False
     try:
-        for line in _lines(process, read_end):
+        for line in _lines(process):
             if not line and signals.asked and not told:
                 on_event({"event": "note", "text": "stopping, which may take as long as a step; Ctrl-C again ends it at once"})
                 told = True
@@ -182,31 +173,24 @@ def _follow(process: subprocess.Popen[bytes], read_end: int, on_event: Tell, sig
                 end = event
             elif event is not None:
                 on_event(event)
-        process.wait()
+        code = process.wait()
     finally:
-        os.close(read_end)
+        process.close()
         if process.poll() is None:
-            process.terminate()
+            process.signal(signal.SIGTERM)
             process.wait()
-    return end
+    assert code is not None
+    return code, end
 
 
-def _lines(process: subprocess.Popen[bytes], read_end: int) -> Iterator[bytes]:
+def _lines(process: Process) -> Iterator[bytes]:
     """Yield a tool's lines until it ends, and an empty one whenever nothing came for a while.
 
     What the user's code started may outlive the tool, and hold the pipe open.
     """
-    rest, ended = b"", False
-    while True:
-        if select.select([read_end], [], [], 0 if ended else POLL_S)[0]:
-            if not (data := os.read(read_end, 65536)):
-                return
-            *lines, rest = (rest + data).split(b"\n")
-            yield from lines
-        elif ended:
-            return
-        else:
-            yield b""
+    ended = False
+    while (lines := process.listen(0 if ended else POLL_S)) or (lines is not None and not ended):
+        yield from lines or [b""]
         ended = process.poll() is not None
 
 

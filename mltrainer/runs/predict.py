@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import subprocess
+import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import GateError, InputError
+from mltrainer.executors import local
+from mltrainer.executors.executor import PIPE, Command
 from mltrainer.leftovers import scratch
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project, sha256_file
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SCRIPT = "inference.py"
+WAIT_S = 60.0  # for a line, then again
 FINISH = "mltrainer run"
 BRING = "bring it back, or: mltrainer phase run finalization"
 
@@ -71,13 +75,19 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         raise InputError("no such file or folder", where=str(path))
     if not (path.is_file() or path.is_dir()):
         raise InputError("it is neither a file nor a folder, but a pipe or a device", where=str(path))
-    command = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        yield from map(json.loads, process.stdout)
-        said = process.stderr.read().strip()
-    if process.returncode:
+    arguments = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
+    with tempfile.TemporaryFile() as errors:
+        command = Command(arguments=arguments, folder=project.root, environment=os.environ, output=PIPE, errors=errors)
+        process = local.start(command)
+        try:
+            while (lines := process.listen(WAIT_S)) is not None:
+                yield from map(json.loads, lines)
+        finally:
+            process.close()  # where not all answers were wanted, it ends at the next one
+            code = process.wait()
+        errors.seek(0)
+        said = errors.read().decode("utf-8", errors="replace").strip()
+    if code:
         raise InputError(said.rpartition("error: ")[2].splitlines()[-1] if said else "the model gave no answer", where=str(path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import DifferenceError
@@ -40,7 +41,7 @@ def work(job: SearchJob, events: Events) -> int:
     stop = StopSignals(events)
     workers = places(job.workers, job.config.device, job.threads)
     job = job.model_copy(update={"minutes": Budget.of(job, job.trials, len(workers)).minutes})
-    with Pool(job, workers, 60 * job.silent_minutes) as pool:
+    with Pool(Path.cwd(), job, workers, 60 * job.silent_minutes) as pool:
         runs = Runs(job, pool, events, stop)
         machines = Machines(job, runs.folder, events, stop)
         with machines.trials() as sharing:

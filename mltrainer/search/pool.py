@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from mltrainer.errors import InputError, ended_with
+from mltrainer.executors import local
+from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
 from mltrainer.records.job import JobBase
 from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import machine_faults, redact_file, write_json
@@ -43,40 +44,33 @@ class Ended:
 
 @dataclass
 class _Worker:
-    process: subprocess.Popen[bytes]
-    read_end: int
+    process: Process
     place: int
     nr: int | None = None
     heard: float = field(default_factory=time.monotonic)
-    rest: bytes = b""
     said: dict[str, Any] | None = None  # its last error
     place_in_run: dict[str, Any] = field(default_factory=dict)  # how far its run is
 
-    def close(self) -> None:
-        """Close its input: no run comes any more."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # what it was not there to read
-            self.process.stdin.close()
+    def fileno(self) -> int:
+        return self.process.fileno()
 
     def send(self, nr: int, job: Path) -> None:
-        assert self.process.stdin is not None
         self.nr, self.heard, self.place_in_run = nr, time.monotonic(), {}
-        with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the pipe's other end tells
-            self.process.stdin.write(json.dumps({"nr": nr, "job": str(job)}).encode() + b"\n")
-            self.process.stdin.flush()
+        self.process.send(json.dumps({"nr": nr, "job": str(job)}).encode() + b"\n")
 
 
 class Pool:
     """Worker processes, started when they are needed; as a context manager it ends them.
 
     Args:
+        root: The project's folder, which a worker has as its current one.
         job: The study's, by whose folder and mark a worker is started.
         places: The variables of each worker, which tell on which device it works; as many as there are workers.
         silent_s: A worker that says nothing for so long is killed.
     """
 
-    def __init__(self, job: JobBase, places: Sequence[Mapping[str, str]], silent_s: float) -> None:
-        self._folder, self._places, self._silent_s = Path.cwd() / job.folder, places, silent_s
+    def __init__(self, root: Path, job: JobBase, places: Sequence[Mapping[str, str]], silent_s: float) -> None:
+        self._root, self._folder, self._places, self._silent_s = root, root / job.folder, places, silent_s
         launch, self._mark = new_mark()
         self._job = job.model_copy(update={"launch": launch})
         self._workers: list[_Worker] = []
@@ -119,8 +113,8 @@ class Pool:
         Raises:
             MltrainerError: A worker's own fault, such as a full disk.
         """
-        ready = select.select([worker.read_end for worker in self._workers], [], [], timeout)[0]
-        ended = [found for worker in list(self._workers) if worker.read_end in ready for found in self._hear(worker)]
+        ready = select.select(self._workers, [], [], timeout)[0]
+        ended = [found for worker in ready for found in self._hear(worker)]
         for worker in self._workers:
             if worker.nr is not None and time.monotonic() - worker.heard > self._silent_s:
                 worker.process.kill()  # the pipe then tells that it has ended
@@ -131,33 +125,27 @@ class Pool:
         # All are signalled before any is waited for, so that they save side by side.
         for worker in self._workers:
             if worker.nr is not None:
-                worker.process.send_signal(number)
-            worker.close()
+                worker.process.signal(number)
+            worker.process.close_input()  # no run comes any more
         for worker in self._workers:
             worker.process.wait()
-            os.close(worker.read_end)
+            worker.process.close()
         self._workers.clear()
         with contextlib.suppress(OSError):  # no worker was started
             redact_file(self._folder / LOG_FILE)
 
     def _start(self, place: int) -> _Worker:
-        read_end, write_end = os.pipe()
         log = self._folder / LOG_FILE
-        command = [sys.executable, "-P", "-m", PROGRAM, str(self._folder / "worker.json"), str(write_end)]
+        arguments = [sys.executable, "-P", "-m", PROGRAM, str(self._folder / "worker.json"), EVENTS]
         environment = {**os.environ, **self._places[place], **self._mark}
-        with machine_faults(str(log)), open(log, "ab") as said:
-            process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said, pass_fds=(write_end,)
-            )
-        os.close(write_end)  # the worker alone holds this end now, so that its death ends the pipe
-        return _Worker(process, read_end, place)
+        command = Command(arguments=arguments, folder=self._root, environment=environment, input=PIPE, output=log)
+        with machine_faults(str(log)):
+            return _Worker(local.start(command), place)
 
     def _hear(self, worker: _Worker) -> list[Ended]:
-        data = os.read(worker.read_end, 65536)
-        if not data:
+        if (lines := worker.process.listen()) is None:
             return self._bury(worker)
         worker.heard = time.monotonic()
-        *lines, worker.rest = (worker.rest + data).split(b"\n")
         found = []
         for said in map(json.loads, lines):
             if said["event"] == "end":
@@ -175,9 +163,8 @@ class Pool:
         Raises:
             MltrainerError: The worker's own report of a fault that is not the run's.
         """
-        code = worker.process.wait()
-        worker.close()
-        os.close(worker.read_end)
+        code = worker.process.wait() or 0
+        worker.process.close()
         self._workers.remove(worker)
         if worker.said is not None and worker.said["exit_code"] not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
             raise _raised(worker.said)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.configs.tracking import Tracker, Tracking
+from mltrainer.executors import local
+from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
 from mltrainer.trackers.program import FOLDER
 from mltrainer.trackers.sink import ADAPTERS
 from mltrainer.workspace import Project, redact_file
@@ -22,19 +21,16 @@ GRACE_S = 2.0  # after which a process that should have ended by itself is kille
 
 @dataclass(frozen=True)
 class TrackerProcess:
-    """A tracker's process, the pipe of its sentence, and the log of its package."""
+    """A tracker's process, and the log of its package."""
 
     name: str
     options: Tracker
-    running: subprocess.Popen[bytes]
-    words: int
+    running: Process
     log: Path
 
     def wait(self, begun: float) -> None:
         """Wait for its end as long as the tracker's options allow, from a moment of the monotonic clock."""
-        left = begun + self.options.wait_s + GRACE_S - time.monotonic()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.running.wait(max(0.0, left))
+        self.running.wait(max(0.0, begun + self.options.wait_s + GRACE_S - time.monotonic()))
 
 
 def start(project: Project, phase: str, name: str, options: Tracker, tracking: Tracking) -> TrackerProcess:
@@ -45,28 +41,18 @@ def start(project: Project, phase: str, name: str, options: Tracker, tracking: T
     """
     folder = project.state_dir / FOLDER
     log = folder / f"{name}.log"
-    read_end, write_end = os.pipe()
-    own = [str(project.root), phase, name, tracking.model_dump_json(), str(time.time() - 1.0), str(write_end)]
-    command = [sys.executable, "-P", "-m", "mltrainer.trackers.program", *own]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(log, "wb") as file:
-            running = subprocess.Popen(
-                command,
-                cwd=project.root,
-                env={**ADAPTERS[name].variables, **os.environ},
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=file,
-                pass_fds=(write_end,),
-                start_new_session=True,  # Ctrl-C is the training's; the tracker then ends with what is left
-            )
-    except OSError:
-        os.close(read_end)
-        raise
-    finally:
-        os.close(write_end)
-    return TrackerProcess(name, options, running, read_end, log)
+    own = [str(project.root), phase, name, tracking.model_dump_json(), str(time.time() - 1.0), EVENTS]
+    folder.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    command = Command(
+        arguments=[sys.executable, "-P", "-m", "mltrainer.trackers.program", *own],
+        folder=project.root,
+        environment={**ADAPTERS[name].variables, **os.environ},
+        input=PIPE,
+        output=log,
+        has_session=True,  # Ctrl-C is the training's; the tracker then ends with what is left
+    )
+    return TrackerProcess(name, options, local.start(command), log)
 
 
 @dataclass(frozen=True)
@@ -79,13 +65,13 @@ class Failed:
 
 def failed(process: TrackerProcess) -> Failed | None:
     """Return the failure of a process that has ended, None where it did its work; its pipes are closed, its log is redacted."""
-    _close(process)
-    why, _, mend = _sentence(process).partition("\n")
-    os.close(process.words)
+    why, mend, *_ = [*_sentence(process), "", ""]
+    process.running.close()
     _clean(process.log)
-    if process.running.returncode == 0:
+    code = process.running.poll()
+    if not code:
         return None
-    return Failed(why or f"its process ended with {_end(process.running.returncode)}", mend or None)
+    return Failed(why or f"its process ended with {_end(code)}", mend or None)
 
 
 def missing(tracking: Tracking | None) -> list[str]:
@@ -110,30 +96,20 @@ def not_installed(name: str) -> str:
 
 def let_end(process: TrackerProcess, word: bytes) -> None:
     """Close a process's standard input, with a last word; it may have died."""
-    assert process.running.stdin is not None
-    with contextlib.suppress(OSError):
-        process.running.stdin.write(word)
-    _close(process)
-
-
-def _close(process: TrackerProcess) -> None:
-    assert process.running.stdin is not None
-    with contextlib.suppress(OSError):
-        process.running.stdin.close()
+    process.running.send(word)
+    process.running.close_input()
 
 
 def kill(process: TrackerProcess) -> None:
     """End a process, and those that its package started."""
     if process.running.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.running.pid, signal.SIGKILL)
+        process.running.kill()
         process.running.wait()
 
 
-def _sentence(process: TrackerProcess) -> str:
-    """Return the sentence of a process that has ended; processes of its package may still hold the pipe open."""
-    is_there = select.select([process.words], [], [], 0)[0]
-    return os.read(process.words, 2000).decode(errors="replace") if is_there else ""
+def _sentence(process: TrackerProcess) -> list[str]:
+    """Return the lines of a process that has ended; processes of its package may still hold the pipe open."""
+    return [line.decode(errors="replace") for line in process.running.listen() or []]
 
 
 def _end(code: int) -> str:

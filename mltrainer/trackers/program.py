@@ -53,7 +53,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
     def give_up(why: str) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
             lines = redact(why.replace(f"{project.root}{os.sep}", "")).splitlines()[:2]
-            os.write(int(descriptor), b"\n".join(line.encode(errors="replace")[:MOST_WORDS] for line in lines))
+            os.write(int(descriptor), b"".join(line.encode(errors="replace")[:MOST_WORDS] + b"\n" for line in lines))
         os._exit(1)
 
     try:

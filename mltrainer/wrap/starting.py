@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +19,11 @@ from typing import Any
 
 from mltrainer import leftovers
 from mltrainer.errors import InputError, MachineError
+from mltrainer.executors import local
+from mltrainer.executors.executor import NOTHING, Command, Process
+from mltrainer.executors.process_tree import guarded, kill_all, processes_of, standstill
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.wrap.chains import steps_in
-from mltrainer.wrap.processes import began, end_all, guarded, standstill
 
 OBSERVER = Path(__file__).parent / "observer"
 VARIABLE = "MLTRAINER_WRAP"
@@ -131,13 +132,13 @@ def start(
     changed = {"listing": perturbations.listing, "pause": perturbations.pause}
     told = {**settings, **changed, "folder": str(lines), "program": str(place)}
     started = time.monotonic()
-    with leftovers.scratch("wrap-") as short, open(log, "wb") as out:
+    with leftovers.scratch("wrap-") as short:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
         temporary = Path(short, "temporary-files-of-another-run" if perturbations.folder else "tmp")
         temporary.mkdir()
         seed = program.hash_seeds[perturbations.hashes]
         with _standard_input(program) as given:
-            process = _popen(program, place, _environment(perturbations, told, temporary, seed), given, out)
+            process = _started(program, place, _environment(perturbations, told, temporary, seed), given, log)
             code = _ended(process, program, lines, (int(settings.get("steps") or 0), limit_s), on_poll)
     return FinishedRun(code, lines, log, place, time.monotonic() - started)
 
@@ -146,7 +147,7 @@ def start(
 def _standard_input(program: WrappedProgram) -> Iterator[int]:
     """Give a program's standard input: nothing, or a terminal with a size, at its end for each reader."""
     if not program.has_terminal:
-        yield subprocess.DEVNULL
+        yield NOTHING
         return
     ours, theirs = os.openpty()
     try:
@@ -166,7 +167,7 @@ def lacks_terminal(ended: FinishedRun) -> bool:
 
 
 def _ended(
-    process: subprocess.Popen[bytes],
+    process: Process,
     program: WrappedProgram,
     lines: Path,
     most: tuple[int, float],
@@ -181,8 +182,8 @@ def _ended(
         most: Steps and seconds, 0 for no limit.
         on_poll: Called now and then.
     """
-    mark, started = str(lines).encode(), time.monotonic()
-    is_still = standstill(lambda: began(process.pid, mark))
+    mark, started = str(lines), time.monotonic()
+    is_still = standstill(lambda: processes_of(process.pid, mark))
     steps, limit_s = most
 
     def is_done() -> bool:
@@ -190,11 +191,11 @@ def _ended(
 
     with guarded(process.pid, mark):
         try:
-            waits = _wait(process, program, lambda: on_poll(lines), is_done, started)
+            code = _wait(process, program, lambda: on_poll(lines), is_done, started)
         finally:
-            end_all(process.pid, mark)
+            kill_all(process.pid, mark)
             process.wait()
-    return 0 if waits else process.returncode
+    return code or 0
 
 
 def usual_hash_seeds() -> tuple[str, str]:
@@ -218,10 +219,11 @@ def _environment(perturbations: Perturbations, told: dict[str, Any], temporary: 
     return {**user, **chosen}
 
 
-def _popen(program: WrappedProgram, place: Path, environment: dict[str, str], given: int, out: Any) -> subprocess.Popen[bytes]:
-    command = [_seen_from(argument, program.folder, place) for argument in program.command]
+def _started(program: WrappedProgram, place: Path, environment: dict[str, str], given: int, log: Path) -> Process:
+    arguments = [_seen_from(argument, program.folder, place) for argument in program.command]
+    command = Command(arguments=arguments, folder=place, environment=environment, input=given, output=log, has_session=True)
     try:
-        return subprocess.Popen(command, cwd=place, env=environment, stdin=given, stdout=out, stderr=out, start_new_session=True)
+        return local.start(command)
     except FileNotFoundError as error:
         mend = "give it as you type it in this folder, such as python train.py"
         raise InputError(f"there is no program {program.command[0]!r}", where=program.where, mend=mend) from error
@@ -241,26 +243,24 @@ def _seen_from(argument: str, folder: Path, place: Path) -> str:
 
 
 def _wait(
-    process: subprocess.Popen[bytes],
+    process: Process,
     program: WrappedProgram,
     on_poll: Callable[[], None],
     waits: Callable[[], bool],
     started: float,
-) -> bool:
-    """Wait for a program's end; return True where it waits in vain instead, for a process that was ended after its steps."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(POLL_S)
-            return False
+) -> int | None:
+    """Return a program's exit code; None where it waits in vain instead, for a process that was ended after its steps."""
+    while (code := process.wait(POLL_S)) is None:
         on_poll()
         if waits():
-            return True
+            return None
         if program.timeout and time.monotonic() - started > program.timeout:
             raise InputError(
                 f"the program ran longer than {program.timeout:g} s",
                 where="--timeout",
                 mend="allow more, or ask for fewer --steps",
             )
+    return code
 
 
 # --- the copy of the folder ---

@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pool(folder: Path) -> Iterator[Pool]:
-    with Pool(study_job(), [{}, {}], silent_s=60) as made:
+    with Pool(folder, study_job(), [{}, {}], silent_s=60) as made:
         yield made
 
 
@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Pat
 
 
 def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
-    with Pool(study_job(), [{}], silent_s=1.0) as pool:
+    with Pool(folder, study_job(), [{}], silent_s=1.0) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))
         assert ended(pool, 1) == [Ended(1, death="its process ended with signal 9 (SIGKILL)")]
 
@@ -110,7 +110,7 @@ def test_a_fault_of_the_machine_ends_the_study(pool: Pool, folder: Path) -> None
 
 
 def test_workers_end_with_the_pool(folder: Path) -> None:
-    with Pool(study_job(), [{}, {}], silent_s=60) as pool:
+    with Pool(folder, study_job(), [{}, {}], silent_s=60) as pool:
         pool.begin(1, job(folder, "busy", do="hang"))
         pool.begin(2, job(folder, "idle"))
         while not (tried(folder, "busy") and tried(folder, "idle")):
@@ -206,7 +206,7 @@ def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch:
     monkeypatch.setenv("TRACKER_TOKEN", secret)
     job_file = job(folder, "one")
     job_file.write_text(json.dumps({"do": "train", "print": f"login with {secret} failed"}))
-    with Pool(study_job(), [{}], silent_s=60) as pool:
+    with Pool(folder, study_job(), [{}], silent_s=60) as pool:
         pool.begin(1, job_file)
         assert ended(pool, 1) == [Ended(1)]
     assert (folder / ".mltrainer/studies/study/workers.txt").read_text().split() == (

@@ -157,8 +157,7 @@ def test_a_tracker_whose_workflow_was_killed_ends_by_itself_and_the_next_one_wai
         time.sleep(1)
         assert events_of(project) == []
     (process,) = trackers._processes
-    assert process.running.stdin is not None
-    process.running.stdin.close()  # as the kernel does for who is killed
+    process.running.close_input()  # as the kernel does for who is killed
     assert process.running.wait(20) == 0
     assert json.loads((training.folder / "tracking/tensorboard.json").read_text())["step"] == 20
     trackers.tell({"event": "progress"})

@@ -74,7 +74,7 @@ def test_planning_that_fails_waits_for_nobody(tmp_path: Path) -> None:
         rehearsal.begin(Tracking(tensorboard=TensorBoard(wait_s=600)))
         (begun_one,) = rehearsal._processes
     assert time.monotonic() - begun < 2
-    assert begun_one.running.returncode == -9
+    assert begun_one.running.poll() == -9
     assert heard == []
 
 

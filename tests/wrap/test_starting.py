@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from mltrainer.errors import InputError
+from mltrainer.executors import process_tree
 from mltrainer.observe.logs import rows_of
-from mltrainer.wrap import processes, starting
+from mltrainer.wrap import starting
 from mltrainer.wrap.chains import chains
 from mltrainer.wrap.starting import SCRATCH, FinishedRun, Perturbations, WrappedProgram, start
 
@@ -297,7 +298,7 @@ def test_shared_memory_of_a_program_that_is_ended_is_removed(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_program_that_waits_for_what_was_ended_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "STILL_S", 0.2)
+    monkeypatch.setattr(process_tree, "STILL_S", 0.2)
     code = (
         "import json, os, time; folder = json.loads(os.environ['MLTRAINER_WRAP'])['folder'];"
         "open(folder + '/chain-a-1.jsonl', 'w').write('a step\\n' * 2); time.sleep(60)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.components import OPTIONS, Swap
@@ -33,7 +34,7 @@ def work(job: AblationJob, events: Events) -> int:
     config = job.config
     sides = {WHOLE: config, **{f"swapped: {row.name}": Swap(row.name, row.changes).applied(config) for row in job.variants}}
     fresh = fresh_seeds(config.seed, "ablation", job.seeds) or [config.seed]
-    with Pool(job, places(job.workers, config.device, config.threads), 60 * job.silent_minutes) as pool:
+    with Pool(Path.cwd(), job, places(job.workers, config.device, config.threads), 60 * job.silent_minutes) as pool:
         runs = Runs(job, pool, events, stop)
         try:
             found = on_seeds(runs, sides, fresh, config.metric)

@@ -99,8 +99,8 @@ FAULTS = (
     Fault(
         "it takes a third Ctrl-C to kill a tool",
         "mltrainer/runs/launcher.py",
-        "if len(self.asked) > 1 else number",
-        "if len(self.asked) > 2 else number",
+        "is not None and len(self.asked) > 1:",
+        "is not None and len(self.asked) > 2:",
         "tests/runs/test_launcher.py::test_a_second_signal_kills_a_tool_that_does_not_stop",
     ),
     Fault(

@@ -1,0 +1,141 @@
+"""Processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from mltrainer.executors.executor import EVENTS, PIPE, Command
+from mltrainer.executors.process_tree import descendants
+
+READ_BYTES = 1 << 16
+
+
+def start(command: Command) -> LocalProcess:
+    """Start a command on this machine.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    if EVENTS not in command.arguments and command.output != PIPE:
+        return LocalProcess(_popen(command, None), None, command.has_session)
+    read_end, write_end = os.pipe()
+    try:
+        return LocalProcess(_popen(command, write_end), read_end, command.has_session)
+    except OSError:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)  # the process's copy is then the only one, so that the pipe ends with it
+
+
+def _popen(command: Command, write_end: int | None) -> subprocess.Popen[bytes]:
+    with _open(command.output, write_end) as output:
+        return subprocess.Popen(
+            [str(write_end) if argument == EVENTS else argument for argument in command.arguments],
+            cwd=command.folder,
+            env=command.environment,
+            stdin=command.input,
+            stdout=output,
+            stderr=command.errors or output,
+            pass_fds=(write_end,) if EVENTS in command.arguments and write_end is not None else (),
+            start_new_session=command.has_session,
+        )
+
+
+@contextlib.contextmanager
+def _open(output: IO[bytes] | Path | int, write_end: int | None) -> Iterator[IO[bytes] | int | None]:
+    """Yield a process's standard output; its copy of a log stays open when ours is closed."""
+    if isinstance(output, Path):
+        with open(output, "ab") as log:
+            yield log
+    else:
+        yield write_end if output == PIPE else output
+
+
+class LocalProcess:
+    """A process of this machine; see `executors.executor.Process`.
+
+    Args:
+        popen: The process.
+        read_end: The pipe that it writes lines to; None: there is none.
+        has_session: Whether it leads a session, and so a group.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], read_end: int | None, has_session: bool) -> None:
+        self._popen, self._read_end, self._has_session = popen, read_end, has_session
+        self._rest = b""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._popen.pid
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+        return self._popen.poll()
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return its exit code, None where it still runs after `timeout` seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._popen.wait(timeout)
+        return None
+
+    def fileno(self) -> int:
+        """Return the descriptor of its lines."""
+        assert self._read_end is not None
+        return self._read_end
+
+    def listen(self, timeout: float = 0) -> list[bytes] | None:
+        """Return the lines that it has written, [] where none comes within `timeout` seconds, None at their end."""
+        while select.select([self], [], [], timeout)[0]:
+            data = os.read(self.fileno(), READ_BYTES)
+            if not data:
+                return None
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if lines:
+                return lines
+        return []
+
+    def send(self, data: bytes) -> None:
+        """Write to its standard input; what it is not there to read is lost."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):
+            self._popen.stdin.write(data)
+            self._popen.stdin.flush()
+
+    def close_input(self) -> None:
+        """Close its standard input."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):  # what was not written before it ended
+            self._popen.stdin.close()
+
+    def close(self) -> None:
+        """Close all that leads to it; others that it started may hold their ends open."""
+        if self._popen.stdin is not None:
+            self.close_input()
+        if self._read_end is not None:
+            os.close(self._read_end)
+            self._read_end = None
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it and all that it started; where it has a session, that and what is left of it."""
+        if self._has_session:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            return
+        for pid in descendants(self.pid) if self.poll() is None else ():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)

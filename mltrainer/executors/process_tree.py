@@ -1,0 +1,125 @@
+"""The processes that another one started, wherever they went: found by parent, session or environment, watched, and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import psutil
+
+KEEPERS = ("multiprocessing.resource_tracker", "torch_shm_manager")  # they remove shared memory once its users have ended
+GRACE_S = 3.0  # for them
+STILL_S = 5.0  # without work, until a program is taken to wait for a process that was ended
+LOOK_S = 0.5
+BUSY = 0.05  # of a core
+
+
+class Running(NamedTuple):
+    """A process.
+
+    Attributes:
+        pid: Its id.
+        is_keeper: Whether it removes what others leave in shared memory.
+        worked: Seconds of a core that it has taken.
+    """
+
+    pid: int
+    is_keeper: bool
+    worked: float
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the processes that a process started, and those that they started; none of one that has ended."""
+    import psutil  # here and below: most processes end by themselves, and its import takes longer than they need
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def processes_of(session: int, mark: str) -> list[Running]:
+    """Return the living processes that are of a session, or carry a mark in their environment."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # ended meanwhile, a zombie, or another user's
+            if _is_of(process, session, mark):
+                found.append(_running(process))
+    return found
+
+
+def _is_of(process: psutil.Process, session: int, mark: str) -> bool:
+    is_ours = os.getsid(process.pid) == session or any(mark in value for value in process.environ().values())
+    return is_ours and process.status() not in ("zombie", "dead")
+
+
+def _running(process: psutil.Process) -> Running:
+    worked, command = process.cpu_times(), " ".join(process.cmdline())
+    return Running(process.pid, any(keeper in command for keeper in KEEPERS), worked.user + worked.system)
+
+
+def kill_all(session: int, mark: str) -> None:
+    """Kill the processes of a session or with a mark; those that remove shared memory have a moment for it."""
+    late = time.monotonic() + GRACE_S
+    while time.monotonic() < late + 1:
+        left = processes_of(session, mark)
+        for running in left:
+            if not running.is_keeper or time.monotonic() > late:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(running.pid, signal.SIGKILL)
+        if not left:
+            break
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(session, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def guarded(session: int, mark: str) -> Iterator[None]:
+    """Kill the processes of a session or with a mark when this process is killed within the block, which it cannot see to itself.
+
+    A process of its own waits for the end of a pipe, which the system closes however this one ends.
+    """
+    command = [sys.executable, "-I", __file__, str(session), mark]
+    none = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=none, stderr=none, cwd="/", start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.kill()
+
+
+def standstill(look: Callable[[], list[Running]]) -> Callable[[], bool]:
+    """Return a function, called now and then: it returns True once processes have done nothing for `STILL_S`.
+
+    Args:
+        look: Returns the processes.
+    """
+    looked = since = worked = 0.0
+
+    def is_still() -> bool:
+        nonlocal looked, since, worked
+        now = time.monotonic()
+        if now - looked < LOOK_S:
+            return False
+        total = sum(running.worked for running in look())
+        if not looked or abs(total - worked) > BUSY * (now - looked):
+            since = now
+        looked, worked = now, total
+        return now - since > STILL_S
+
+    return is_still
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    kill_all(int(sys.argv[1]), sys.argv[2])
