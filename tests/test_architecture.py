@@ -18,6 +18,7 @@ PACKAGE = Path(mltrainer.__file__).parent
 FLOORS = [
     {"cli", "__main__"},
     {"project"},
+    {"questions"},
     {"monitor"},
     {"trackers"},
     {"phases"},
@@ -37,6 +38,7 @@ FLOORS = [
 TORCH_FREE = [
     "cli",
     "project",
+    "questions",
     "monitor",
     "trackers",
     "phases",
@@ -77,7 +79,8 @@ def imports(path: Path) -> set[str]:
 
 
 def floor(module: str) -> int:
-    room = module.split(".")[1]
+    _, room, *parts = module.split(".")
+    room = "cli" if room == "questions" and parts[-1:] == ["command"] else room  # a question's command stands with the others
     return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
 
 
@@ -105,8 +108,10 @@ def test_nothing_above_the_tools_imports_torch() -> None:
         "import pkgutil, importlib, sys, mltrainer\n"
         f"for room in {TORCH_FREE!r}:\n"
         "    module = importlib.import_module(f'mltrainer.{room}')\n"
-        "    for found in pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
+        "    for found in () if room == 'questions' else pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
         "        importlib.import_module(f'mltrainer.{room}.{found.name}')\n"
+        f"for name in {[name for name in modules() if name.endswith('.command')]!r}:\n"
+        "    importlib.import_module(name)\n"  # of a question what its command loads; what measures is loaded by its tool alone
         "sys.exit(', '.join(n for n in ('torch', 'numpy', 'sklearn', 'scipy') if n in sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -120,16 +125,16 @@ RAW = {
     "workspace.py": (6, "the writers themselves, and the lock"),
     "leftovers.py": (2, "empty files that are held"),
     "cli/main.py": (2, "a fault's traceback, redacted there: private, and through no link"),
-    "cli/rows.py": (1, "pictures"),
+    "questions/rows/command.py": (1, "pictures"),
     "configs/schema.py": (1, "schemas of our own models"),
     "records/schemas/__init__.py": (1, "schemas of our own models"),
     "gates/released.py": (1, "our own pages"),
     "handbook.py": (1, "our own pages"),
     "executors/entering.py": (3, "the kernel's files"),
     "executors/local.py": (1, "a process prints into it; redacted by who started it, when that has ended"),
-    "tools/explorer/batch_sizes.py": (1, "the kernel's file"),
+    "questions/batch_size/measure.py": (1, "the kernel's file"),
     "project/start.py": (2, "the user's own project file, refused where it holds a secret, and .gitignore"),
-    "project/curing.py": (1, "the user's own files, refused where they hold a secret"),
+    "questions/remediation/ask.py": (1, "the user's own files, refused where they hold a secret"),
     "phases/planning.py": (1, "the training config, whose digest is bound: with a secret, planning stops before it"),
     "phases/optimization.py": (1, "the training config, likewise"),
     "project/engine.py": (3, "a record that was redacted before it was sealed, and what is rendered of it and compared with it"),

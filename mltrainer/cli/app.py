@@ -63,7 +63,7 @@ cli = get_command(app)
 
 def command(name: str) -> Any:
     """Return a command of the catalogue."""
-    module = importlib.import_module(f"mltrainer.cli.{COMMANDS[name].module}")
+    module = importlib.import_module(COMMANDS[name].module)
     found = get_command(module.app)  # of a module with one command that command itself
     return found.commands[name] if isinstance(found, TyperGroup) else found
 

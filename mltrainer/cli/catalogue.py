@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mltrainer.questions.registry import EXPLORE, LOOK, QUESTIONS
+
 
 class Entry(NamedTuple):
     """Where a command is defined, and what it does in one line.
 
     Attributes:
-        module: The module of `mltrainer.cli` whose `app` has it.
+        module: The module whose `app` has it.
         help: One line.
     """
 
@@ -17,42 +19,45 @@ class Entry(NamedTuple):
     help: str
 
 
-SECTIONS: dict[str, dict[str, Entry]] = {
+_SECTIONS: dict[str, dict[str, Entry]] = {
     "Begin": {
-        "init": Entry("project", "Make a project from an example or from your data."),
-        "doctor": Entry("project", "What this machine can do, what is missing, and how to get it."),
-        "guide": Entry("project", "Read a page of the handbook."),
+        "init": Entry("mltrainer.cli.project", "Make a project from an example or from your data."),
+        "doctor": Entry("mltrainer.cli.project", "What this machine can do, what is missing, and how to get it."),
+        "guide": Entry("mltrainer.cli.project", "Read a page of the handbook."),
     },
     "Ask one question of any training program, without a project": {
-        "wrap": Entry("wrap", "Does it repeat? Runs it twice, unedited; if not, names the line."),
+        "wrap": Entry("mltrainer.cli.wrap", "Does it repeat? Runs it twice, unedited; if not, names the line."),
     },
     "Train, phase by phase": {
-        "run": Entry("phases", "Walk the phases from wherever the project stands."),
-        "phase": Entry("phases", "Run one phase."),
-        "status": Entry("gates", "Show each phase, its gate, what is stale and what comes next."),
-        "gate": Entry("gates", "Check gates, or waive an item with a reason."),
-        "report": Entry("report", "What a pull request brings, as a comment for it."),
+        "run": Entry("mltrainer.cli.phases", "Walk the phases from wherever the project stands."),
+        "phase": Entry("mltrainer.cli.phases", "Run one phase."),
+        "status": Entry("mltrainer.cli.gates", "Show each phase, its gate, what is stale and what comes next."),
+        "gate": Entry("mltrainer.cli.gates", "Check gates, or waive an item with a reason."),
+        "report": Entry("mltrainer.cli.report", "What a pull request brings, as a comment for it."),
     },
-    "Look at what was trained": {
-        "monitor": Entry("monitor", "Watch runs live, in the terminal or the browser."),
-        "runs": Entry("runs", "List, show and compare runs."),
-        "diagnose": Entry("runs", "Findings over a recorded run, with suggested changes."),
-        "rows": Entry("rows", "The samples of a step, an epoch or a finding, and the hardest ones."),
-        "reproduce": Entry("runs", "Train a run again in a fresh process and compare bit for bit."),
-        "ablate": Entry("ablation", "Take out the config's components one at a time, over several seeds."),
-        "seeds": Entry("surroundings", "Train the config on several seeds: how much of a difference is luck."),
-        "fork": Entry("runs", "Train a new run from another run's checkpoint."),
-        "checkpoints": Entry("checkpoints", "List, verify and export checkpoints."),
-        "predict": Entry("checkpoints", "Predict new rows, texts or pictures with the delivered model."),
+    LOOK: {
+        "monitor": Entry("mltrainer.cli.monitor", "Watch runs live, in the terminal or the browser."),
+        "runs": Entry("mltrainer.cli.runs", "List, show and compare runs."),
+        "diagnose": Entry("mltrainer.cli.runs", "Findings over a recorded run, with suggested changes."),
+        "reproduce": Entry("mltrainer.cli.runs", "Train a run again in a fresh process and compare bit for bit."),
+        "fork": Entry("mltrainer.cli.runs", "Train a new run from another run's checkpoint."),
+        "checkpoints": Entry("mltrainer.cli.checkpoints", "List, verify and export checkpoints."),
+        "predict": Entry("mltrainer.cli.checkpoints", "Predict new rows, texts or pictures with the delivered model."),
     },
-    "Explore, without a trace in the project": {
-        "lr-find": Entry("exploring", "Find a learning rate, on a copy."),
-        "batch-size": Entry("exploring", "Find a batch size by memory and throughput."),
-        "profile": Entry("exploring", "Where a step's time goes."),
-        "extrapolate": Entry("surroundings", "Whether more data or more epochs would help."),
-        "landscape": Entry("surroundings", "The loss around a trained model, and how sharply it curves."),
-    },
+    EXPLORE: {},
 }
+
+
+def _with_questions(title: str, entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return a section's commands, each question's below the one that it names."""
+    rows = list(entries.items())
+    for question in (one for one in QUESTIONS if one.section == title):
+        place = next((nr for nr, (name, _) in enumerate(rows, 1) if name == question.after), len(rows))
+        rows.insert(place, (question.command, Entry(question.module, question.help)))
+    return dict(rows)
+
+
+SECTIONS = {title: _with_questions(title, entries) for title, entries in _SECTIONS.items()}
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 PROGRAM = "mltrainer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -23,3 +24,9 @@ def emit(value: Any) -> None:
     from mltrainer.workspace import pretty_json
 
     sys.stdout.write(pretty_json(value).decode())
+
+
+def show(found: Any, text: Callable[[Any], str], as_json: bool) -> int:
+    """Print what a command found, as one JSON object or as the text of it for a person; return the exit code."""
+    emit(found) if as_json else print(printable(text(found)), flush=True)
+    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,6 @@ from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group
 from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
-from mltrainer.errors import InputError
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.notebook import parting, told_apart
 from mltrainer.reports.terminal import table
@@ -189,8 +187,10 @@ def diagnose(
     if epochs is not None and not is_try:
         raise typer.BadParameter("it goes with --try.", param_hint="'--epochs'")
     if is_try or is_apply:
-        return _cure(folder, run or "baseline", is_try, epochs, is_apply, as_json)
-    from mltrainer.project.rows import has_rows
+        from mltrainer.questions.remediation.command import remedy
+
+        return remedy(folder, run or "baseline", is_try, epochs, is_apply, as_json)
+    from mltrainer.questions.rows.ask import has_rows
     from mltrainer.runs.find import diagnose_run
 
     project = open_project(folder)
@@ -208,38 +208,6 @@ def diagnose(
         if has_rows(row):
             print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row["id"]]))
     return 0
-
-
-def _cure(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_apply: bool, as_json: bool) -> int:
-    """Try changes that may cure a run's findings, or write one into the config files, or both."""
-    from mltrainer.project.front import Project
-    from mltrainer.reports.curing import applied_text, text
-
-    project, found = Project(folder), dict[str, Any]()
-    if is_try:
-        found["tried"] = project.try_fixes(run, epochs=epochs)
-        if not as_json:
-            print(printable(text(found["tried"])), flush=True)
-    if is_apply:
-        found["applied"] = project.apply_fix(_chosen(found.get("tried")), run=run)
-        if not as_json:
-            print(printable(applied_text(found["applied"])))
-    if as_json:
-        emit(found)
-    return 0
-
-
-def _chosen(tried: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the changes of the best candidate; None where none were tried.
-
-    Raises:
-        InputError: None of them helps.
-    """
-    if tried is None:
-        return None
-    if tried["best"] is None:
-        raise InputError("nothing to apply: no change was found that cures or helps; nothing was written")
-    return dict(tried["best"]["changes"])
 
 
 @app.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")

@@ -18,10 +18,21 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, asked, derive
-from mltrainer.project import ablating, curing, engine, exploring, luck, more, rows, surroundings
+from mltrainer.project import engine
 from mltrainer.project.review import review
 from mltrainer.project.start import Script, make_project
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status
+from mltrainer.questions.ablation.ask import ablate, listed
+from mltrainer.questions.batch_size.ask import find_batch_size
+from mltrainer.questions.data_scaling.ask import SEEDS as SCALING_SEEDS
+from mltrainer.questions.data_scaling.ask import extrapolate
+from mltrainer.questions.exploration import present_config
+from mltrainer.questions.learning_rate.ask import find_rate
+from mltrainer.questions.loss_landscape.ask import landscape
+from mltrainer.questions.profile.ask import profile
+from mltrainer.questions.remediation.ask import apply_fix, first_suggestion, try_fixes
+from mltrainer.questions.rows.ask import question, show_rows
+from mltrainer.questions.seed_variance.ask import SEEDS, seed_variance
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
 from mltrainer.runs.drift import drifted
@@ -344,14 +355,14 @@ class Project:
             [('gradient clipping', 'no difference shown'), ('model.dropout=0.3', 'is better')]
         """
         with self._tools(tell) as tools:
-            return ablating.ablate(tools, swaps, seeds)
+            return ablate(tools, swaps, seeds)
 
     def components(self, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Found:
         """Return the swaps of `ablate`, the number of its runs, and its estimated time; nothing is trained."""
         with self._tools(None) as tools:
-            return ablating.listed(tools, swaps, seeds)
+            return listed(tools, swaps, seeds)
 
-    def seeds(self, count: int = luck.SEEDS, *, tell: Tell | None = None) -> Found:
+    def seeds(self, count: int = SEEDS, *, tell: Tell | None = None) -> Found:
         """Train the config on fresh seeds and return how its metric spreads, as `mltrainer seeds --json` prints it.
 
         Args:
@@ -363,7 +374,7 @@ class Project:
             InputError: Too few or too many.
         """
         with self._tools(tell) as tools:
-            return luck.seed_variance(tools, count)
+            return seed_variance(tools, count)
 
     # --- cures ---
 
@@ -388,7 +399,7 @@ class Project:
             [('the shipped baseline template', 'cures'), ('optimizer.lr=0.002', 'helps')]
         """
         with self._tools(tell) as tools:
-            return curing.try_fixes(tools, find_run(self._places, run), epochs)
+            return try_fixes(tools, find_run(self._places, run), epochs)
 
     def apply_fix(self, changes: Mapping[str, Any] | None = None, *, run: str = "baseline", tell: Tell | None = None) -> Found:
         """Write a change of the config into the project's own files, as `mltrainer diagnose --apply` does.
@@ -405,8 +416,8 @@ class Project:
             InputError: Nothing is suggested, a value does not fit, or a file has changes that are not committed.
         """
         with self._tools(tell) as tools:
-            chosen = curing.first_suggestion(self._places, find_run(self._places, run)) if changes is None else changes
-            return curing.apply_fix(tools, chosen)
+            chosen = first_suggestion(self._places, find_run(self._places, run)) if changes is None else changes
+            return apply_fix(tools, chosen)
 
     # --- samples ---
 
@@ -446,8 +457,8 @@ class Project:
         with self._tools(tell) as tools:
             name = find_run(self._places, run)
             of_run = {"hardest": hardest, "mislabelled": mislabelled}
-            question, since = rows.question(self._places, name, step, epoch, finding, [one for one, on in of_run.items() if on])
-            return rows.show_rows(tools, name, question, checkpoint, most, since)
+            chosen, since = question(self._places, name, step, epoch, finding, [one for one, on in of_run.items() if on])
+            return show_rows(tools, name, chosen, checkpoint, most, since)
 
     # --- exploring ---
 
@@ -457,10 +468,10 @@ class Project:
         Args:
             set: Changes of the config.
             tell: Takes the events.
-            **asked: `steps`, `low` and `high`, as `mltrainer.project.exploring.find_rate` takes them.
+            **asked: `steps`, `low` and `high`, as `mltrainer.questions.learning_rate.ask.find_rate` takes them.
         """
         with self._tools(tell) as tools:
-            return exploring.find_rate(tools, as_assignments(set), **asked)
+            return find_rate(tools, as_assignments(set), **asked)
 
     def batch_size(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
         """Find a batch size on a copy, as `mltrainer batch-size --json` prints it; nothing of the project changes.
@@ -468,10 +479,10 @@ class Project:
         Args:
             set: Changes of the config.
             tell: Takes the events.
-            **asked: `first` and `minutes`, as `mltrainer.project.exploring.find_batch_size` takes it.
+            **asked: `first` and `minutes`, as `mltrainer.questions.batch_size.ask.find_batch_size` takes it.
         """
         with self._tools(tell) as tools:
-            return exploring.find_batch_size(tools, as_assignments(set), **asked)
+            return find_batch_size(tools, as_assignments(set), **asked)
 
     def profile(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
         """Show where a step's time goes, as `mltrainer profile --json` prints it; nothing of the project changes.
@@ -479,10 +490,10 @@ class Project:
         Args:
             set: Changes of the config.
             tell: Takes the events.
-            **asked: `steps`, as `mltrainer.project.exploring.profile` takes it.
+            **asked: `steps`, as `mltrainer.questions.profile.ask.profile` takes it.
         """
         with self._tools(tell) as tools:
-            return exploring.profile(tools, as_assignments(set), **asked)
+            return profile(tools, as_assignments(set), **asked)
 
     def landscape(self, run: str | None = None, *, tell: Tell | None = None, **asked: Any) -> Found:
         """Measure the loss around a run's best checkpoint, as `mltrainer landscape --json` prints it; nothing changes.
@@ -490,12 +501,12 @@ class Project:
         Args:
             run: As in `load_run`.
             tell: Takes the events.
-            **asked: `points`, `samples` and `span`, as `mltrainer.project.surroundings.landscape` takes them.
+            **asked: `points`, `samples` and `span`, as `mltrainer.questions.loss_landscape.ask.landscape` takes them.
         """
         with self._tools(tell) as tools:
-            return surroundings.landscape(tools, find_run(self._places, run), **asked)
+            return landscape(tools, find_run(self._places, run), **asked)
 
-    def extrapolate(self, run: str | None = None, *, seeds: int = more.SEEDS, tell: Tell | None = None) -> Found:
+    def extrapolate(self, run: str | None = None, *, seeds: int = SCALING_SEEDS, tell: Tell | None = None) -> Found:
         """Return a run's learning curves over epochs and data, as `mltrainer extrapolate --json` prints them; nothing changes.
 
         Args:
@@ -504,12 +515,12 @@ class Project:
             tell: Takes the events.
         """
         with self._tools(tell) as tools:
-            return more.extrapolate(tools, find_run(self._places, run), seeds)
+            return extrapolate(tools, find_run(self._places, run), seeds)
 
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""
         with self._tools(None) as tools:
-            return exploring.present_config(tools, as_assignments(set))
+            return present_config(tools, as_assignments(set))
 
     def fit(self, *, set: Changes | None = None, tell: Tell | None = None) -> Fit:
         """Train the present config at once in this process, to explore; see `mltrainer.fit`.

@@ -19,8 +19,9 @@ import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.machine import Advice
-from mltrainer.project import engine, exploring, front
+from mltrainer.project import engine, front
 from mltrainer.project.views import Status
+from mltrainer.questions import exploration
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import frame
 from mltrainer.tasks.user_code import import_module
@@ -134,8 +135,8 @@ def test_events_are_shown_or_told(kept: Path, monkeypatch: pytest.MonkeyPatch, c
 
 def test_exploring_and_forking_ask_what_the_commands_ask(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(exploring, "find_rate", lambda _tools, *given, **named: asked.append((given, named)))
-    monkeypatch.setattr(exploring, "find_batch_size", lambda _tools, *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(front, "find_rate", lambda _tools, *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(front, "find_batch_size", lambda _tools, *given, **named: asked.append((given, named)))
     monkeypatch.setattr(front, "fork_run", lambda _tools, *given: asked.append(given) or {"run": given[0]})
     monkeypatch.setattr(front, "export_run", lambda _tools, *given, **named: asked.append((given, named)))
     project, baseline = mltrainer.Project(kept), mltrainer.load_run(kept, "baseline").id
@@ -335,11 +336,11 @@ def test_exploring_changes_nothing_in_a_project(tmp_path: Path, monkeypatch: pyt
     places = write_rings(tmp_path / "rings")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    before = exploring.files(places, places.state_dir / "none")
+    before = exploration.files(places, places.state_dir / "none")
     found = mltrainer.Project(places.root).fit(set={"epochs": 1, "batch_size": 50})
     sys.modules.pop("my_task")
     assert found.result["epochs"] == 1
-    assert exploring.files(places, places.state_dir / "none") == before
+    assert exploration.files(places, places.state_dir / "none") == before
     assert not mltrainer.Project(places.root).runs()
 
 

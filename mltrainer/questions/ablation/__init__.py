@@ -1,0 +1,1 @@
+"""What does each component of a config contribute?"""

@@ -1,0 +1,209 @@
+"""`mltrainer ablate`: a config without each of its components, one at a time, over several seeds, beside the whole config.
+
+An ablation reads the records and touches none: it needs planning's gate and no other, no gate takes it for evidence, and nothing
+becomes stale by it. It measures on validation data alone. Its runs are runs like any other: found again, gone on with.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mltrainer
+from mltrainer.configs.components import Swap, swaps_of
+from mltrainer.configs.loading import as_assignments, as_typed
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.gates.gate import check_gates, gates_before
+from mltrainer.gates.statistics import fewest_pairs
+from mltrainer.questions.ablation.contributions import contributions
+from mltrainer.questions.ablation.figure import of_ablation
+from mltrainer.questions.ablation.report import markdown
+from mltrainer.questions.exploration import require_no_secret
+from mltrainer.questions.variants import (
+    FEWEST_SEEDS,
+    MOST_SEEDS,
+    PHASE,
+    TOOL,
+    changed_keys,
+    job_of,
+    level_of,
+    require_one_trainer,
+    whole_config,
+)
+from mltrainer.records.reading import Record
+from mltrainer.runs.launcher import Tools
+from mltrainer.search.pool import places
+from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_json, write_text
+
+FOLDER = "optimization"  # of the phase beside whose reports its page lies
+PAGE, DATA = "ablation.md", "ablation.json"
+
+Found = dict[str, Any]
+Asked = Sequence[str | Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What is about to be compared.
+
+    Attributes:
+        config: The whole config.
+        is_final: Whether optimization decided it; else it is the planned one.
+        file: Where it stands, relative to the project.
+        why: Why it is this one.
+        swaps: What is swapped.
+        seeds: On how many fresh seeds.
+        level: Of the one-sided tests.
+        root: The project's folder.
+        planning: Planning's record.
+        asked: What was asked for.
+    """
+
+    config: TrainingConfig
+    is_final: bool
+    file: str
+    why: str
+    swaps: list[Swap]
+    seeds: int
+    level: float
+    planning: Record
+    asked: tuple[str, ...]
+
+    def head(self) -> Found:
+        """Return the plan of an ablation: config, metric, level, swaps, and number of runs."""
+        return {
+            "config": {"file": self.file, "why": self.why, "folds": self.config.split.folds},
+            "metric": self.config.metric.model_dump(),
+            "level": self.level,
+            "swaps": [{"name": swap.name, "keys": changed_keys(self.config, swap)} for swap in self.swaps],
+            "runs": self.seeds * (1 + len(self.swaps)),
+        }
+
+
+def listed(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
+    """Return the swaps of an ablation, its number of runs, and its estimated time; nothing is trained.
+
+    Raises:
+        GateError: Planning's gate does not hold.
+        InputError: What was asked for cannot be swapped.
+    """
+    ablation = _prepared(tools.project, asked, seeds)
+    each, workers = _seconds_of_a_run(tools.project, ablation), _workers(ablation.config)
+    head = ablation.head()
+    return {**head, "seeds": ablation.seeds, "run_s": each, "workers": workers, "about_s": each * head["runs"] / workers}
+
+
+def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
+    """Train a config and what each swap makes of it on the same fresh seeds, and write the table as a page with its figure.
+
+    Args:
+        tools: The project's tools.
+        asked: Of each swap a component's key or name, `KEY=VALUE`, or values by dotted key; empty: every component.
+        seeds: How many; None: as few as can show a difference of each among all.
+
+    Returns:
+        The table as plain data, as it is written beside the page.
+
+    Raises:
+        GateError: Planning's gate does not hold.
+        InputError: What was asked for cannot be swapped.
+        StoppedError: A signal stopped it; the same call goes on.
+    """
+    project = tools.project
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        ablation = _prepared(project, asked, seeds)
+        tools.note(f"{ablation.file}: {ablation.why}")
+        measured = tools.run(
+            TOOL, job_of(project.root, ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE)
+        )
+        return _written(project, _table(project, ablation, measured))
+
+
+# --- what is compared -----------------------------------------------------------------------------
+
+
+def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
+    (planning,) = gates_before(project, "baseline", "an ablation")
+    assert planning.record is not None
+    require_one_trainer(project, "an ablation")
+    config, is_final, file, why = whole_config(project, planning)
+    swaps = swaps_of(config, asked)
+    require_no_secret([swap.changes for swap in swaps])
+    level = level_of(project)
+    count = fewest_pairs(level, len(swaps)) if seeds is None else _counted(seeds)
+    typed = tuple(text for one in asked for text in ([one] if isinstance(one, str) else ["+".join(as_assignments(one))]))
+    return Ablation(config, is_final, file, why, swaps, count, level, planning.record, typed)
+
+
+def _counted(seeds: int) -> int:
+    """Return the number of seeds, checked against the limits.
+
+    Raises:
+        InputError: There is nothing to compare, or more than the exact test takes.
+    """
+    if not FEWEST_SEEDS <= seeds <= MOST_SEEDS:
+        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
+    return seeds
+
+
+def _seconds_of_a_run(project: Project, ablation: Ablation) -> float:
+    """Return about how long one run takes: as long as the baseline took for its epochs, or as planning estimated."""
+    baseline = check_gates(project)[1]
+    run = baseline.record.evidence["run"] if baseline.record and not baseline.record.faults else None
+    if run is not None and run["epochs"] and run["wall_s"]:
+        return float(run["wall_s"]) / int(run["epochs"]) * ablation.config.epochs
+    return 60 * float(ablation.planning.evidence["estimate"]["minutes"])
+
+
+def _workers(config: TrainingConfig) -> int:
+    """Return the number of runs trained at a time; 1 on GPUs without CUDA_VISIBLE_DEVICES, for counting them takes torch."""
+    is_counted = config.device == "cpu" or "CUDA_VISIBLE_DEVICES" in os.environ
+    return len(places(None, config.device, config.threads)) if is_counted else 1
+
+
+# --- its table ------------------------------------------------------------------------------------
+
+
+def _table(project: Project, ablation: Ablation, measured: Found) -> Found:
+    sides, seeds = measured["sides"], measured["seeds"]
+    judged = contributions(ablation.swaps, sides, seeds, ablation.config.metric.mode, ablation.level)
+    rows = [
+        {**row, "keys": changed_keys(ablation.config, swap), "command": _command(ablation, swap, row["verdict"])}
+        for row, swap in zip(judged["rows"], ablation.swaps, strict=True)
+    ]
+    head = ablation.head()
+    source = ablation.planning.data["source"]
+    found = plain(
+        {
+            "mltrainer": mltrainer.__version__,
+            "project": ablation.config.name,
+            **{key: head[key] for key in ("config", "metric", "level", "runs")},
+            "seeds": seeds,
+            **judged,
+            "rows": rows,
+            "trained_s": sum(run["wall_s"] or 0.0 for runs in sides for run in runs),
+            "code": {key: source[key] for key in ("commit", "sha256")},
+            "command": shlex.join(["mltrainer", "ablate", *ablation.asked, "--seeds", str(ablation.seeds)]),
+            "page": project.relative(project.phase_dir(FOLDER) / PAGE),
+        }
+    )
+    return dict(found)
+
+
+def _command(ablation: Ablation, swap: Swap, verdict: str) -> str | None:
+    """Return the command that adopts a swap with a better metric; None for any other verdict."""
+    phase = "finalization" if ablation.is_final else "planning"
+    return f"mltrainer phase run {phase} {as_typed(swap.changes)}" if verdict in ("hurts", "is better") else None
+
+
+def _written(project: Project, table: Found) -> Found:
+    """Write a table as data, as a figure and as a page that shows both; the page comes last."""
+    folder, figure = project.phase_dir(FOLDER), of_ablation(table)
+    write_json(folder / DATA, table)
+    write_text(folder / figure.file, figure.content)
+    write_text(folder / PAGE, markdown(table, replace(figure, content="")))
+    return table

@@ -1,0 +1,1 @@
+"""Which batch size? Real steps of doubling sizes, until memory, data or time ends."""

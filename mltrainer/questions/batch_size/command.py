@@ -1,0 +1,34 @@
+"""`mltrainer batch-size`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli.common import AsJson, Assignments, Folder, group
+from mltrainer.cli.output import show
+from mltrainer.project.front import Project
+from mltrainer.questions.batch_size.ask import FIRST_SIZE
+from mltrainer.questions.batch_size.report import text
+
+app = group()
+
+
+@app.command(name="batch-size", epilog="Example: mltrainer batch-size --from 64")
+def batch_size(
+    assignments: Assignments = None,
+    first: Annotated[int, typer.Option("--from", min=1, metavar="N", help="The first batch size.")] = FIRST_SIZE,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MINUTES", help="Begin no size that would go beyond; default: the explorer's page."),
+    ] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Find a batch size: double it until memory, data or time ends, and measure throughput and memory.
+
+    Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
+    """
+    found = Project(folder).batch_size(set=assignments, first=first, minutes=minutes)
+    return show(found, text, as_json)

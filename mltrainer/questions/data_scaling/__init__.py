@@ -1,0 +1,1 @@
+"""Would more data or more epochs help? Learning curves as power laws."""

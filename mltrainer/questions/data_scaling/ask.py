@@ -1,0 +1,61 @@
+"""`mltrainer extrapolate`: would more data or more epochs help? Learning curves of a run as power laws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.questions.data_scaling.figure import of_curves
+from mltrainer.questions.data_scaling.report import markdown
+from mltrainer.questions.exploration import exploring
+from mltrainer.questions.variants import require_one_trainer
+from mltrainer.reports.values import as_float, duration, finite
+from mltrainer.runs.find import config_of, result_of
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import plain, write_text
+
+SEEDS, MOST_SEEDS = 2, 10
+SIZES = 4  # parts of the data that are trained on, all of it among them
+PAGE = "extrapolation.md"
+
+Found = dict[str, Any]
+
+
+def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> Found:
+    """Return a run's learning curves over epochs and over data, with what they let expect.
+
+    The curve over epochs is the run's own history. For that over data the run's config is trained on an eighth, a quarter, a half
+    and all of its training samples, for as many steps each; nothing of these trainings stays.
+
+    Args:
+        tools: The project's tools.
+        run: The run's id.
+        seeds: On how many seeds each part is trained; 0: nothing is trained, and the curve over data left out.
+
+    Raises:
+        InputError: The run has no result, was not trained here, or `seeds` is out of range.
+    """
+    if not 0 <= seeds <= MOST_SEEDS:
+        raise InputError(f"0 to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
+    project = tools.project
+    result = result_of(project, run)
+    if result is None:
+        raise InputError(f"run {run} has no result", mend="mltrainer run")
+    require_one_trainer(project, "extrapolation")
+    checkpoint = {"every_n_epochs": 10**6, "save_best": False}
+    values = {**config_of(project, run), "signals": False}
+    config = TrainingConfig.model_validate({**values, "checkpoint": {**values["checkpoint"], **checkpoint}})
+    history = [[row["step"], row["validation"]["loss"]] for row in result["history"] if finite(row["validation"].get("loss"))]
+    if seeds:
+        tools.note(f"{SIZES * seeds} trainings, each about as long as the run, {duration(as_float(result['wall_s']))}")
+    with exploring(tools, "extrapolate", config=config) as exploration:
+        answer = exploration.ask({"history": history, "seeds": seeds})
+        decays = values["schedule"]["name"] != "constant"
+        about = {"run": run, "metric": result["metric"], "epochs_trained": result["epochs"], "decays": decays}
+        found = dict(plain({**about, **answer}))
+        figures = of_curves(found)
+        for figure in figures:
+            write_text(exploration.folder / figure.file, figure.content)
+        write_text(exploration.folder / PAGE, markdown(found, figures))
+        return exploration.kept({**found, "page": project.relative(exploration.folder / PAGE)})

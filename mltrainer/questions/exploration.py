@@ -1,0 +1,156 @@
+"""Questions to the explorer: real steps of the present config, or of a run's, in a scratch folder.
+
+Exploring is free and never evidence: it needs no gate, makes no run, and touches no file of the project outside its scratch
+folder, which is checked each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.pages import phase_page, tool_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, KilledError, StoppedError
+from mltrainer.phases.context import Context
+from mltrainer.phases.planning import plan_config
+from mltrainer.questions.registry import EXPLORER
+from mltrainer.records.job import ExplorationJob
+from mltrainer.records.reading import read_record
+from mltrainer.redaction import scan_text
+from mltrainer.runs.launcher import Tell, Tools
+from mltrainer.workspace import LOCK_FILE, Project, digest, locked, write_json
+
+RESULT_FILE = "result.json"
+NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
+KEEP_SECRETS = "keep it in an environment variable that your code reads"
+
+Found = dict[str, Any]
+
+
+class Exploration:
+    """One question to the explorer, asked of the config that planning would write now, or of a run's.
+
+    Args:
+        tools: The project's tools; the project is locked meanwhile.
+        question: What is asked, such as "lr_find"; also the name of the scratch folder.
+        assignments: `KEY=VALUE` changes of the config.
+        config: Of a run.
+    """
+
+    def __init__(self, tools: Tools, question: str, assignments: tuple[str, ...], config: TrainingConfig | None = None) -> None:
+        project = tools.project
+        self.tools, self.project, self.question, self.assignments = tools, project, question, assignments
+        self.folder = project.state_dir / question
+        self.config = present_config(tools, assignments) if config is None else config
+        self.settings = tool_page(EXPLORER, project.root).settings
+        self._before = files(project, self.folder)
+
+    def ask(self, asked: dict[str, Any], on_event: Tell | None = None) -> Found:
+        """Return the explorer's answer; where it was stopped, its folder is removed.
+
+        Args:
+            asked: What the question is about.
+            on_event: Takes the events in place of the tools' own.
+        """
+        shutil.rmtree(self.folder, ignore_errors=True)
+        job = ExplorationJob(
+            run=self.question,
+            purpose="explore",
+            question=self.question,
+            folder=self.project.relative(self.folder),
+            config=self.config,
+            contract={},
+            threads=self.config.threads,
+            settings=self.settings,
+            asked=asked,
+        )
+        try:
+            return self.tools.run(EXPLORER, job, on_event=on_event)
+        except (StoppedError, KeyboardInterrupt):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        except KilledError as error:
+            error.mend = NO_CHECKPOINT
+            raise
+
+    def command(self, changes: dict[str, Any]) -> str:
+        """Return the command that plans with the same `--set` and some changes."""
+        values = [*self.assignments, *(f"{key}={value}" for key, value in changes.items())]
+        return shlex.join(["mltrainer", "phase", "run", "planning", *(part for value in values for part in ("--set", value))])
+
+    def kept(self, found: Found) -> Found:
+        """Return the findings with digests of the project's files before and after, and write them to the scratch folder."""
+        after = files(self.project, self.folder)
+        changed = sorted({path for path, _ in self._before.items() ^ after.items()})
+        result = {**found, "state": {"before": digest(self._before), "after": digest(after), "changed": changed}}
+        write_json(self.folder / RESULT_FILE, result)
+        return result
+
+
+@contextlib.contextmanager
+def exploring(
+    tools: Tools, question: str, assignments: tuple[str, ...] = (), config: TrainingConfig | None = None
+) -> Iterator[Exploration]:
+    """Lock the project for one question to the explorer, as `Exploration` takes it."""
+    project = tools.project
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        yield Exploration(tools, question, assignments, config)
+
+
+def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig:
+    """Return the config that template, project file, edits and `--set` give together; nothing is written.
+
+    `loader.workers: auto` is as many as the planning that is there found, with which training would read.
+
+    Raises:
+        InputError: A file or a `--set` is not valid, or holds a secret.
+    """
+    project = tools.project
+    own = read_record(project, "planning")
+    current = own.data if own is not None and not own.faults else None
+    page = phase_page("planning", project.root)
+    config = plan_config(Context(project, page, {}, current, None, assignments, tools.tell, tools.launch)).config
+    require_no_secret(config.model_dump())
+    return config.with_workers((((current or {}).get("evidence") or {}).get("loader") or {}).get("workers", 0))
+
+
+def require_no_secret(values: Any) -> None:
+    """Refuse values of a config in which a secret stands.
+
+    Raises:
+        InputError: With its kind, not the secret.
+    """
+    if found := scan_text(json.dumps(values), ""):
+        raise InputError(
+            f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run", mend=KEEP_SECRETS
+        )
+
+
+def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of last change, in ns, of each file of a project; a file that was only rewritten shows, too.
+
+    Left out are the scratch folder, the lock, what Python compiles, and hidden folders other than `.mltrainer`, such as `.git`.
+    """
+    return {project.relative(path): (found.st_size, found.st_mtime_ns) for path, found in _stats(project, scratch)}
+
+
+def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for folder, inner, names in os.walk(project.root):
+        place = Path(folder)
+        inner[:] = [name for name in inner if _counts(project, place / name, scratch)]
+        for path in (place / name for name in names):
+            if path != project.state_dir / LOCK_FILE:
+                with contextlib.suppress(FileNotFoundError):  # somebody else's, and gone since
+                    yield path, path.lstat()
+
+
+def _counts(project: Project, folder: Path, scratch: Path) -> bool:
+    hidden = folder.name.startswith(".") and folder != project.state_dir
+    return not hidden and folder.name != "__pycache__" and folder != scratch

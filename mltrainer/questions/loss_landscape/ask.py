@@ -1,0 +1,76 @@
+"""`mltrainer landscape`: the loss around a run's best checkpoint, and how sharply it curves there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.questions.exploration import exploring
+from mltrainer.questions.loss_landscape.figure import of_landscape
+from mltrainer.questions.loss_landscape.report import markdown
+from mltrainer.runs.find import config_of, result_of
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import Project, plain, write_text
+
+POINTS, SAMPLES, SPAN = 21, 512, 1.0  # unless asked otherwise
+FEWEST_POINTS = 5
+PAGE = "landscape.md"
+
+Found = dict[str, Any]
+
+
+def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPLES, span: float = SPAN) -> Found:
+    """Return the loss along and over random directions around a run's best checkpoint, and its sharpness.
+
+    The directions are normal numbers that the run's seed addresses, scaled filter by filter to the weights' norms (Li et al.,
+    2018, arXiv 1712.09913). The page and its figures lie in the scratch folder; nothing else of the project changes.
+
+    Args:
+        tools: The project's tools.
+        run: The run's id.
+        points: On each side of the plane; an odd number.
+        samples: Of each split, evenly spaced.
+        span: How far it goes to either side; 1: as far as the weights' own norm.
+
+    Raises:
+        InputError: The run has no verified best checkpoint here, or `points` is even or too small.
+        GateError: The checkpoint or the data is not what the run recorded.
+    """
+    if points < FEWEST_POINTS or not points % 2:
+        raise InputError(f"an odd number from {FEWEST_POINTS} on was expected; found {points}", where="--points")
+    project = tools.project
+    checkpoint = best_checkpoint(project, run)
+    values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
+    with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:
+        asked = {"points": points, "samples": samples, "span": span}
+        answer = exploration.ask({**asked, "checkpoint": checkpoint["path"], "files": _digests(checkpoint)})
+        found = dict(plain({"run": run, "step": checkpoint["step"], "optimizer": values["optimizer"], "span": span, **answer}))
+        figures = of_landscape(found)
+        for figure in figures:
+            write_text(exploration.folder / figure.file, figure.content)
+        write_text(exploration.folder / PAGE, markdown(found, figures))
+        return exploration.kept({**found, "page": project.relative(exploration.folder / PAGE)})
+
+
+def best_checkpoint(project: Project, run: str) -> Found:
+    """Return the row of a run's best checkpoint.
+
+    Raises:
+        InputError: It has none that was verified, or it is not here.
+    """
+    result = result_of(project, run) or {}
+    if result.get("program"):
+        raise InputError(f"run {run} was trained by a program: only it can load what it left, and measure its loss")
+    rows = result.get("checkpoints", [])
+    best: Found | None = next((row for row in rows if "best" in row["roles"] and row["verified"]), None)
+    if best is None:
+        raise InputError(f"run {run} has no verified best checkpoint", mend="mltrainer run")
+    if not (project.root / best["path"]).is_dir():
+        raise InputError("the checkpoint is not here: weights stay out of git", where=best["path"], mend="bring it back")
+    return best
+
+
+def _digests(checkpoint: Found) -> dict[str, str]:
+    return {Path(row["path"]).name: row["sha256"] for row in checkpoint["files"]}

@@ -1,0 +1,1 @@
+"""Which change of the config cures what the diagnostics found?"""

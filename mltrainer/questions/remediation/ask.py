@@ -1,0 +1,288 @@
+"""`mltrainer diagnose --try` and `--apply`: changes that may cure what fired, tried side by side, and one written as a patch.
+
+Trying reads the records and touches none: it needs planning's gate and no other, and nothing becomes stale by it. Its runs are
+runs like any other: found again, gone on with. What is applied is an edit of files that people write, for planning to take up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer import handbook
+from mltrainer.configs import yaml
+from mltrainer.configs.components import Swap
+from mltrainer.configs.editing import edited
+from mltrainer.configs.loading import as_typed, assign, read_text, validate, validate_values
+from mltrainer.configs.pages import phase_page
+from mltrainer.configs.project import ProjectConfig, TrainingConfig
+from mltrainer.configs.templates import BASELINE, BaselineTemplate, baseline_template
+from mltrainer.diagnostics.remedies import CURES, HELPS, Candidate, Outcome, candidates, ranked, symptoms_of, verdict
+from mltrainer.diagnostics.rules import beside, changes_to_try, diagnose
+from mltrainer.errors import InputError
+from mltrainer.gates.gate import gates_before
+from mltrainer.phases.context import Context
+from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, plan_config
+from mltrainer.questions.exploration import require_no_secret
+from mltrainer.questions.variants import TOOL, changed_keys, job_of, require_one_trainer
+from mltrainer.records.reading import read_record
+from mltrainer.reproducibility import git
+from mltrainer.runs.find import config_of, diagnose_run, references_of, result_of
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_atomic
+
+PHASE = "diagnose"  # what its runs are told to be of
+ON_OWN_SEED = 0
+NO_TIMES = "trainings side by side do not show how fast each would be alone"
+MODELS: dict[str, Any] = {"template": BaselineTemplate, "project": ProjectConfig, "config": TrainingConfig}
+
+Found = dict[str, Any]
+
+
+# --- trying ---------------------------------------------------------------------------------------
+
+
+def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Found:
+    """Train what may cure a run beside its unchanged config on the same seed, diagnose each, and tell what each of them did.
+
+    Args:
+        tools: The project's tools.
+        run: The run's id.
+        epochs: For how many epochs each is trained; None: as long as the run was to be.
+
+    Returns:
+        The table as plain data, the best candidate first; without rows where nothing fired, and then nothing is trained.
+
+    Raises:
+        GateError: Planning's gate does not hold.
+        InputError: The run has no result, or had no more than `epochs`.
+        StoppedError: A signal stopped it; the same call goes on.
+    """
+    project = tools.project
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        found = diagnose_run(project, run)
+        fired = symptoms_of(found)
+        config = _shortened(TrainingConfig.model_validate(config_of(project, run)), epochs)
+        asked, left_out = candidates(found, config, baseline_template(None), is_shorter=epochs is not None)
+        left_out += [
+            {"name": row["id"], "reason": NO_TIMES} for row in found if row["state"] == "fired" and row["id"] not in fired
+        ]
+        head = {"run": run, "epochs": config.epochs, "metric": config.metric.model_dump(), "fired": fired, "left_out": left_out}
+        if not asked:
+            return {**head, "symptoms": fired, "unchanged": None, "rows": [], "best": None}
+        return dict(plain({**head, **_tried(tools, run, config, asked, fired)}))
+
+
+def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
+    """Return a config for fewer epochs.
+
+    Raises:
+        InputError: They are not fewer, or the config does not go with them.
+    """
+    if epochs is None:
+        return config
+    if epochs > config.epochs:
+        raise InputError(f"the run has {config.epochs} epochs, so that {epochs} are no shorter trial", where="--epochs")
+    return validate_values(TrainingConfig, {**config.model_dump(), "epochs": epochs}, f"--epochs {epochs}")
+
+
+def _tried(tools: Tools, run: str, config: TrainingConfig, asked: list[Candidate], fired: list[str]) -> Found:
+    project = tools.project
+    (planning,) = gates_before(project, "baseline", "a trial of changes")
+    assert planning.record is not None
+    require_one_trainer(project, "a trial of changes")
+    require_no_secret([one.changes for one in asked])
+    swaps = [Swap(one.name, one.changes) for one in asked]
+    tools.note(f"run {run}: {', '.join(fired)} fired; training {len(asked)} changes beside the unchanged config")
+    measured = tools.run(TOOL, job_of(project.root, planning.record, config, swaps, ON_OWN_SEED, PHASE))
+    references = references_of(project, run)
+    unchanged, *others = (_side(project, side, references) for (side,) in measured["sides"])
+    symptoms = [name for name in fired if name in unchanged["fired"]]
+    rows = [_row(config, one, unchanged, after, symptoms, len(asked)) for one, after in zip(asked, others, strict=True)]
+    best = ranked(rows, config.metric.mode)
+    helps = best[0]["verdict"] in (CURES, HELPS)
+    return {"symptoms": symptoms, "unchanged": unchanged, "rows": best, "best": best[0] if helps else None}
+
+
+def _side(project: Project, side: Mapping[str, Any], references: Mapping[str, Any] | None) -> Found:
+    """Return the outcome of a training: value, findings and fit; a process that died left no result to diagnose."""
+    told = {"run": side["run"], "value": side["value"], "reason": side["reason"], "wall_s": side["wall_s"]}
+    result = result_of(project, side["run"])
+    if result is None:
+        return {**told, "fired": [], "critical": [], "fit": "unknown", "samples": None}
+    judged = beside(result, references)
+    shown = Outcome.of(diagnose(judged, project.root), judged, side["value"])
+    return {**told, "fired": list(shown.fired), "critical": list(shown.critical), "fit": shown.fit, "samples": shown.samples}
+
+
+def _row(config: TrainingConfig, one: Candidate, before: Found, after: Found, symptoms: list[str], changes: int) -> Found:
+    word, why = verdict(_outcome(before), _outcome(after), symptoms, config.metric.mode, changes)
+    return {
+        "candidate": one.name,
+        "why": one.why,
+        "changes": one.changes,
+        "keys": changed_keys(config, Swap(one.name, one.changes)),
+        **after,
+        "verdict": word,
+        "because": why,
+        "command": command(one.changes),
+    }
+
+
+def _outcome(side: Mapping[str, Any]) -> Outcome:
+    value = float(side["value"]) if side["reason"] is None else math.nan
+    return Outcome(tuple(side["fired"]), tuple(side["critical"]), side["fit"], value, side["samples"])
+
+
+def command(changes: Mapping[str, Any]) -> str:
+    """Return the command that adopts a change."""
+    return f"mltrainer phase run planning {as_typed(changes)}"
+
+
+# --- applying -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that a change is written into.
+
+    Attributes:
+        path: Relative to the project.
+        kind: Which of `MODELS` it has.
+        old: Its text; for one that is not there yet, that which it is copied from.
+        is_new: Whether it is not there yet.
+    """
+
+    path: str
+    kind: str
+    old: str
+    is_new: bool
+
+
+def first_suggestion(project: Project, run: str) -> Found:
+    """Return the first change that the diagnostics of a run suggest, critical ones first.
+
+    Raises:
+        InputError: There is none, or the run has no result.
+    """
+    found = changes_to_try(diagnose_run(project, run), config_of(project, run))
+    if not found:
+        raise InputError(f"nothing is suggested for run {run}: no diagnostic that fired proposes a change of its config")
+    return dict(found[0]["set"])
+
+
+def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Found:
+    """Write a change of the config into the project's own files, for a person to review and planning to take up.
+
+    A key goes where its value stands now: a key that was edited in `training_config.yaml` there, one of `mltrainer.yaml` there,
+    any other into the project's own baseline template, which begins as a copy of the shipped one.
+
+    Args:
+        tools: The project's tools.
+        changes: Dotted key and value.
+
+    Returns:
+        `changes`, `files` (path, and whether it is new), the unified `diff`, and `next`, commands.
+
+    Raises:
+        InputError: A value does not fit, a file has changes that are not committed, or all stands there already; nothing is
+            written then.
+    """
+    project = tools.project
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        require_no_secret(dict(changes))
+        plan = _present(tools)
+        texts = {file: text for file, text in _rewritten(project, plan, changes).items() if text != file.old}
+        if not texts:
+            raise InputError("nothing to apply: the files hold the proposed values already", mend="mltrainer phase run planning")
+        _require_committed(project, [file.path for file in texts if not file.is_new])
+        for file, text in texts.items():
+            write_atomic(project.root / file.path, text.encode())
+    return {
+        "changes": dict(changes),
+        "files": [{"path": file.path, "is_new": file.is_new} for file in texts],
+        "diff": "".join(_diff(file, text) for file, text in texts.items()),
+        "next": _next([file for file in texts if file.is_new]),
+    }
+
+
+def _present(tools: Tools) -> Plan:
+    """Return the plan that planning would make of the present files."""
+    project = tools.project
+    own = read_record(project, "planning")
+    current = own.data if own is not None and not own.faults else None
+    return plan_config(Context(project, phase_page("planning", project.root), {}, current, None, (), tools.tell, tools.launch))
+
+
+def _rewritten(project: Project, plan: Plan, changes: Mapping[str, Any]) -> dict[_File, str]:
+    """Return the text of each file that holds a key of a change."""
+    validate_values(TrainingConfig, assign(plan.config.model_dump(), changes.items()), "--apply")
+    parts: dict[str, dict[str, Any]] = {}
+    for key, value in changes.items():
+        parts.setdefault(_kind(key.split(".")[0], plan), {})[key] = value
+    files = {kind: _file(project, kind) for kind in parts}
+    return {file: _with_values(file, parts[kind]) for kind, file in files.items()}
+
+
+def _kind(group: str, plan: Plan) -> str:
+    """Return the kind of file that decides a config group; edits of the training config override project file and template."""
+    if any(key.split(".")[0] == group for key in plan.edited):
+        return "config"
+    if group in ProjectConfig.model_fields:
+        return "project"
+    return "template" if plan.template == BASELINE else "config"
+
+
+def _file(project: Project, kind: str) -> _File:
+    own = project.phase_dir("planning") / CONFIG_FILE
+    path = {"template": project.root / BASELINE, "project": project.file, "config": own}[kind]
+    is_new = kind == "template" and not path.exists()
+    source = handbook.locate(BASELINE, None)[0] if is_new else path
+    return _File(project.relative(path), kind, read_text(source, "the file").decode("utf-8-sig"), is_new)
+
+
+def _with_values(file: _File, changes: Mapping[str, Any]) -> str:
+    """Return a file's text with other values.
+
+    Raises:
+        InputError: It does not fit, or the file's layout does not let single keys be changed.
+    """
+    values = assign(yaml.parse(file.old.encode(), file.path).value, changes.items())
+    validate(MODELS[file.kind], yaml.Document(values, {}, file.path))
+    text = edited(file.old, values) or (config_text(values) if file.kind == "config" else None)
+    if text is None:
+        raise InputError("its layout does not let single keys be changed", where=file.path, mend=command(changes))
+    return text
+
+
+def _require_committed(project: Project, paths: list[str]) -> None:
+    """Refuse to mix a change with others that are not committed; outside a repository nothing can tell.
+
+    Raises:
+        InputError: With the files.
+    """
+    try:
+        git.locate(project.root)
+        dirty = git.run(project.root, "status", "--porcelain", "--", *paths).decode(errors="replace") if paths else ""
+    except git.GitError:
+        return
+    if dirty:
+        files = ", ".join(line[3:] for line in dirty.splitlines())
+        raise InputError(
+            f"{files}: changes that are not committed would mix with the proposed one; nothing was written",
+            mend="commit or undo them, then type the same command again",
+        )
+
+
+def _diff(file: _File, text: str) -> str:
+    before = f"{file.path} (as shipped)" if file.is_new else f"a/{file.path}"
+    lines = difflib.unified_diff(file.old.splitlines(), text.splitlines(), before, f"b/{file.path}", lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _next(new: list[_File]) -> list[str]:
+    added = [f"git add --intent-to-add {file.path}" for file in new]
+    return [*added, "git diff", "mltrainer phase run planning"]

@@ -1,0 +1,84 @@
+"""`mltrainer rows`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mltrainer.cli.common import AnyRun, AsJson, Folder, file_name, group
+from mltrainer.cli.output import show, warn
+from mltrainer.errors import InputError
+from mltrainer.project.front import Project
+from mltrainer.questions.rows import report
+from mltrainer.workspace import write_atomic, write_text
+
+PAGES = (".html", ".md")
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer rows baseline --step 120")
+def rows(
+    run: AnyRun = None,
+    step: Annotated[int | None, typer.Option(min=1, metavar="N", help="The samples of a step.")] = None,
+    epoch: Annotated[int | None, typer.Option(min=1, metavar="E", help="The hardest samples of an epoch.")] = None,
+    finding: Annotated[
+        str | None, typer.Option(metavar="ID", help="The samples that a finding is about, such as nan_loss.")
+    ] = None,
+    hardest: Annotated[
+        bool, typer.Option("--hardest", help="The samples with the largest losses, of training and validation.")
+    ] = False,
+    mislabelled: Annotated[
+        bool, typer.Option("--mislabelled", help="The samples whose label is probably wrong, the surest first.")
+    ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="WHICH", help="best, last or a step; default: the one nearest to the step or epoch, else the best."),
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option(min=1, max=10_000, metavar="K", help="How many are shown; default: 20, of a step all.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=file_name, help="Write a page: .html, or .md with its pictures beside it."),
+    ] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show which samples a step, an epoch or a finding is about, where they come from, and how the model does on each.
+
+    Without RUN: the newest phase's run. No gate, no record and no run changes; the test split stays sealed.
+    """
+    of_run = {"hardest": hardest or None, "mislabelled": mislabelled or None}
+    asked: dict[str, Any] = {"step": step, "epoch": epoch, "finding": finding, **of_run}
+    question = _one(asked)
+    if out is not None and out.suffix not in PAGES:
+        raise InputError(f"a page ends in {' or '.join(PAGES)}, not in {out.suffix!r}", where="--out")
+    found = Project(folder).rows(run, checkpoint=checkpoint, most=most, **question)
+    show(found, report.text, as_json)
+    if out is not None:
+        _write(found, out)
+        warn(f"page: {out}")
+    return 0
+
+
+def _one(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the one question that was asked."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    if len(given) != 1:
+        raise typer.BadParameter("name one of them.", param_hint=" / ".join(f"'--{name}'" for name in asked))
+    return given
+
+
+def _write(found: dict[str, Any], out: Path) -> None:
+    """Write a page of what was found, its name ending in one of `PAGES`."""
+    if out.suffix == ".html":
+        write_text(out, report.page(found))
+        return
+    pictures = out.with_name(f"{out.stem}_pictures")
+    page, files = report.markdown(found, pictures.name)
+    for name, data in files.items():
+        write_atomic(pictures / name, data)
+    write_text(out, page)

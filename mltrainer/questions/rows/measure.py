@@ -1,0 +1,268 @@
+"""One job: samples of a run, such as those of a step or an epoch, with a checkpoint's score on each and their contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.weights import delivered
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.questions.rows.content import contents
+from mltrainer.questions.rows.scoring import Score, by_loss, doubtful, one, scores
+from mltrainer.records.job import RowsJob
+from mltrainer.reproducibility import fingerprint
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.structures import tensors_in
+from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches, plan_for
+from mltrainer.trainers.native.signals.margins import MARGINS_FILE
+from mltrainer.workspace import plain, write_json
+
+Found = dict[str, Any]
+OPEN = ("train", "validation")  # the test split stays sealed
+
+
+@dataclass(frozen=True)
+class Look:
+    """The run that a question is about, opened.
+
+    Attributes:
+        asked: The job.
+        config: The run's.
+        opened: Its task.
+        model: With the weights of the checkpoint.
+        plan: Where each step lies.
+        folder: The run's folder.
+    """
+
+    asked: RowsJob
+    config: TrainingConfig
+    opened: OpenTask
+    model: nn.Module
+    plan: Plan
+    folder: Path
+
+    def scores(self, split: str, positions: np.ndarray | None = None) -> list[Score]:
+        """Return the model's scores on samples of a split, in order; on all of them by default."""
+        return list(scores(self.opened, self.model, self.config, split, positions))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Samples with the model's score on each, and facts about all of them.
+
+    Attributes:
+        scores: Those that are shown, in order.
+        total: Number of samples found, of which these are the first.
+        facts: Further keys of the result.
+        reasons: Why each is shown, by id.
+    """
+
+    scores: list[Score]
+    total: int
+    facts: Found
+    reasons: dict[int, str]
+
+
+def work(job: RowsJob, events: Events) -> int:
+    """Answer one question; the answer goes to `result.json` in the job's folder.
+
+    Args:
+        job: What is asked.
+        events: Where progress goes.
+
+    Raises:
+        InputError: The run had no such step or epoch.
+        GateError: The checkpoint is damaged, or the data is not the run's.
+    """
+    root = Path.cwd()
+    look = _opened(job, root)
+    answer = ANSWERS[job.chosen](look)
+    found = {"schema": 1, "total": answer.total, **answer.facts, "rows": _shown(look, answer)}
+    write_json(root / job.folder / RESULT_FILE, plain(found))
+    look.opened.close()
+    return 0
+
+
+def _opened(asked: RowsJob, root: Path) -> Look:
+    """Open the run's task, with the weights of the checkpoint, or those of a new model."""
+    config = asked.config
+    opened, model = open_untrained(config, root)
+    if asked.checkpoint is not None:
+        tree, manifest = load(root / asked.checkpoint, recorded_files(root, asked.run_folder, asked.checkpoint) or None)
+        check_data(opened, manifest)
+        model.load_state_dict(delivered(tree), strict=True)
+    plan = plan_for(config, len(opened.split("train")))
+    return Look(asked, config, opened, model.to(config.device), plan, root / asked.run_folder)
+
+
+def _shown(look: Look, answer: Answer) -> list[Found]:
+    """Return the rows of an answer's samples, with their contents."""
+    looks: dict[int, Found] = {}
+    for split in OPEN:
+        ids = [score.sample for score in answer.scores if score.split == split]
+        looks |= dict(zip(ids, contents(look.opened, look.config, split, ids), strict=True)) if ids else {}
+    return [{**_row(look, score), "reason": answer.reasons.get(score.sample), **looks[score.sample]} for score in answer.scores]
+
+
+def _row(look: Look, score: Score) -> Found:
+    classes = look.opened.task.classes if hasattr(look.opened.task, "classes") else None
+    named = {key: _named(getattr(score, key), classes) for key in ("label", "answer")}
+    return {"sample": score.sample, "split": score.split, "loss": score.loss, **named, "share": score.share}
+
+
+def _named(value: int | float | None, classes: Sequence[str] | None) -> float | str | None:
+    """Return a class by its name where it has one."""
+    if classes and isinstance(value, int) and 0 <= value < len(classes):
+        return classes[value]
+    return value
+
+
+# --- the samples of a step or an epoch ------------------------------------------------------------
+
+
+def of_step(look: Look) -> Answer:
+    """Return the samples of a step; draws are addressed, so that no log of them is needed.
+
+    The run's chain holds a digest of each step's samples: `as_recorded` is True where it matches, None where there is none.
+    """
+    step = _within(look.asked.number, look.plan.steps, "step")
+    epoch, number = look.plan.place(step)
+    samples = look.opened.split("train")
+    size = look.plan.step_samples
+    positions = samples.order(look.config.seed, epoch)[number * size : (number + 1) * size]
+    line = next((row for row in _chain(look) if row[0] == str(step)), None)
+    same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
+    recorded = None if line is None else fingerprint.float_of(line[2])
+    found = by_loss(look.scores("train", positions))
+    facts = {"step": step, "epoch": epoch + 1, "as_recorded": same, "recorded_loss": recorded}
+    return Answer(found[: look.asked.most], len(found), facts, {})
+
+
+def of_epoch(look: Look) -> Answer:
+    """Return the hardest samples of an epoch, which takes every training sample once, and the step that took each."""
+    epoch = _within(look.asked.number, look.plan.epochs, "epoch")
+    samples, first = look.opened.split("train"), (epoch - 1) * look.plan.steps_per_epoch
+    order = samples.ids[samples.order(look.config.seed, epoch - 1)].tolist()
+    steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in enumerate(order)}
+    found = by_loss(look.scores("train"))
+    shown = found[: look.asked.most]
+    return Answer(shown, len(found), {"epoch": epoch}, {score.sample: f"step {steps[score.sample]}" for score in shown})
+
+
+def _chain(look: Look) -> list[list[str]]:
+    return [line.split() for line in fingerprint.read(look.folder / fingerprint.CHAIN_FILE)]
+
+
+def _within(number: int | None, most: int, what: str) -> int:
+    """Return the number of a step or an epoch, which the plan must have.
+
+    Raises:
+        InputError: It has no such one.
+    """
+    if number is None or not 1 <= number <= most:
+        raise InputError(f"the run's plan has no {what} {number}: it has {most}", where=f"--{what}")
+    return number
+
+
+# --- samples of the whole run ---------------------------------------------------------------------
+
+
+def hardest(look: Look) -> Answer:
+    """Return the samples with the largest losses, of training and validation."""
+    found = by_loss([score for split in OPEN for score in look.scores(split)])
+    return Answer(found[: look.asked.most], len(found), {}, {})
+
+
+def mislabelled(look: Look) -> Answer:
+    """Return the samples whose label is probably wrong: of training by their margins meanwhile, of validation by the model.
+
+    Raises:
+        InputError: The task tells no classes apart.
+    """
+    validation = look.scores("validation")
+    if not any(score.probabilities for score in validation):
+        raise InputError(
+            "the task tells no classes apart by one output each, so that no label can be doubted", where="--mislabelled"
+        )
+    margins = _margins(look)
+    ids = look.opened.split("train").ids
+    below = np.argsort(margins[ids], kind="stable")[: int((margins[ids] < 0).sum())]
+    trained = look.scores("train", below[: look.asked.most]) if len(below) else []
+    doubted = [(float(margins[score.sample]), score) for score in trained]
+    unseen = doubtful(validation)
+    shown = sorted([*doubted, *unseen], key=lambda pair: (pair[0], pair[1].sample))[: look.asked.most]
+    reasons = {score.sample: f"margin {margin:.3g}, rather {_rather(look, score)}" for margin, score in shown}
+    return Answer([score for _, score in shown], len(below) + len(unseen), {"notes": _notes(margins)}, reasons)
+
+
+def _margins(look: Look) -> np.ndarray:
+    """Return the mean margin of each training sample by id, NaN for the others; all are NaN where the run noted none."""
+    path = look.folder / MARGINS_FILE
+    size = int(look.opened.split("train").ids.max()) + 1
+    found = np.fromfile(path, dtype="<f4") if path.is_file() else np.zeros(0, dtype=np.float32)
+    return found if len(found) == size else np.full(size, np.nan, dtype=np.float32)
+
+
+def _notes(margins: np.ndarray) -> list[str]:
+    how = "A training sample's margin is the mean over training of its label's output less the largest other one."
+    none = "The run noted no margins of its training samples (signals: true notes them), so that only validation is judged."
+    return [none if np.isnan(margins).all() else how]
+
+
+def _rather(look: Look, score: Score) -> str:
+    return str(_named(score.other, look.opened.task.classes if hasattr(look.opened.task, "classes") else None))
+
+
+@torch.no_grad()
+def nonfinite(look: Look) -> Answer:
+    """Return the samples with NaN or infinity, each with the part that holds it."""
+    reasons: dict[int, str] = {}
+    scored: list[Score] = []
+    for split in OPEN:
+        bad = _not_finite_of(look, split)
+        ids = look.opened.split(split).ids
+        reasons |= {int(ids[position]): reason for position, reason in bad.items()}
+        scored += look.scores(split, np.array([*bad][: look.asked.most], dtype=np.int64)) if bad else []
+    return Answer(scored[: look.asked.most], len(reasons), {}, reasons)
+
+
+def _not_finite_of(look: Look, split: str) -> dict[int, str]:
+    """Return the reasons, by position, of a split's samples with NaN or infinity."""
+    samples = look.opened.split(split)
+    found: dict[int, str] = {}
+    begins = 0
+    for batch in evaluation_batches(samples, np.arange(len(samples)), look.config, split):
+        count = len(next(tensors_in(batch)))
+        reasons = {begins + place: _not_finite(one(batch, place, count)) for place in range(count)}
+        found |= {position: reason for position, reason in reasons.items() if reason is not None}
+        begins += count
+    return found
+
+
+def _not_finite(batch: Any) -> str | None:
+    parts = batch.items() if isinstance(batch, dict) else enumerate(batch)
+    for name, part in parts:
+        for tensor in tensors_in(part):
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                places = (~tensor[0].isfinite()).nonzero().tolist()
+                return f"part {name}: {len(places)} numbers are not finite, the first at {places[0]}"
+    return None
+
+
+ANSWERS: dict[str, Callable[[Look], Answer]] = {
+    "step": of_step,
+    "epoch": of_epoch,
+    "hardest": hardest,
+    "mislabelled": mislabelled,
+    "nonfinite": nonfinite,
+}

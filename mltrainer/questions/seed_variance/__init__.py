@@ -1,0 +1,1 @@
+"""How much of a difference between two runs is due to their seeds?"""

@@ -1,0 +1,98 @@
+"""`mltrainer seeds`: one config on several fresh seeds, which tells how much of a difference between two runs is luck.
+
+Like an ablation it reads the records and touches none; its runs are runs like any other, found again by the next `ablate`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.gates.gate import check_gates, gates_before
+from mltrainer.questions.ablation.contributions import contributions
+from mltrainer.questions.seed_variance.figure import of_seeds
+from mltrainer.questions.seed_variance.report import markdown
+from mltrainer.questions.variants import MOST_SEEDS, PHASE, TOOL, job_of, level_of, require_one_trainer, whole_config
+from mltrainer.reports.values import as_float, finite
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_json, write_text
+
+SEEDS = 5  # unless asked otherwise
+FEWEST_SEEDS = 3  # of fewer a spread tells nothing
+FOLDER, PAGE, DATA = "seeds", "seeds.md", "result.json"
+
+Found = dict[str, Any]
+
+
+def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
+    """Train a config on fresh seeds, and return how its metric spreads; the page lies in `.mltrainer/seeds/`.
+
+    Args:
+        tools: The project's tools.
+        seeds: How many.
+
+    Returns:
+        `mean`, its `interval` (None of fewer than `fewest_seeds`), `deviation`, `values`, what `failed`, and `luck`: the
+        difference of two runs, of one seed each, that is exceeded in one of twenty cases by luck alone, if the metric is about
+        normal.
+
+    Raises:
+        GateError: Planning's gate does not hold.
+        InputError: Too few or too many seeds.
+        StoppedError: A signal stopped it; the same call goes on.
+    """
+    if not FEWEST_SEEDS <= seeds <= MOST_SEEDS:
+        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
+    project = tools.project
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        (planning,) = gates_before(project, "baseline", "training on several seeds")
+        assert planning.record is not None
+        config, _, file, why = whole_config(project, planning)
+        _require_seeded(project, config)
+        tools.note(f"{file}: {why}; {seeds} seeds")
+        measured = tools.run(TOOL, job_of(project.root, planning.record, config, [], seeds, PHASE))
+        level = level_of(project)
+        table = contributions([], measured["sides"], measured["seeds"], config.metric.mode, level)
+        folder = project.state_dir / FOLDER
+        told = {"file": file, "why": why, "program": config.task.is_opaque}
+        head = {"config": told, "metric": config.metric.model_dump(), "confidence": 1 - 2 * level}
+        page = project.relative(folder / PAGE)
+        known = {"seeds": measured["seeds"], "fewest_seeds": table["fewest_seeds"], **spread(table["whole"])}
+        found = dict(plain({**head, **known, "baseline": _baseline(project), "page": page}))
+        figure = of_seeds(found)
+        write_text(folder / figure.file, figure.content)
+        write_text(folder / PAGE, markdown(found, figure))
+        write_json(folder / DATA, found)
+        return found
+
+
+def _require_seeded(project: Project, config: TrainingConfig) -> None:
+    """Refuse what cannot be trained on another seed.
+
+    Raises:
+        InputError: The task is a program that is given no seed, or a tool of the project's own trains.
+    """
+    if not config.task.is_opaque:
+        require_one_trainer(project, "training on several seeds")
+    elif not config.task.is_seeded:
+        told = "the program is given no seed, and would do the same each time"
+        raise InputError(told, where="task.script", mend='give it one, as in "python train.py --seed {seed}", then mltrainer run')
+
+
+def spread(whole: Found) -> Found:
+    """Return the values over seeds, their mean and interval, the deviation of a run, and the chance difference of two."""
+    values = [as_float(value) for value in whole["values"] if finite(value)]
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    luck = None if deviation is None else 1.959964 * math.sqrt(2) * deviation
+    return {**{key: whole[key] for key in ("values", "mean", "interval", "failed", "runs")}, "deviation": deviation, "luck": luck}
+
+
+def _baseline(project: Project) -> float | None:
+    """Return the metric of the baseline, which is of the config's own seed; None where there is none."""
+    record = check_gates(project)[1].record
+    run = record.evidence["run"] if record is not None and not record.faults else None
+    value = run["metrics"].get(run["metric"]["name"]) if run else None
+    return value if finite(value) else None

@@ -1,1 +1,0 @@
-"""A config and variants of it, trained on the same fresh seeds."""
