@@ -32,7 +32,7 @@ FLOORS = [
     {"handbook"},
     {"executors"},
     {"workspace", "leftovers"},
-    {"looking", "redaction"},
+    {"looking", "redaction", "plugins"},
     {"errors", "callbacks", "__init__"},
 ]
 TORCH_FREE = [
@@ -56,6 +56,7 @@ TORCH_FREE = [
     "leftovers",
     "looking",
     "redaction",
+    "plugins",
     "wrap",
     "observe",
     "errors",

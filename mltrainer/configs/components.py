@@ -15,7 +15,7 @@ from mltrainer.configs.project import ProjectConfig, TrainingConfig, config_dige
 from mltrainer.errors import InputError
 
 COMMAND = "mltrainer ablate"
-OPTIONS = "task.options."
+OPTIONS = ("task.options.", "optimizer.options.")  # of classes and plug-ins, which say themselves what they take
 FREE = ("model", "start")  # of the project's own keys those that leave samples, splits, seed and metric alone
 BEFORE = ("device", "numerics", "threads")  # set before a process starts, which trains one variant after the other
 _JOINED = re.compile(r"\+(?=[a-z_][\w.]*=)")

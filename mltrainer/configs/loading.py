@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
+from mltrainer.looking import is_looking
 from mltrainer.workspace import read_whole
 
 MOST_FAULTS = 50  # are told of one file; each costs a search for the nearest name
+PLUGINS = "plugins"  # in a validation's context: whether the plug-ins that a person's file names must be there; records say none
 Model = TypeVar("Model", bound=BaseModel)
 EXCLUSIVE = {  # of these keys of a group one at a time is given
     "clip": ("norm", "value", "adaptive"),
@@ -75,6 +77,14 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
+def needs_plugins(info: ValidationInfo) -> bool:
+    """Return True where what is validated will be used as a person wrote it, so that its plug-ins must be installed.
+
+    A record is read, and a project is looked at, wherever its plug-ins are.
+    """
+    return bool((info.context or {}).get(PLUGINS))
+
+
 def read_text(path: Path, what: str) -> bytes:
     """Read a file that a person writes.
 
@@ -100,7 +110,7 @@ def validate(model: type[Model], document: yaml.Document, elsewhere: Mapping[str
     """
     value = {} if document.value is None else document.value
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, context={PLUGINS: not is_looking()})
     except ValidationError as error:
         found = error.errors(include_url=False)
         faults = [_fault(model, document, fault, elsewhere or {}) for fault in found[:MOST_FAULTS]]

@@ -1,11 +1,20 @@
 """Optimizers: their options and the field's defaults, and how parameters fall into groups."""
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from mltrainer.configs.loading import Strict
+from mltrainer import plugins
+from mltrainer.configs.loading import Strict, needs_plugins
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
@@ -239,7 +248,24 @@ class OwnOptimizer(_Optimizer):
         return self
 
 
-Optimizer = Annotated[
+class PluginOptimizer(_Optimizer):
+    """An optimizer that an installed distribution adds: see docs/PLUGINS.md."""
+
+    name: str = Field(description="its entry point in the group mltrainer.optimizers", pattern=plugins.NAME)
+    lr: float = Field(gt=0, description="learning rate")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay, in the plug-in's own form")
+    options: dict[str, Any] = Field({}, description="the plug-in's own options")
+
+    @field_validator("options")
+    @classmethod
+    def _complete(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Return the options with the plug-in's defaults, which then stand in the config and decide as all others do."""
+        if not (needs_plugins(info) and "name" in info.data):
+            return options
+        return dict(plugins.made("optimizers", info.data["name"], options, "optimizer.options").model_dump())
+
+
+BuiltIn = Annotated[
     Sgd
     | Adam
     | AdamW
@@ -257,3 +283,25 @@ Optimizer = Annotated[
     | OwnOptimizer,
     Field(discriminator="name"),
 ]
+BUILT_IN = tuple(kind.model_fields["name"].default for kind in get_args(get_args(BuiltIn)[0]))
+
+
+class _ByName:
+    """Validates an optimizer as the built-in one of its name, else as a plug-in's."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        as_it_is = core_schema.simple_ser_schema("any")
+        return core_schema.with_info_wrap_validator_function(_by_name, handler.generate_schema(BuiltIn), serialization=as_it_is)
+
+
+def _by_name(value: Any, built_in: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if not isinstance(name, str) or name in BUILT_IN:
+        return built_in(value)
+    if needs_plugins(info) and plugins.find("optimizers", name) is None:
+        known = ", ".join(map(repr, (*BUILT_IN, *plugins.installed("optimizers"))))
+        raise PydanticKnownError("union_tag_invalid", {"discriminator": "'name'", "tag": name, "expected_tags": known})
+    return PluginOptimizer.model_validate(value, context=info.context)
+
+
+Optimizer = Annotated[BuiltIn | PluginOptimizer, _ByName()]

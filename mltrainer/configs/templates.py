@@ -166,7 +166,7 @@ def _check_key(key: str) -> None:
     Raises:
         ValueError: The key does not exist, or is not one that a search may vary.
     """
-    if key.startswith((OPTIONS, ARGUMENTS)):
+    if key.startswith((OPTIONS, ARGUMENTS, "optimizer.options.")):
         return
     *parents, last = key.split(".")
     names = known_keys(TrainingConfig, tuple(parents))

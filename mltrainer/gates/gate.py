@@ -24,6 +24,7 @@ from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
 from mltrainer.gates.waived import doubts
 from mltrainer.observe.file_rows import unplanned
+from mltrainer.plugins import located
 from mltrainer.records.envelope import Envelope, trainer_of
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.records.run import TRAIN
@@ -44,7 +45,7 @@ from mltrainer.workspace import (
     sha256_bytes,
 )
 
-AWAY_ROLES = {"data", "checkpoint", "model", "run"}  # big files that a fresh clone lacks; their digests are recorded
+AWAY_ROLES = {"data", "checkpoint", "model", "run", "plugin"}  # what a fresh clone may lack; their digests are recorded
 PINS_FILE = "requirements.txt"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:mltrainer:gate:v1"
@@ -329,7 +330,7 @@ def _origin(look: _Look, previous: Gate | None) -> Iterator[str]:
 def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """Every file that the phase read or wrote is still what it was."""
     for row in look.record.data.get("inputs", []):
-        found = look.digests.of(look.project.root / row["path"], row.get("size"))
+        found = look.digests.of(located(look.project.root, row["path"]), row.get("size"))
         if found == row["sha256"]:
             continue
         if found is None and row["role"] in AWAY_ROLES:

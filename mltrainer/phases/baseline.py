@@ -10,7 +10,7 @@ from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, findings
 from mltrainer.diagnostics.signals import Run
 from mltrainer.observe.file_rows import unplanned
-from mltrainer.phases.context import Context, Result, file_row, rows_with_role
+from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
 from mltrainer.phases.inputs import steady
 from mltrainer.phases.planning import config_files
@@ -96,7 +96,7 @@ def run_inputs(ctx: Context, result: RunResult) -> list[dict[str, Any]]:
         rows += rows_with_role(checkpoint.files, "checkpoint")
     rows += [*rows_with_role(result.outputs, "checkpoint"), *rows_with_role(result.read, "data")]
     rows += rows_with_role(steady(ctx, result), "data")
-    return rows + rows_with_role(result.code_files, "code")
+    return rows + code_rows(result.code_files)
 
 
 def _run_files(ctx: Context, run: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mltrainer.configs.pages import PhasePage, trainer_of
 from mltrainer.configs.project import Task, TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
+from mltrainer.plugins import is_file_of_plugin
 from mltrainer.records.common import FileRow
 from mltrainer.records.reading import Record
 from mltrainer.runs.launcher import Launch, Tools
@@ -136,6 +137,11 @@ class Result:
 def file_row(project: Project, path: Path, role: str) -> dict[str, Any]:
     """Return the row of an input: what the gate compares later."""
     return {"path": project.relative(path), "sha256": sha256_file(path), "size": path.stat().st_size, "role": role}
+
+
+def code_rows(rows: Iterable[FileRow]) -> list[dict[str, Any]]:
+    """Return rows of imported files: of the project, which every clone has, and of plug-ins, which are installed or not."""
+    return [{**row.model_dump(), "role": "plugin" if is_file_of_plugin(row.path) else "code"} for row in rows]
 
 
 def rows_with_role(rows: Iterable[FileRow], role: str) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, production_template, start_template, template_of
 from mltrainer.errors import InputError
-from mltrainer.phases.context import Context, Result, file_row, rows_with_role
+from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
 from mltrainer.phases.sanity_check import rehearse
@@ -104,7 +104,7 @@ def run(ctx: Context) -> Result:
         "trackers": trackers(),
     }
     data = [*(first.data or {})["files"], *(opened["opened"] or [])]
-    inputs = [*rows_with_role(file_rows(data), "data"), *rows_with_role(first.code_files, "code")]
+    inputs = [*rows_with_role(file_rows(data), "data"), *code_rows(first.code_files)]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
     return _result(ctx, evidence, _source(ctx, config, files, [*bound, *(row["path"] for row in data)]), inputs)
 

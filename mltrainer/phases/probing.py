@@ -15,6 +15,7 @@ from mltrainer.checkpointing.manifest import folders
 from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
+from mltrainer.plugins import located
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import ProbeResult, Rehearsal, Resumed
 from mltrainer.reproducibility import fingerprint
@@ -81,7 +82,7 @@ def _hash_seeds(ctx: Context, config: TrainingConfig, first: ProbeResult) -> tup
     if not first.code_files:
         return HASH_SEEDS  # no code but ours, which goes through no set
     root, command = ctx.project.root, config.task.command(config.seed)
-    sources = [root / row.path for row in first.code_files]
+    sources = [located(root, row.path) for row in first.code_files]
     data = [root / row["path"] for row in (first.data or {}).get("files", ())]
     return hash_seeds(named(sources, data, command)).seeds
 

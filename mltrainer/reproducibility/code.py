@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mltrainer import handbook
+from mltrainer import handbook, plugins
 from mltrainer.leftovers import scratch
 from mltrainer.redaction import scan_files
 from mltrainer.reproducibility import git
@@ -42,15 +42,15 @@ _IDENTITY = {
 
 
 def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return the project's files that are imported, sorted by path.
+    """Return the project's files that are imported, sorted by path, and those of the plug-ins that were loaded here.
 
     Args:
         root: The project's folder.
         modules: Imported modules by name; by default those of this process.
 
     Returns:
-        Rows of `path` (relative, forward slashes), `sha256` and `size` in bytes. Packages installed in a virtual
-        environment inside the project, and mltrainer itself, are left out.
+        Rows of `path` (relative, forward slashes; of a plug-in as `plugins.located` finds it), `sha256` and `size` in bytes.
+        Other packages, also those in a virtual environment inside the project, and mltrainer itself are left out.
     """
     loaded = sys.modules if modules is None else modules
     bases = (os.path.abspath(root), os.path.realpath(root))
@@ -65,7 +65,10 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
             found.add(inside)
         elif file and os.path.isabs(name) and not _is_below(bases, places):
             elsewhere.add(name)
-    return [_row(root, path) for path in sorted(found)]
+    own = {path: root / path for path in found}
+    of_plugins = plugins.imported() if modules is None else {}
+    others = {path: file for path, file in of_plugins.items() if not _inside(bases, (str(file),))}
+    return [_row(path, file) for path, file in sorted({**own, **others}.items())]
 
 
 @functools.lru_cache(maxsize=8)
@@ -119,8 +122,7 @@ def _is_foreign(root: Path, relative: Path) -> bool:
     return bool(_FOREIGN & set(relative.parts)) or any(map(Path.exists, environments))
 
 
-def _row(root: Path, path: str) -> dict[str, Any]:
-    file = root / path
+def _row(path: str, file: Path) -> dict[str, Any]:
     return {"path": path, "sha256": sha256_file(file), "size": file.stat().st_size}
 
 
@@ -143,17 +145,18 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = (),
         does not know makes a difference only where it was imported or started.
     """
     identity = {"files": files, "sha256": digest(files), "snapshot": None}
+    own = [row for row in files if not plugins.is_file_of_plugin(row["path"])]  # of which alone a commit can hold anything
     try:
         repository = git.locate(root)
         changed = _unbound(repository, bound)
-        unheld = _unheld(repository, root, files, changed)
+        unheld = _unheld(repository, root, own, changed)
     except GitError as error:
         nothing = {"commit": None, "branch": None, "dirty": None, "diff_sha256": None, "untracked": 0}
         return {**identity, **nothing, "note": f"{error}: the digests of the imported files stand for the code"}
     known = git.head(repository)
     if unheld:
         known["note"] = "; ".join(filter(None, (known["note"], f"imported, but hidden from git: {', '.join(unheld)}")))
-    used = _used(repository, changed, [*(row["path"] for row in files), *started])
+    used = _used(repository, changed, [*(row["path"] for row in own), *started])
     difference = [*_difference(repository, used), *({"path": f"{repository.prefix}{path}", "hidden": True} for path in unheld)]
     return {
         **identity,

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mltrainer import plugins
 from mltrainer.reproducibility.pins import normal
 
 ENGINE = "mltrainer"
@@ -55,7 +56,7 @@ def needed_by(root: Path, files: Iterable[Mapping[str, Any]]) -> frozenset[str]:
         root: The project's folder.
         files: Rows of imported files, with `path` relative to it.
     """
-    names = {name for row in files for name in _names(root / str(row["path"]))}
+    names = {name for row in files for name in _reached_by(str(row["path"]), root)}
     owners = importlib.metadata.packages_distributions()
     imported = {normal(owner) for name in names for owner in owners.get(name, ())} - {ENGINE}
     found, left = set(), [ENGINE, *imported]
@@ -66,6 +67,13 @@ def needed_by(root: Path, files: Iterable[Mapping[str, Any]]) -> frozenset[str]:
             left += [each for each, extra in _requirements(name) if not extra]
     used = {each for name in imported for each, extra in _requirements(name) if extra not in OF_DEVELOPERS}
     return frozenset(found | used)
+
+
+def _reached_by(path: str, root: Path) -> Iterator[str]:
+    """Yield the names that a file imports, and of a plug-in's, which no file of the project imports, its own."""
+    yield from _names(plugins.located(root, path))
+    if plugins.is_file_of_plugin(path):
+        yield path.removeprefix(plugins.PLACE).partition("/")[0].removesuffix(".py")
 
 
 def _names(path: Path) -> Iterator[str]:
@@ -94,6 +102,9 @@ def _requirements(name: str) -> list[tuple[str, str]]:
 
 
 def _loads_itself(installed: importlib.metadata.Distribution, needed: frozenset[str]) -> bool:
-    """Return True if a distribution runs although nothing imports it: at each start of Python, or as a needed one's plug-in."""
+    """Return True if a distribution runs although nothing imports it: at each start of Python, or as a needed one's plug-in.
+
+    A plug-in of mltrainer runs only where a config names it: its imported files say so.
+    """
     at_start = any(str(file).endswith(".pth") or file.name == "sitecustomize.py" for file in installed.files or ())
-    return at_start or any(normal(point.group.partition(".")[0]) in needed for point in installed.entry_points)
+    return at_start or any(normal(point.group.partition(".")[0]) in needed - {ENGINE} for point in installed.entry_points)

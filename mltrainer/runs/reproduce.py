@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.plugins import located
 from mltrainer.records.common import FileRow
 from mltrainer.records.job import TrainingJob, file_rows
 from mltrainer.records.reading import read_record
@@ -219,7 +220,7 @@ def _planning(project: Project, key: str) -> Row | None:
 
 def _changed(project: Project, rows: Iterable[FileRow], kind: str) -> list[Row]:
     rows = list(rows)
-    paths = {row.path: project.root / row.path for row in rows}
+    paths = {row.path: located(project.root, row.path) for row in rows}
     now = {name: _sha256(path) for name, path in paths.items()}
     return [_row(kind, r.path, r.sha256[:12], now[r.path][:12]) for r in rows if now[r.path] != r.sha256]
 

@@ -110,7 +110,8 @@ class Stepper:
             raise ValueError(f"its optimizer is {made['optimizer']}, and the config's is {own['optimizer']}")
         if made["groups"] != own["groups"]:
             raise ValueError("its optimizer groups the parameters in another way")
-        names = {SHARE, "rho", "adaptive", *self.config.optimizer.model_dump()}
+        given = self.config.optimizer.model_dump()
+        names = {SHARE, "rho", "adaptive", *given, *given.get("options", ())}
         is_own = self.own is not None
         options = [{k: v for k, v in group.items() if k in names or is_own} for group in self.optimizer.param_groups]
         for group in options:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from mltrainer.configs.optimizers import Lookahead, Optimizer, Sam
+from mltrainer.configs.optimizers import Lookahead, Optimizer, PluginOptimizer, Sam
 from mltrainer.errors import InputError
+from mltrainer.plugins import made
 from mltrainer.trainers.native.optimization.groups import parameter_groups
 
 # Where each kind is, and the kernels that are asked for: those that pass over memory once, where there are some for the CPU;
@@ -35,6 +36,18 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 COMPILER_AWARE = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")  # methods, beside `step`
 SHARE = "share"  # a group's entry beside the optimizer's own: its share of the scheduled learning rate
 NOT_OPTIONS = ("name", "groups", "layer_decay", "decay_norms_and_biases", "sam", "lookahead")
+
+
+class OptimizerPlugin(Protocol):
+    """An optimizer of another distribution: a pydantic model of its options, named in the entry points `mltrainer.optimizers`."""
+
+    def build(self, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+        """Return the optimizer.
+
+        Args:
+            groups: `params` and their `weight_decay`, and `share`, an entry that the optimizer keeps as it is.
+            lr: The learning rate that it begins with; each step sets that of every group, after the schedule.
+        """
 
 
 def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
@@ -73,6 +86,9 @@ def kind_of(config: Optimizer) -> str:
 
 def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
     """Return a function that makes the config's optimizer from parameter groups."""
+    if isinstance(config, PluginOptimizer):
+        plugin: OptimizerPlugin = made("optimizers", config.name, config.options, "optimizer.options")
+        return lambda groups, **_: plugin.build(groups, config.lr)
     module, name, kernels = KINDS[config.name]
     options = config.model_dump(exclude=set(NOT_OPTIONS))
     if "betas" in options:

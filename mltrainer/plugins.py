@@ -1,0 +1,214 @@
+"""Plug-ins: trackers, optimizers, tasks and exporters that installed distributions add through entry points.
+
+To look for one reads the distributions' metadata alone; `load` imports it. A distribution that lies in a project's folder is
+none: whoever sent the project would run code by it. What is built in comes first, so that no plug-in takes its name over.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mltrainer.errors import InputError
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+PLACE = "site-packages/"  # begins a plug-in's file in records, where no path of this machine stands
+PROJECT_FILE = "mltrainer.yaml"
+NAME = r"^[A-Za-z][\w.-]{0,63}$"
+GROUPS = "mltrainer."  # begins the names of the entry-point groups
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What a distribution adds under a name.
+
+    Attributes:
+        kind: Of the entry-point group `mltrainer.<kind>`: "trackers", "optimizers", "tasks" or "exporters".
+        name: What a config or a command line calls it.
+        value: `module:attribute`.
+        distribution: The distribution's name.
+        version: Its version.
+    """
+
+    kind: str
+    name: str
+    value: str
+    distribution: str
+    version: str
+    metadata: Distribution = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.distribution} {self.version}"
+
+    @property
+    def packages(self) -> set[str]:
+        """The top-level modules of its distribution."""
+        files = (file for file in self.metadata.files or () if file.suffix == ".py")
+        return {self.value.partition(":")[0].partition(".")[0], *(file.parts[0].removesuffix(".py") for file in files)}
+
+
+_loaded: dict[tuple[str, str], Plugin] = {}  # of this process, whose files are part of a run's code
+
+
+# --- looking for them -----------------------------------------------------------------------------------
+
+
+def installed(kind: str) -> dict[str, tuple[Plugin, ...]]:
+    """Return the plug-ins of a kind by name, sorted; several of one name where distributions contradict one another."""
+    rows = [plugin for plugin in _all(tuple(sys.path)) if plugin.kind == kind]
+    return {name: tuple(row for row in rows if row.name == name) for name in sorted({row.name for row in rows})}
+
+
+@functools.lru_cache(maxsize=8)
+def _all(path: tuple[str, ...]) -> tuple[Plugin, ...]:
+    """Return the plug-ins of the distributions on a path, without those that lie in a project's folder."""
+    from importlib.metadata import distributions  # here, because its import takes as long as to check a gate
+
+    found: dict[tuple[str, str, str], Plugin] = {}
+    for distribution in distributions(path=[entry for entry in path if not _is_in_project(entry or os.getcwd())]):
+        if GROUPS in (distribution.read_text("entry_points.txt") or ""):
+            for plugin in _of_distribution(distribution):  # the first on the path is the one that is imported
+                found.setdefault((plugin.kind, plugin.name, plugin.distribution), plugin)
+    return tuple(found.values())
+
+
+def _of_distribution(distribution: Distribution) -> Iterator[Plugin]:
+    for point in distribution.entry_points:
+        if point.group.startswith(GROUPS):
+            kind, value = point.group.removeprefix(GROUPS), point.value.replace(" ", "")
+            yield Plugin(kind, point.name, value, distribution.name, distribution.version, distribution)
+
+
+def _is_in_project(entry: str) -> bool:
+    """Return True for a folder in a project, by its name or where it leads, but for the interpreter's own environment there."""
+    places = {Path(os.path.abspath(entry)), Path(os.path.realpath(entry))}
+    return any(os.path.lexists(folder / PROJECT_FILE) for place in places for folder in _above(place))
+
+
+def _above(place: Path) -> Iterator[Path]:
+    """Yield a folder and those above it, up to the interpreter's environment."""
+    environment = {Path(sys.prefix), Path(os.path.realpath(sys.prefix))}
+    for folder in (place, *place.parents):
+        if folder in environment and folder != place:
+            return
+        yield folder
+
+
+def find(kind: str, name: str) -> Plugin | None:
+    """Return the plug-in of a name, None where no installed distribution has one.
+
+    Raises:
+        InputError: Two distributions have one.
+    """
+    found = installed(kind).get(name, ())
+    if len(found) > 1:
+        named = " and ".join(f"{each.distribution} {each.version}" for each in found)
+        raise InputError(f"{name!r} of {kind} is in {named}: none of them is taken", mend="uninstall all but one of them")
+    return found[0] if found else None
+
+
+def unknown(kind: str, name: str, built_in: Collection[str]) -> str:
+    """Return the sentence about a name that is neither built in nor installed, with the nearest of those that are."""
+    import difflib  # here, because hardly anybody mistypes a name
+
+    names = installed(kind)
+    close = difflib.get_close_matches(name, [*built_in, *names], n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    listed = f"built in: {', '.join(built_in)}; installed: {', '.join(names) or 'none'}"
+    return f"{name!r} is none of the {kind} ({listed}){hint}"
+
+
+# --- using them -----------------------------------------------------------------------------------------
+
+
+def load(kind: str, name: str, where: str) -> Any:
+    """Import a plug-in and return what its entry point names.
+
+    Args:
+        kind: The kind.
+        name: Its name.
+        where: What names it, such as a config's key, for messages.
+
+    Raises:
+        InputError: It is not installed, two distributions have it, or it cannot be imported.
+    """
+    plugin = find(kind, name)
+    if plugin is None:
+        raise InputError(f"{name!r} of {kind} is not installed", where=where, mend="pip install the package that adds it")
+    module, _, attribute = plugin.value.partition(":")
+    try:
+        __import__(module)
+        found = functools.reduce(getattr, filter(None, attribute.split(".")), sys.modules[module])
+    except Exception as error:  # of a package of somebody else's, which may raise anything
+        told = f"{plugin} cannot be imported: {type(error).__name__}: {error}"
+        raise InputError(told, where=where, mend=f"pip install a version of {plugin.distribution} that works here") from error
+    _loaded[kind, name] = plugin
+    return found
+
+
+def made(kind: str, name: str, options: Mapping[str, Any], where: str) -> Any:
+    """Return a plug-in that is a pydantic model of its options, with these.
+
+    Raises:
+        InputError: As `load`, or the plug-in is no such model.
+        ValueError: The options are not valid.
+    """
+    model = load(kind, name, where)
+    if not callable(getattr(model, "model_validate", None)):
+        raise InputError(f"{find(kind, name)} is no pydantic model of its options", where=where, mend="see docs/PLUGINS.md")
+    for option in options:
+        if option not in model.model_fields:
+            raise ValueError(f"{name} has no option {option!r}; its options: {', '.join(model.model_fields) or 'none'}")
+    return model.model_validate(dict(options))
+
+
+# --- their files ----------------------------------------------------------------------------------------
+
+
+def imported() -> dict[str, Path]:
+    """Return the files of the plug-ins that this process has loaded and imported, by the path that records call them."""
+    packages = set[str]().union(*(plugin.packages for plugin in _loaded.values()))
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in packages]
+    files = {str(file) for module in modules if (file := getattr(module, "__file__", None))}
+    bases = {name: base for name in packages if (base := _base(name))}
+    return {_named(Path(file), bases): Path(file) for file in sorted(files)}
+
+
+def _named(file: Path, bases: Mapping[str, Path]) -> str:
+    base = next((base for base in bases.values() if file.is_relative_to(base)), file.parent)
+    return f"{PLACE}{file.relative_to(base).as_posix()}"
+
+
+def _base(package: str) -> Path | None:
+    """Return the folder that a top-level module lies in; looks for it without importing it."""
+    import importlib.util
+
+    try:
+        found = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    if found is None:
+        return None
+    places = [Path(each) for each in found.submodule_search_locations or ()] or [Path(found.origin or ".")]
+    return places[0].parent
+
+
+def is_file_of_plugin(path: str) -> bool:
+    """Return True for a path by which records call a plug-in's file."""
+    return path.startswith(PLACE)
+
+
+def located(root: Path, path: str) -> Path:
+    """Return the place of a file of a record on this machine: in the project, or where a plug-in is installed."""
+    name = path.removeprefix(PLACE)
+    if not is_file_of_plugin(path) or ".." in name.split("/"):  # a stranger's record may name any file
+        return root / path
+    base = _base(name.partition("/")[0].removesuffix(".py"))
+    return (base or root / PLACE) / name

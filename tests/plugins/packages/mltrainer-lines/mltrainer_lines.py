@@ -1,0 +1,60 @@
+"""A tracker that writes what it is sent as lines of JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from mltrainer.trackers.sink import Param, Place, Point
+
+
+class Run:
+    """A run, as lines of a file."""
+
+    def __init__(self, file: Path, run: str) -> None:
+        self.id, self._file = run, file
+
+    def params(self, values: Mapping[str, Param]) -> None:
+        """Write the config."""
+        self._write("params", dict(values))
+
+    def metrics(self, points: Sequence[Point]) -> None:
+        """Write numbers."""
+        for point in points:
+            self._write("metrics", {"step": point.step, **point.values})
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        """Write words."""
+        self._write("tags", dict(values))
+
+    def figure(self, name: str, path: Path) -> None:
+        """Write a figure's name."""
+        self._write("figure", name)
+
+    def artifact(self, name: str, path: Path) -> None:
+        """Write a file's name."""
+        self._write("artifact", name)
+
+    def close(self, state: str) -> None:
+        """Write the state."""
+        self._write("close", state)
+
+    def _write(self, what: str, value: Any) -> None:
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"run": self.id, what: value}) + "\n")
+
+
+class Lines(BaseModel):
+    """The options of the tracker."""
+
+    file: str = "lines.jsonl"
+
+    def begin(self, place: Place) -> Run:
+        """Begin a run, or go on with it."""
+        return Run(place.root / self.file, place.run)
+
+    def check(self, root: Path, project: str) -> None:
+        """Prove in planning that a run could be begun."""
+        (root / self.file).touch()
