@@ -179,7 +179,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             here.delitem(sys.modules, "my_task", raising=False)  # another test's
             for name, value in {**page.environment, **(variables or {})}.items():
                 here.setenv(name, value.format(threads=job.threads))
-            error = attempt(work, path, Told(on_event), project.root)
+            error = attempt(work, path, Told(on_event))
         for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", None)).startswith(str(project.root))]:
             del sys.modules[name]
         if error is not None:

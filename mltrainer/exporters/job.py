@@ -36,20 +36,21 @@ TEST_FILE = "test.json"
 SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together, to see whether they differ in shape
 
 
-def work(job: ExportJob, events: Events) -> int:
+def work(job: ExportJob, root: Path, events: Events) -> int:
     """Run one job; the tool's entry point."""
-    result = rehearse(job) if job.checkpoint is None else export_run(job, job.checkpoint)
+    result = rehearse(job, root) if job.checkpoint is None else export_run(job, root, job.checkpoint)
     for row in result["exports"]:
         told = f"agrees within {row['relative_difference']:.2g}" if row["agrees"] else row["reason"]
         events.send("note", text=f"{row['format']}: {row['state']}, {told}")
     return 0
 
 
-def export_run(job: ExportJob, checkpoint: str) -> dict[str, Any]:
+def export_run(job: ExportJob, root: Path, checkpoint: str) -> dict[str, Any]:
     """Export a run's checkpoint.
 
     Args:
         job: The export.
+        root: The project's folder.
         checkpoint: The folder of the run's checkpoint.
 
     Returns:
@@ -60,7 +61,6 @@ def export_run(job: ExportJob, checkpoint: str) -> dict[str, Any]:
         GateError: The checkpoint is damaged, or not the one of the run's result; or the data is another.
         InputError: The task calls its model with something else than tensors.
     """
-    root = Path.cwd()
     with locked(root / job.folder / "lock", f"the export of run {job.run}"):
         result = _export(job, checkpoint, root)
         write_json(root / job.folder / RESULT_FILE, result)
@@ -99,17 +99,17 @@ def _written(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> list[
     return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others)
 
 
-def rehearse(job: ExportJob) -> dict[str, Any]:
+def rehearse(job: ExportJob, root: Path) -> dict[str, Any]:
     """Try an export on an untrained model, so that faults of the task show before the training.
 
     Args:
         job: As of `export_run`, without a checkpoint; what is written to `out` is removed again.
+        root: The project's folder.
 
     Returns:
         exports, as `export_run`; inference and evaluation, whether the task gave any; and fault: `what` failed, `where` and
         the `mend`, or None.
     """
-    root = Path.cwd()
     with locked(root / job.folder / "lock", "the rehearsal of the export"):
         try:
             result = {**_rehearsed(job, root), "fault": None}

@@ -153,7 +153,8 @@ def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolat
     file = module_file(item.check, root)
     if file is None:
         return _failed(item, f"there is no module {item.check.partition(':')[0]!r} in the project", phase), []
-    question = json.dumps({"check": item.check, "phase": phase, "evidence": evidence, "settings": item.settings}).encode()
+    asked = {"root": str(root.resolve()), "check": item.check, "phase": phase, "evidence": evidence, "settings": item.settings}
+    question = json.dumps(asked).encode()
     limits = Limits(float(item.settings.get("seconds", SECONDS)), MEMORY, OUTPUT)
     command = [sys.executable, "-P", "-m", "mltrainer.gates.sandboxed_check"]
     start = closed_off if isolated else run

@@ -1,7 +1,8 @@
 """`python -P -m mltrainer.gates.sandboxed_check`: one custom check of a project, in a process that can harm nothing but itself.
 
-In, on standard input: the function's name, the evidence and the settings, as JSON. Out, on standard output: what the function
-returned and which of the project's files it read, as JSON, and nothing else; what the code prints goes to standard error.
+In, on standard input: the project's folder, the function's name, the evidence and the settings, as JSON. Out, on standard output:
+what the function returned and which of the project's files it read, as JSON, and nothing else; what the code prints goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     answer = os.dup(1)
     os.dup2(2, 1)  # so that a print of the project's code is no part of the answer
-    root = Path.cwd().resolve()
+    root = Path(asked["root"])
     sys.path.append(str(root))  # last: a file of the project named like a library does not take its place
     opened: set[str] = set()
     sys.addaudithook(lambda event, about: _note(opened, event, about))

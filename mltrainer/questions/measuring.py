@@ -19,19 +19,20 @@ from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import write_json
 
 
-def work(job: ExplorationJob, events: Events) -> int:
+def work(job: ExplorationJob, root: Path, events: Events) -> int:
     """Answer a job's question; the answer goes to `result.json` in the job's folder.
 
     Args:
         job: The question.
+        root: The project's folder.
         events: Where progress goes.
 
     Raises:
         StoppedError: A signal stopped it.
     """
     measurement = importlib.import_module(f"mltrainer.questions.{EXPLORED[job.question]}.measure")
-    folder = Path.cwd() / job.folder
-    session = Session(job, folder, events, stopping(StopSignals(events)))
+    folder = root / job.folder
+    session = Session(job, folder, events, stopping(StopSignals(events)), root)
     session.prepare()
     session.model.train()
     write_json(folder / "result.json", measurement.measure(session, job))

@@ -32,16 +32,16 @@ from mltrainer.trainers.native.evaluation import as_numbers, evaluate
 from mltrainer.workspace import locked, plain, read_json, write_json
 
 
-def work(job: ReferencesJob, events: Events) -> int:
+def work(job: ReferencesJob, root: Path, events: Events) -> int:
     """Run one job; the tool's entry point.
 
     Args:
         job: `run`; `run_folder`; `checkpoint`, the folder of its best one; `config`; `settings`, the numbers of the tool's page;
             `kept`, the folder of the fits, which other runs on the same rows share; `folder`, where `result.json` goes. Paths
-            are relative to the project, which is the current folder.
+            are relative to the project.
+        root: The project's folder.
         events: Where progress goes.
     """
-    root = Path.cwd()
     with locked(root / job.kept / "lock", "the reference models"):
         write_json(root / job.folder / RESULT_FILE, {"schema": 1, **compared(job, root, events)})
     return 0

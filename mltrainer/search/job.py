@@ -27,11 +27,12 @@ RECORDED = (
 )
 
 
-def work(job: SearchJob, events: Events) -> int:
+def work(job: SearchJob, root: Path, events: Events) -> int:
     """Run a study: trials, the best of them, and its comparison with the baseline at equal budget.
 
     Args:
         job: The study's.
+        root: The project's folder.
         events: Where progress goes.
 
     Raises:
@@ -41,8 +42,8 @@ def work(job: SearchJob, events: Events) -> int:
     stop = StopSignals(events)
     workers = places(job.workers, job.config.device, job.threads)
     job = job.model_copy(update={"minutes": Budget.of(job, job.trials, len(workers)).minutes})
-    with Pool(Path.cwd(), job, workers, 60 * job.silent_minutes) as pool:
-        runs = Runs(job, pool, events, stop)
+    with Pool(root, job, workers, 60 * job.silent_minutes) as pool:
+        runs = Runs(job, root, pool, events, stop)
         machines = Machines(job, runs.folder, events, stop)
         with machines.trials() as sharing:
             study = Study(job, runs, events, sharing)

@@ -36,13 +36,14 @@ class Runs:
 
     Args:
         job: The study's.
+        root: The project's folder.
         pool: Where they are trained.
         events: Where progress goes.
         stop: Returns the name of a signal, or None.
     """
 
-    def __init__(self, job: RunJob, pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
-        self.job, self.pool, self.events, self.root = job, pool, events, Path.cwd()
+    def __init__(self, job: RunJob, root: Path, pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
+        self.job, self.pool, self.events, self.root = job, pool, events, root
         self.folder = self.root / job.folder
         self.live = Live(self.folder, events)
         self._stop = stop

@@ -49,11 +49,12 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "value": values["validation"][values["metric"]]} if "validation" in values else found
 
 
-def work(_job: JobBase, events: Events) -> None:
+def work(_job: JobBase, root: Path, events: Events) -> None:
     """Train the runs that standard input names, until it ends.
 
     Args:
         _job: The study's, none of the runs'.
+        root: The project's folder.
         events: Where the ends are reported.
 
     Raises:
@@ -63,14 +64,14 @@ def work(_job: JobBase, events: Events) -> None:
     beats = Beats(int(sys.argv[2]))
     for line in sys.stdin:
         asked = json.loads(line)
-        events.send("end", nr=asked["nr"], reason=_trained(Path(asked["job"]), beats, stop))
+        events.send("end", nr=asked["nr"], reason=_trained(Path(asked["job"]), root, beats, stop))
 
 
-def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
+def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | None:
     """Train one run; return the reason why it could not be trained, where that is a fault of its config or the user's code."""
     try:
         job = TrainingJob.model_validate(read_json(path))
-        result = run_job_of(job.tool)(job, beats, stop, is_launched=True)
+        result = run_job_of(job.tool)(job, root, beats, stop, is_launched=True)
     except InputError as error:
         return _told(error)
     except MltrainerError:
@@ -78,7 +79,7 @@ def _trained(path: Path, beats: Beats, stop: StopSignals) -> str | None:
     except Exception as error:
         if is_out_of_memory(error):
             return f"out of memory: {_told(error)}"
-        told = explained(error, Path.cwd(), path.parent)
+        told = explained(error, root, path.parent)
         if not isinstance(told, InputError):
             raise
         return _told(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ class OpenTask:
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
         self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start})
         self.start: dict[str, Any] | None = None
-        self._samples: dict[str, Samples] = {name: data.take(name) for name in ("train", "validation")}
+        self._samples: dict[str, Samples] = {name: self._take(name) for name in ("train", "validation")}
+
+    def _take(self, split: str) -> Samples:
+        return replace(self._data.take(split), root=self.root)
 
     def split(self, name: str) -> Samples:
         """Return the samples of "train" or "validation"; of "test" after `open_test`.
@@ -74,7 +78,7 @@ class OpenTask:
         if not len(self._data.ids["test"]):
             raise InputError("there is no test split", where="split.test", mend="split: {test: 0.1}")
         if "test" not in self._samples:
-            self._samples["test"] = self._data.take("test")
+            self._samples["test"] = self._take("test")
         return self._samples["test"]
 
     @property

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class Samples:
         dataset: A map-style data set with these samples in this order, or a stream; None where `tensors` are given.
         names: Of the tensors, where a batch is a dict of them; None where it is a tuple.
         collate: Makes a data set's samples one batch; None for torch's own way.
+        root: The project's folder, by which a fault in the user's data set is told from ours.
         loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
     """
 
@@ -45,6 +47,7 @@ class Samples:
     dataset: Dataset[Any] | Stream | None = None
     names: tuple[str, ...] | None = None
     collate: Callable[[list[Any]], Any] | None = None
+    root: Path = Path()
     loaders: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from mltrainer.errors import (
@@ -93,7 +93,7 @@ def noting_errors(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def run_lock(job: JobBase, events: Events, stop: Callable[[], str | None]) -> Iterator[None]:
+def run_lock(job: JobBase, root: Path, events: Events, stop: Callable[[], str | None]) -> Iterator[None]:
     """Hold the lock of a job's run; wait for a tool that still holds it because its workflow was killed.
 
     Raises:
@@ -107,31 +107,40 @@ def run_lock(job: JobBase, events: Events, stop: Callable[[], str | None]) -> It
             events.send("note", text=f"run {job.run} is in use by a process whose command has died: waiting for its end")
         return stop() is None and time.monotonic() - begun[0] < ORPHAN_S
 
-    with locked(Path.cwd() / job.folder / "lock", f"run {job.run}", may_wait):
+    with locked(root / job.folder / "lock", f"run {job.run}", may_wait):
         yield
 
 
-def run_program(work: Callable[[Any, Events], object]) -> None:
+def run_program(work: Callable[[Any, Path, Events], object]) -> None:
     """Run a tool's work on the job that the command line names, and exit with its code.
 
     Args:
-        work: Takes the job and the events; what goes wrong, it raises.
+        work: Takes the job, the project's folder and the events; what goes wrong, it raises.
     """
     job_file = Path(sys.argv[1])
     events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, raise_terminated)
-    error = attempt(work, job_file, events, Path.cwd())
+    error = attempt(work, job_file.absolute(), events)
     if error is None:
         events.send("done")
     sys.exit(_report(events, error) if error else 0)
 
 
-def attempt(work: Callable[[Any, Events], object], job_file: Path, events: Events, root: Path) -> MltrainerError | None:
-    """Do a tool's work on the job in a file; return its error as the workflow shows it, or None."""
+def attempt(work: Callable[[Any, Path, Events], object], job_file: Path, events: Events) -> MltrainerError | None:
+    """Do a tool's work on the job in a file; return its error as the workflow shows it, or None.
+
+    Args:
+        work: As of `run_program`.
+        job_file: `ROOT/FOLDER/job.json`, where ROOT is the project's folder and FOLDER what the job says.
+        events: Where progress goes.
+    """
+    root = job_file.parent
     try:
-        work(parsed(read_json(job_file), str(job_file)), events)
+        job = parsed(read_json(job_file), str(job_file))
+        root = job_file.parents[len(PurePath(job.folder).parts)]
+        work(job, root, events)
     except MltrainerError as error:
         return error
     except KeyboardInterrupt as error:

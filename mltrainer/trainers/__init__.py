@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from mltrainer.configs.project import ORCHESTRATOR, SCRIPT_RUNNER
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mltrainer.records.job import TrainingJob
     from mltrainer.tools.program import Events
 
@@ -20,7 +22,7 @@ class RunJob(Protocol):
     """A trainer's entry point within a process that the workflow started."""
 
     def __call__(
-        self, job: TrainingJob, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
+        self, job: TrainingJob, root: Path, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
     ) -> dict[str, Any]:
         """Train what a job describes; return its result, which is also written to its folder."""
 

@@ -25,11 +25,11 @@ CHECKPOINT = ".mltrainer/runs/a1b2c3d4e5f6/checkpoints/step-00000010"
 
 
 def export_run(job: dict[str, Any]) -> dict[str, Any]:
-    return exporting.export_run(ExportJob.model_validate(job), job["checkpoint"])
+    return exporting.export_run(ExportJob.model_validate(job), Path.cwd(), job["checkpoint"])
 
 
 def rehearse(job: dict[str, Any]) -> dict[str, Any]:
-    return exporting.rehearse(ExportJob.model_validate(job))
+    return exporting.rehearse(ExportJob.model_validate(job), Path.cwd())
 
 
 def table(root: Path) -> dict[str, Any]:

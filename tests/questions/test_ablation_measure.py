@@ -55,7 +55,7 @@ def test_a_swap_that_makes_other_samples_is_named(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "on_seeds", refuse)
     with pytest.raises(GateError) as refused:
-        measure.work(job(**changes), Events(None))
+        measure.work(job(**changes), tmp_path, Events(None))
     assert refused.value.mend == mend
 
 
@@ -72,7 +72,7 @@ def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_t
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "on_seeds", trained)
-    measure.work(job(clip=None), Events(None))
+    measure.work(job(clip=None), tmp_path, Events(None))
     assert not set(asked) & set(fresh_seeds(CONFIG.seed, "comparison", 20))
     found = read_json(tmp_path / "a/result.json")
     told = {"state": "finished", "value": 0.5, "reason": None, "run": "r", "parameters": 7, "weights_sha256": "w"}

@@ -134,7 +134,7 @@ def test_each_worker_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def runs_of(pool: Pool, signalled: list[str] | None = None) -> Runs:
-    return Runs(study_job(), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
+    return Runs(study_job(), Path.cwd(), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
 
 
 def result_of(runs: Runs, nr: int, path: Path) -> dict[str, Any]:

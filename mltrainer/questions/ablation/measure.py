@@ -18,11 +18,12 @@ Row = dict[str, Any]
 WHOLE = "the whole config"
 
 
-def work(job: AblationJob, events: Events) -> int:
+def work(job: AblationJob, root: Path, events: Events) -> int:
     """Train a config and its variants; their results go to `result.json` in the job's folder.
 
     Args:
         job: The study's.
+        root: The project's folder.
         events: Where progress goes.
 
     Raises:
@@ -34,8 +35,8 @@ def work(job: AblationJob, events: Events) -> int:
     config = job.config
     sides = {WHOLE: config, **{f"swapped: {row.name}": Swap(row.name, row.changes).applied(config) for row in job.variants}}
     fresh = fresh_seeds(config.seed, "ablation", job.seeds) or [config.seed]
-    with Pool(Path.cwd(), job, places(job.workers, config.device, config.threads), 60 * job.silent_minutes) as pool:
-        runs = Runs(job, pool, events, stop)
+    with Pool(root, job, places(job.workers, config.device, config.threads), 60 * job.silent_minutes) as pool:
+        runs = Runs(job, root, pool, events, stop)
         try:
             found = on_seeds(runs, sides, fresh, config.metric)
         except GateError as error:  # as where the samples are others

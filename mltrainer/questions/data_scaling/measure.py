@@ -86,7 +86,7 @@ def _row(session: Session, part: float, seed: int) -> dict[str, Any]:
     folder = session.folder / name
     folder.mkdir()
     job = session.job.model_copy(update={"run": name, "phase": "exploration", "config": reseeded(session.config, seed)})
-    trained = OnPart(job, folder, session.events, session.stop_signal)
+    trained = OnPart(job, folder, session.events, session.stop_signal, session.root)
     trained.part = part
     trained.prepare()
     trained.train()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ RHO, ADAPTIVE_RHO = 0.05, 0.5  # of SAM (Foret et al., 2021) and of its adaptive
 def measure(session: Session, job: ExplorationJob) -> dict[str, Any]:
     """Return the loss along one and over two directions around a run's checkpoint, and the sharpness there."""
     asked = job.asked
-    load_checkpoint(session, Path.cwd() / asked["checkpoint"], asked["files"])
+    load_checkpoint(session, session.root / asked["checkpoint"], asked["files"])
     surface = Surface(session, asked["samples"])
     ticker = _Ticker(session, 2 * asked["points"] - 1 + asked["points"] ** 2 + ITERATIONS)
     seed = session.config.seed

@@ -73,18 +73,18 @@ class Answer:
     reasons: dict[int, str]
 
 
-def work(job: RowsJob, events: Events) -> int:
+def work(job: RowsJob, root: Path, events: Events) -> int:
     """Answer one question; the answer goes to `result.json` in the job's folder.
 
     Args:
         job: What is asked.
+        root: The project's folder.
         events: Where progress goes.
 
     Raises:
         InputError: The run had no such step or epoch.
         GateError: The checkpoint is damaged, or the data is not the run's.
     """
-    root = Path.cwd()
     look = _opened(job, root)
     answer = ANSWERS[job.chosen](look)
     found = {"schema": 1, "total": answer.total, **answer.facts, "rows": _shown(look, answer)}

@@ -31,11 +31,10 @@ from mltrainer.workspace import locked, sha256_file, write_json
 RESULT_FILE = "result.json"
 
 
-def work_of(entry_point: str) -> Callable[[TrainingJob, Events], None]:
+def work_of(entry_point: str) -> Callable[[TrainingJob, Path, Events], None]:
     """Return the work that runs a job with a custom module."""
 
-    def work(job: TrainingJob, events: Events) -> None:
-        root = Path.cwd()
+    def work(job: TrainingJob, root: Path, events: Events) -> None:
         with locked(root / job.folder / "lock", f"run {job.run}"):
             started = time.perf_counter()
             module = import_module(f"{entry_point}:work", root, "entry_point")

@@ -21,13 +21,13 @@ ERROR_FILE = "error.json"
 EXPLORE = "explore"
 
 
-def work(job: TrainingJob, events: Events) -> int:
+def work(job: TrainingJob, root: Path, events: Events) -> int:
     """Run one job; the tool's entry point.
 
     Raises:
         MltrainerError: The job was refused, or a signal stopped it.
     """
-    result = run_job(job, events, StopSignals(events), is_launched=True)
+    result = run_job(job, root, events, StopSignals(events), is_launched=True)
     if result["stop_reason"] == "signal":
         cause, is_saved = result["interruptions"][-1]["cause"], job.purpose == "train"
         place = f"step {result['steps']} of {result['planned_steps']}" + ("; the state is saved" if is_saved else "")
@@ -39,23 +39,24 @@ def work(job: TrainingJob, events: Events) -> int:
 
 
 def run_job(
-    job: TrainingJob, events: Events, stop_signal: Callable[[], str | None], *, is_launched: bool = False
+    job: TrainingJob, root: Path, events: Events, stop_signal: Callable[[], str | None], *, is_launched: bool = False
 ) -> dict[str, Any]:
     """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`.
 
     Args:
         job: The training.
+        root: The project's folder.
         events: Where progress goes.
         stop_signal: Returns the name of a caught SIGINT or SIGTERM, or None.
         is_launched: Whether the workflow started this, after it looked at the gates. Where it did not, the result's purpose is
             `explore`, which no phase takes for evidence.
     """
     started = time.perf_counter()
-    folder = Path.cwd() / job.folder
+    folder = root / job.folder
     # The lock comes first: entering the other, and `sweep`, remove files of a process that may still be running.
-    with run_lock(job, events, stop_signal), noting_errors(folder / ERROR_FILE):
+    with run_lock(job, root, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
-        session = Session(job, folder, events, stop_signal)
+        session = Session(job, folder, events, stop_signal, root)
         session.prepare()
         outcome = session.train()
         result = build_result(session, outcome, started)

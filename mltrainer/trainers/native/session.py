@@ -60,7 +60,7 @@ class Session:
         folder: The run's folder.
         events: Where progress goes.
         stop_signal: Tells of SIGINT and SIGTERM.
-        root: The project's folder; by default the current one.
+        root: The project's folder.
         task: A task that is made already, in place of the one that the config names.
     """
 
@@ -70,11 +70,11 @@ class Session:
         folder: Path,
         events: Events,
         stop_signal: Callable[[], str | None],
-        root: Path | None = None,
+        root: Path,
         task: Task | None = None,
     ) -> None:
         self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
-        self.root, self._given_task = root or Path.cwd(), task
+        self.root, self._given_task = root, task
         self.config = job.config
         self.earlier_causes: list[dict[str, Any]] = []
         self.earlier_s = 0.0  # what earlier processes worked on this run

@@ -36,23 +36,26 @@ KEPT_BYTES = 1 << 20  # at either end of what the program printed
 NOTE_S = 10.0  # between two notes of how far a program is
 
 
-def work(job: TrainingJob, events: Events) -> None:
+def work(job: TrainingJob, root: Path, events: Events) -> None:
     """Run one job; the tool's entry point.
 
     Raises:
         MltrainerError: The program failed, or is not what was planned.
     """
     try:
-        run_job(job, events, lambda: "SIGTERM" if events.listener_gone else None, is_launched=True)
+        run_job(job, root, events, lambda: "SIGTERM" if events.listener_gone else None, is_launched=True)
     except KeyboardInterrupt as error:
         raise interrupted(error, AFRESH) from error
 
 
-def run_job(job: TrainingJob, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False) -> dict[str, Any]:
+def run_job(
+    job: TrainingJob, root: Path, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
+) -> dict[str, Any]:
     """Run what a job describes and return its result, which is also written to `result.json`.
 
     Args:
         job: The training.
+        root: The project's folder.
         events: Where progress goes.
         stop: Returns the name of a signal that does not end this process by itself, or None.
         is_launched: As of the native trainer.
@@ -60,12 +63,11 @@ def run_job(job: TrainingJob, events: Events, stop: Callable[[], str | None], *,
     Raises:
         MltrainerError: The program failed, is not what was planned, or a signal stopped it: it begins anew then.
     """
-    root = Path.cwd()
     folder = root / job.folder
     config = job.config
     _put_first_on_path(Path(sys.executable).parent)
     # The lock comes first: entering the others removes the files of a process that may still be running.
-    with run_lock(job, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
+    with run_lock(job, root, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
         _require_data(job, root)
         found = _ran(job, root, scratch, _pace(events, stop))
         _require_own_packages(found, f"task.script ({config.task.script})")

@@ -39,7 +39,7 @@ def open_session(work: str, folder: Path, epochs: int | None = None, signals: bo
     """Return a session that is ready to train, in a folder of its own."""
     values = config(work, epochs, signals).model_dump()
     job = {"run": "bench", "phase": "none", "purpose": "train", "folder": ".", "config": values, "contract": {}, "threads": 1}
-    session = Session(TrainingJob.model_validate(job), folder, Events(os.open(os.devnull, os.O_WRONLY)), lambda: None)
+    session = Session(TrainingJob.model_validate(job), folder, Events(os.open(os.devnull, os.O_WRONLY)), lambda: None, Path.cwd())
     session.prepare()
     return session
 

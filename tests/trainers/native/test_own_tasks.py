@@ -37,11 +37,11 @@ def fresh_modules() -> Iterator[None]:
 
 
 def export_run(job: dict[str, Any]) -> dict[str, Any]:
-    return exporting.export_run(ExportJob.model_validate(job), job["checkpoint"])
+    return exporting.export_run(ExportJob.model_validate(job), Path.cwd(), job["checkpoint"])
 
 
 def rehearse(job: dict[str, Any]) -> dict[str, Any]:
-    return exporting.rehearse(ExportJob.model_validate(job))
+    return exporting.rehearse(ExportJob.model_validate(job), Path.cwd())
 
 
 def project(root: Path) -> Path:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,7 +53,7 @@ def make_loader(
     return DataLoader(
         _Addressed(samples, config.seed, purpose),
         batch_sampler=addresses,
-        collate_fn=_Collate(samples.collate),
+        collate_fn=_Collate(samples),
         pin_memory=config.loader.pin_memory and config.device == "cuda",
         generator=own,
         **workers,
@@ -141,12 +140,11 @@ class _Addressed(Dataset[Any]):
 
     def __init__(self, samples: Samples, seed: int, purpose: str) -> None:
         self.samples, self.seed, self.purpose = replace(samples, loaders={}, collate=None), seed, purpose
-        self.root = Path.cwd()
 
     def __getitem__(self, address: Address) -> Any:
         epoch, position = address
         try:
-            with user_code(self.root, f"sample {int(self.samples.ids[position])} of your data set"):
+            with user_code(self.samples.root, f"sample {int(self.samples.ids[position])} of your data set"):
                 return self.samples.read(self.seed, self.purpose, epoch, position)
         except InputError as error:
             return _Fault(InputError, error.message, error.where, f"fix your code, {AGAIN}")
@@ -157,8 +155,8 @@ class _Addressed(Dataset[Any]):
 class _Collate:
     """Makes samples one batch, by the task's way or torch's own; a fault among them takes the batch's place."""
 
-    def __init__(self, own: Callable[[list[Any]], Any] | None) -> None:
-        self.own, self.root = own, Path.cwd()
+    def __init__(self, samples: Samples) -> None:
+        self.own, self.root = samples.collate, samples.root
 
     def __call__(self, rows: list[Any]) -> Any:
         fault = next((row for row in rows if isinstance(row, _Fault)), None)

@@ -39,7 +39,7 @@ class Numbers(Dataset[Any]):
 
 
 def samples(fail: Any = None) -> Samples:
-    return Samples(np.arange(40), None, Numbers(fail))
+    return Samples(np.arange(40), None, Numbers(fail), root=Path(__file__).parent)
 
 
 def config(**loader: Any) -> TrainingConfig:
@@ -133,9 +133,8 @@ def dead() -> Any:
     ],
 )
 def test_a_fault_of_the_data_set_is_told_the_same_from_a_worker(
-    monkeypatch: pytest.MonkeyPatch, workers: int, fail: Any, kind: type[Exception], message: str
+    workers: int, fail: Any, kind: type[Exception], message: str
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parent)
     held = samples(fail)
     with pytest.raises(kind, match=message) as caught:
         list(evaluation_batches(held, np.arange(40), config(workers=workers), "validation"))
