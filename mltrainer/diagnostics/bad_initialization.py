@@ -13,11 +13,13 @@ FIGURES = ("learning_curves.svg",)
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where the loss of the untrained classifier is far above that of knowing nothing, ln K for K classes."""
-    start = run.start or {}
-    seen, outputs = (start.get("target") or {}).get("classes"), (start.get("output") or {}).get("shape")
-    classes, loss = max([seen or 0, *(outputs or [])[:1]]), number(start.get("loss"))
-    if not seen or classes < 2 or math.isnan(loss):
-        return Finding(ID, "not_applicable", "The loss of the untrained model over classes was not observed.")
+    start, unseen = run.start, Finding(ID, "not_applicable", "The loss of the untrained model over classes was not observed.")
+    if start is None or start.target is None or not start.target.classes:
+        return unseen
+    outputs = start.output.shape if start.output else []
+    classes, loss = max([start.target.classes, *outputs[:1]]), number(start.loss)
+    if classes < 2 or math.isnan(loss):
+        return unseen
     knowing_nothing = math.log(classes)
     excess = loss / knowing_nothing
     reason = f"The untrained model's loss is {text(loss)}, {text(excess)} times that of knowing nothing, ln {classes}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, judged, percent, ratio, text
 
 ID = "class_imbalance"
 
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where one class has far more samples than another, unless every class is found nevertheless."""
-    counts = [count for count in (run.start_data or {}).get("counts") or [] if count]
+    counts = [count for count in (run.start_data and run.start_data.counts) or [] if count]
     if len(counts) < 2:
         return Finding(ID, "not_applicable", "The training samples' classes were not counted.")
     times, worst = ratio(max(counts), min(counts)), _worst_recall(run)
@@ -24,6 +24,5 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 def _worst_recall(run: Run) -> float:
     """Return the recall of the class that is found least, NaN without a confusion matrix."""
-    matrix = (run.record.get("evaluation") or {}).get("confusion") or []
-    recalls = [ratio(number(row[place]), sum(map(number, row))) for place, row in enumerate(matrix) if sum(map(number, row))]
+    recalls = [ratio(row[place], sum(row)) for place, row in enumerate(run.confusion) if sum(row)]
     return min(recalls, default=float("nan"))

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.diagnostics.signals import Finding, Row, Run, finite, judged, number, percent, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, finite, judged, number, percent, ratio, text
+from mltrainer.records.partial import partial
+from mltrainer.records.run import OutputSeen, Seen, TargetSeen
 
 ID = "constant_predictions"
 FIGURES = ("metric.svg", "learning_curves.svg")
@@ -15,7 +17,7 @@ FIGURES = ("metric.svg", "learning_curves.svg")
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where a model that has not learned answered alike at the end, though its targets differ."""
     least = thresholds["steps"]
-    if number(run.record.get("steps")) < least:
+    if number(run.result.steps) < least:
         return Finding(ID, "not_applicable", f"The run took fewer than {least:g} steps, in which a model has hardly begun.")
     answer = _observed(run) or _confused(run)
     if answer is None:
@@ -36,17 +38,16 @@ def _is_alike(answer: Mapping[str, float], thresholds: Mapping[str, float]) -> b
 
 
 def _observed(run: Run) -> dict[str, float] | None:
-    return _answer(run.seen[-1][1]) if run.seen else None
+    return _answer(run.seen[-1][1].validation) if run.seen else None
 
 
-def _answer(signals: Row) -> dict[str, float] | None:
+def _answer(seen: Seen) -> dict[str, float] | None:
     """Return the shares of the most frequent answer and target, or of numbers the relative spread; None where unknown."""
-    seen = signals.get("validation") or {}
-    output, target = seen.get("output") or {}, seen.get("target") or {}
-    is_class = target.get("classes") is not None
-    answer = _alike(number(output.get("top")), number(target.get("top"))) if is_class else _alike()
-    if not is_class:
-        answer["spread"] = ratio(number(output.get("spread")), number(target.get("spread")))
+    output, target = seen.output or partial(OutputSeen, {}), seen.target or partial(TargetSeen, {})
+    if target.classes is not None:
+        answer = _alike(number(output.top), number(target.top))
+    else:
+        answer = _alike(spread=ratio(number(output.spread), number(target.spread)))
     return answer if finite(answer.values()) else None
 
 
@@ -55,22 +56,22 @@ def _confused(run: Run) -> dict[str, float] | None:
     counts = run.class_counts
     if not sum(counts):
         return None
-    answered = [sum(number(n) for n in column) for column in zip(*run.record["evaluation"]["confusion"], strict=True)]
+    answered = [sum(column) for column in zip(*run.confusion, strict=True)]
     return _alike(max(answered) / sum(counts), run.chance)
 
 
-def _alike(same_answer: float = math.nan, same_target: float = math.nan) -> dict[str, float]:
-    return {"same_answer": same_answer, "same_target": same_target, "spread": math.nan}
+def _alike(same_answer: float = math.nan, same_target: float = math.nan, spread: float = math.nan) -> dict[str, float]:
+    return {"same_answer": same_answer, "same_target": same_target, "spread": spread}
 
 
 def _since(run: Run, thresholds: Mapping[str, float]) -> int | None:
     """Return the step of the first of the observations since which answers are alike."""
     since = None
     for row, signals in reversed(run.seen):
-        answer = _answer(signals)
+        answer = _answer(signals.validation)
         if answer is None or not _is_alike(answer, thresholds):
             break
-        since = row.get("step")
+        since = row.step
     return since
 
 

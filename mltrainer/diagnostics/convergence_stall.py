@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mltrainer.diagnostics.signals import BOUNDED, R2, Finding, Run, median, number, percent, text
+from mltrainer.diagnostics.signals import BOUNDED, R2, Finding, Run, median, percent, text
 
 ID = "convergence_stall"
 FIGURES = ("metric.svg", "learning_curves.svg", "update_layers.svg")
@@ -61,8 +61,7 @@ def _hint(update: float, low: float, high: float) -> str:
 
 def _update_ratio(run: Run) -> float:
     """Return the usual |update| / |weight| over layers and evaluations, NaN if it was not recorded."""
-    rows = (row.get("update_ratios") for row in run.history)
-    return median(number(ratio) for ratios in rows if isinstance(ratios, list) for ratio in ratios)
+    return median(update for updates in run.layer_updates for update in updates)
 
 
 def _measure(run: Run, gain: float) -> dict[str, Any]:

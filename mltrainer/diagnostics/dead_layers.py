@@ -15,7 +15,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
     A linear or convolutional layer, that is: a table of vectors may stand for what no sample has, such as a missing value.
     """
-    rows, weights = run.layer_norms, (run.start or {}).get("weights")
+    rows, weights = run.layer_norms, run.start and run.start.weights
     if not weights:
         return Finding(ID, "not_applicable", "The run did not note which of its weights are those of layers.")
     if len(rows) < thresholds["evaluations"]:

@@ -17,7 +17,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     module, share = run.dead_share
     if math.isnan(share):
         return Finding(ID, "not_applicable", "No rectified units were observed.")
-    spread = number((run.start_data or {}).get("spread"))
+    spread = number(run.start_data and run.start_data.spread)
     if spread < thresholds["input_spread"]:
         reason = f"The inputs hardly differ (standard deviation {text(spread)}), and so no unit can: see input_scale."
         return Finding(ID, "not_applicable", reason, {"input_spread": spread})
@@ -31,7 +31,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 
 def _state(run: Run, thresholds: Mapping[str, float]) -> str:
-    loss = number(run.last_seen.get("loss"))
+    loss = number(run.last_seen.loss)
     if run.nonfinite is not None and not loss <= thresholds["exploded"] * max(run.first_loss, 1.0):
         return f"exploded, to a loss of {text(loss)}"
     return "has learned" if run.learned(thresholds["learned_skill"]) else UNLEARNED

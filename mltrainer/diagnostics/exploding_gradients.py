@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, ratio, text
+from mltrainer.records.run import NonFinite
 
 ID = "exploding_gradients"
 FIGURES = ("gradients.svg", "learning_curves.svg")
@@ -39,10 +40,9 @@ def _non_finite(run: Run, thresholds: Mapping[str, float]) -> Finding | None:
     if found is None:
         places = [epoch for epoch, norm in zip(run.epochs, run.norms("max"), strict=True) if math.isinf(norm)]
         return _overflow({"epoch": places[0], "what": "gradient"}) if places else None
-    if found.get("what") == "gradient":
-        step = found.get("step")
-        return _overflow({"step": step, "epoch": found.get("epoch"), "what": "gradient", "since_step": step})
-    return _grown(run, found, thresholds)
+    if found.what == "gradient":
+        return _overflow({"step": found.step, "epoch": found.epoch, "what": "gradient", "since_step": found.step})
+    return _grown(found, thresholds)
 
 
 def _overflow(evidence: dict[str, Any]) -> Finding:
@@ -50,22 +50,20 @@ def _overflow(evidence: dict[str, Any]) -> Finding:
     return Finding(ID, "fired", f"The gradient norm was not finite at {place}, while the loss still was.", evidence, FIGURES)
 
 
-def _grown(run: Run, found: Mapping[str, Any], thresholds: Mapping[str, float]) -> Finding | None:
+def _grown(found: NonFinite, thresholds: Mapping[str, float]) -> Finding | None:
     """Return a finding where the loss grew before it was not finite; a NaN out of nothing is a fault of data or arithmetic."""
-    recent = found.get("recent")
-    if not isinstance(recent, Mapping):
+    if found.recent is None:
         return None
-    growths = {name: _growth([number(v) for v in recent.get(name) or []]) for name in ("losses", "norms")}
+    growths = {name: _growth([number(v) for v in found.recent.get(name, [])]) for name in ("losses", "norms")}
     name, times = max(growths.items(), key=lambda item: item[1])
     if times <= thresholds["times_median"]:
         return None
     what = {"losses": "loss", "norms": "gradient norm"}[name]
     reason = (
-        f"The {what} grew {text(times)} times within the steps before the loss was not finite at step {found.get('step')} "
+        f"The {what} grew {text(times)} times within the steps before the loss was not finite at step {found.step} "
         f"(at most {text(thresholds['times_median'])} times allowed)."
     )
-    step = found.get("step")
-    evidence = {"step": step, "epoch": found.get("epoch"), "what": what, "times": times, "since_step": step}
+    evidence = {"step": found.step, "epoch": found.epoch, "what": what, "times": times, "since_step": found.step}
     return Finding(ID, "fired", reason, evidence, FIGURES)
 
 
@@ -90,14 +88,14 @@ def _beyond_the_loss(run: Run, thresholds: Mapping[str, float]) -> Finding | Non
         f"an explosion is above {text(thresholds['norm'])} and {text(thresholds['times_median'])} times that loss."
     )
     place = next((n for n, one in enumerate(run.norms("max")) if one > max(thresholds["norm"], limit)), None)
-    since = run.step_at(place) if place is not None else (run.nonfinite or {}).get("step")
+    since = run.step_at(place) if place is not None else run.nonfinite and run.nonfinite.step
     return Finding(ID, "fired", reason, {"norm": norm, "first_loss": first, "since_step": since}, FIGURES)
 
 
 def _recent(run: Run, name: str) -> list[float]:
     """Return the finite numbers of the last steps before one was not."""
-    recent = (run.nonfinite or {}).get("recent")
-    return finite(number(value) for value in recent.get(name) or []) if isinstance(recent, Mapping) else []
+    recent = (run.nonfinite and run.nonfinite.recent) or {}
+    return finite(number(value) for value in recent.get(name, []))
 
 
 def _steepest(run: Run, limit: float, learned_skill: float) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, median, number
+from mltrainer.diagnostics.signals import Finding, Run, judged, median
 
 ID = "frozen_layers"
 FIGURES = ("update_layers.svg", "gradient_layers.svg")
@@ -12,8 +12,7 @@ FIGURES = ("update_layers.svg", "gradient_layers.svg")
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where a layer's updates were exactly zero at every evaluation although it had gradients, and others moved."""
-    norms, rows = run.layer_norms, [row.get("update_ratios") for row in run.history]
-    updates = [[number(ratio) for ratio in ratios] for ratios in rows if isinstance(ratios, list) and ratios]
+    norms, updates = run.layer_norms, run.layer_updates
     if min(len(norms), len(updates)) < thresholds["evaluations"]:
         reason = f"{len(updates)} evaluations recorded the layers' updates; the rule needs {thresholds['evaluations']:g}."
         return Finding(ID, "not_applicable", reason)

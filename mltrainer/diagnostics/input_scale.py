@@ -26,12 +26,12 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     data = run.start_data
     if data is None:
         return Finding(ID, "not_applicable", "The training samples were not in memory, or hold no numbers.")
-    if math.isnan(number(data.get("largest"))):
+    if math.isnan(number(data.largest)):
         return Finding(ID, "not_applicable", "The inputs are those of a built-in task, which scales them.")
-    first = str((run.start or {}).get("first"))
+    first = run.start and run.start.first
     if first in (*NORMALIZING, *LOOKING_UP):
         return Finding(ID, "clear", f"The model's first module, {first}, takes inputs of any scale.")
-    largest, spread = number(data.get("largest")), number(data.get("spread"))
+    largest, spread = number(data.largest), number(data.spread)
     evidence = {"largest": largest, "spread": spread, "since_step": 0}
     fired = largest > thresholds["largest"] or 0 < spread < thresholds["spread"]
     reason = (

@@ -12,9 +12,9 @@ FIGURES = ("gap.svg",)
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where the model learns the training labels by heart that neither neighbours nor validation samples bear out."""
-    data = run.start_data or {}
-    agreeing = number(data.get("neighbours"))
-    if agreeing != agreeing or not run.has_metric("accuracy"):
+    data = run.start_data
+    agreeing = number(data and data.neighbours)
+    if data is None or agreeing != agreeing or not run.has_metric("accuracy"):
         return Finding(ID, "not_applicable", "Whether near samples share their class was not observed.")
     train, validation = (settled(run.series(split, "accuracy")) for split in ("train", "validation"))
     evidence = {"neighbours": agreeing, "train": train, "validation": validation}
@@ -22,7 +22,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         f"The nearest samples vote for {percent(agreeing)} of the training labels (at least {percent(thresholds['neighbours'])} "
         f"expected); the accuracy is {percent(train)} on training, {percent(validation)} on validation."
     )
-    few = number(run.record.get("train_samples")) < thresholds["samples"] * number(data.get("features"))
+    few = number(run.result.train_samples) < thresholds["samples"] * number(data.features)
     if few:
         return Finding(
             ID, "not_applicable", "Too few samples for so many features: near ones are hardly nearer than others.", evidence

@@ -12,9 +12,9 @@ ID = "leakage"
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where more validation samples are training samples than these repeat, or one feature names the class."""
     data = run.start_data
-    if data is None or data.get("shared") is None:
+    if data is None or data.shared is None:
         return Finding(ID, "not_applicable", "Samples out of memory, or of a built-in task, are judged by planning alone.")
-    shared, repeated, telling = (number(data.get(key)) for key in ("shared", "repeated", "telling"))
+    shared, repeated, telling = map(number, (data.shared, data.repeated, data.telling))
     copied = shared >= max(thresholds["shared"], thresholds["times"] * repeated)
     told = telling >= thresholds["telling"]
     reason = (

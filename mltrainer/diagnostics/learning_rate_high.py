@@ -19,7 +19,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     if math.isnan(update):
         return Finding(ID, "not_applicable", "The run recorded no size of its updates.")
     leap = ratio(run.train_loss[0], run.first_loss) if run.history else NAN
-    if math.isnan(leap) and math.isnan(run.reached_skill) and run.record.get("program"):
+    if math.isnan(leap) and math.isnan(run.reached_skill) and run.result.program:
         return Finding(ID, "not_applicable", "Whether the program's model learned was not seen.")
     evidence = {"update_ratio": update, "leap": leap, "spread": _spread(run), "skill": run.reached_skill}
     sentence = (
@@ -38,5 +38,4 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 def _spread(run: Run) -> float:
     """Return the usual spread of the untrained weights times the root of their inputs, NaN where it was not recorded."""
-    weights = (run.start or {}).get("weights")
-    return median(map(number, weights.values())) if isinstance(weights, Mapping) else math.nan
+    return median(map(number, run.start.weights.values())) if run.start else math.nan

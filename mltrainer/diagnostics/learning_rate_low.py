@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, ratio, text
 
 ID = "learning_rate_low"
 FIGURES = ("update_layers.svg", "learning_curves.svg")
@@ -28,7 +28,8 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return Finding(ID, "clear", reason, evidence)
     fired = largest < thresholds["update"] and not run.learned(thresholds["learned_skill"])
     if fired:
-        evidence |= {"since_step": 1, "lr": _proposed(max(finite(run.series("lr")), default=math.nan), largest)}
+        rate = max(finite(number(row.lr) for row in run.history), default=math.nan)
+        evidence |= {"since_step": 1, "lr": _proposed(rate, largest)}
     return judged(ID, fired, f"{sentence} ({limit}); the skill is {text(run.reached_skill)}.", evidence, FIGURES)
 
 

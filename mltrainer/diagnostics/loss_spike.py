@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mltrainer.diagnostics.signals import Finding, Row, Run, judged, median, number, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, judged, median, number, ratio, text
+from mltrainer.records.run import Spike
 
 ID = "loss_spike"
 FIGURES = ("learning_curves.svg", "gradients.svg")
@@ -19,7 +20,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return _of_steps(spikes)
     if run.spikes is None and len(run.history) < 2:
         return Finding(ID, "not_applicable", "The run recorded neither losses that stood out nor two intervals to compare.")
-    if run.spikes is None and all(math.isnan(loss) for loss in run.train_loss) and run.record.get("program"):
+    if run.spikes is None and all(math.isnan(loss) for loss in run.train_loss) and run.result.program:
         return Finding(ID, "not_applicable", "No loss of the program was seen.")
     leaps = [place for place in range(1, len(run.history)) if _is_leap(run, place, thresholds)]
     if leaps:
@@ -27,9 +28,9 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     return Finding(ID, "clear", "No loss of a full batch, and of no interval, stood far above those before it.", {"spikes": 0})
 
 
-def _of_steps(spikes: Sequence[Row]) -> Finding:
+def _of_steps(spikes: Sequence[Spike]) -> Finding:
     first = spikes[0]
-    loss, usual, step = number(first.get("loss")), number(first.get("usual")), first.get("step")
+    loss, usual, step = number(first.loss), number(first.usual), first.step
     evidence: dict[str, Any] = {"spikes": len(spikes), "step": step, "loss": loss, "usual": usual, "since_step": step}
     reason = (
         f"The loss of step {step} was {text(loss)}, {text(ratio(loss, usual))} times the usual {text(usual)}; "
@@ -58,6 +59,6 @@ def _is_leap(run: Run, place: int, thresholds: Mapping[str, float]) -> bool:
     return is_large and norm > thresholds["times_norm"] * usual
 
 
-def _is_spike(spike: Mapping[str, Any], first_loss: float, thresholds: Mapping[str, float]) -> bool:
-    loss, before = number(spike.get("loss")), number(spike.get("largest_before"))
+def _is_spike(spike: Spike, first_loss: float, thresholds: Mapping[str, float]) -> bool:
+    loss, before = number(spike.loss), number(spike.largest_before)
     return loss > thresholds["times_largest"] * before and loss > thresholds["times_first"] * first_loss

@@ -36,15 +36,15 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     return judged(ID, fired, reason, evidence, FIGURES)
 
 
-def _recorded(run: Run) -> list[tuple[Any, float]]:
+def _recorded(run: Run) -> list[tuple[int, float]]:
     """Return the step and the memory of each evaluation; before version 0.3 of those at which the model was observed."""
-    rows = [(row.get("step"), number(row.get("memory_mb"))) for row in run.history]
+    rows = [(row.step, number(row.memory_mb)) for row in run.history]
     if not finite(mb for _, mb in rows):
-        rows = [(row.get("step"), number(signals.get("memory_mb"))) for row, signals in run.seen]
+        rows = [(row.step, number(signals.memory_mb)) for row, signals in run.seen]
     return [(step, mb) for step, mb in rows if math.isfinite(mb)]
 
 
-def _spaced(rows: list[tuple[Any, float]]) -> list[tuple[Any, float]]:
+def _spaced(rows: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return so many rows, evenly spaced, the first and the last among them; all where there are fewer."""
     last = len(rows) - 1
     places = {round(nr * last / (MOST_ROWS - 1)) for nr in range(MOST_ROWS)}

@@ -16,6 +16,6 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     if not losses:
         return Finding(ID, "not_applicable", "No finite loss was recorded.")
     lowest = min(losses)
-    first = next((row["epoch"] for row, loss in zip(run.history, run.train_loss, strict=True) if loss < thresholds["loss"]), None)
+    first = next((row.epoch for row, loss in zip(run.history, run.train_loss, strict=True) if loss < thresholds["loss"]), None)
     evidence = {"lowest": lowest, "since_epoch": first}
     return judged(ID, lowest < thresholds["loss"], f"The lowest loss was {text(lowest)}.", evidence, FIGURES)

@@ -13,7 +13,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where inputs hold NaN or infinity and the run failed by a number that is not finite; a model may mask them."""
     if run.start_data is None:
         return Finding(ID, "not_applicable", "The training samples were not in memory, or hold no numbers.")
-    count = int(run.start_data.get("not_finite") or 0)
+    count = run.start_data.not_finite or 0
     failed = run.nonfinite is not None
     reason = f"{count} numbers of the training inputs are NaN or infinite"
     reason += (

@@ -14,7 +14,9 @@ from mltrainer.configs.components import swaps_of
 from mltrainer.configs.loading import EXCLUSIVE, flatten, validate_values
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.diagnostics.rules import assess, changes_to_try
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
+from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.tasks.proportions import SHARES, share_difference
 
 CURES, HELPS, UNTOLD, NOTHING, WORSE = VERDICTS = ("cures", "helps", "not told apart", "changes nothing", "makes it worse")
@@ -47,7 +49,7 @@ class Candidate:
 
 
 def candidates(
-    rows: Sequence[Mapping[str, Any]], config: TrainingConfig, template: Values, *, is_shorter: bool = False
+    rows: Sequence[Diagnosis], config: TrainingConfig, template: Values, *, is_shorter: bool = False
 ) -> tuple[list[Candidate], list[dict[str, str]]]:
     """Return the changes that are worth a try, each once, and those that cannot be tried.
 
@@ -64,7 +66,7 @@ def candidates(
     symptoms = symptoms_of(rows)
     if not symptoms:
         return [], []
-    rows = [row for row in rows if row["id"] in symptoms]
+    rows = [row for row in rows if row.id in symptoms]
     asked = [_without_epochs(one) if is_shorter else one for one in _asked(rows, config.model_dump(), template)]
     kept, left_out, digests = [], [], set[str]()
     for one in (one for one in asked if one.changes):
@@ -80,17 +82,17 @@ def candidates(
     return kept, left_out
 
 
-def symptoms_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def symptoms_of(rows: Sequence[Diagnosis]) -> list[str]:
     """Return the diagnostics that fired and that a trial can show to be cured: those for information are about time alone."""
-    return [row["id"] for row in rows if row["state"] == "fired" and row["severity"] != "info"]
+    return [row.id for row in rows if row.state == "fired" and row.severity != "info"]
 
 
-def _asked(rows: Sequence[Mapping[str, Any]], values: Values, template: Values) -> Iterator[Candidate]:
+def _asked(rows: Sequence[Diagnosis], values: Values, template: Values) -> Iterator[Candidate]:
     suggested = changes_to_try(rows, values)
     yield Candidate(TEMPLATE, template_changes(values, template), "where the config differs from it")
     for one in suggested:
-        yield Candidate(named(one["set"]), one["set"], one["why"])
-    yield Candidate(TOGETHER, together([one["set"] for one in suggested]), "those that do not exclude each other")
+        yield Candidate(named(one.set), one.set, one.why)
+    yield Candidate(TOGETHER, together([one.set for one in suggested]), "those that do not exclude each other")
 
 
 def named(changes: Mapping[str, Any]) -> str:
@@ -171,13 +173,12 @@ class Outcome:
     samples: int | None = None
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], run_result: Mapping[str, Any], value: float) -> Self:
+    def of(cls, rows: Sequence[Diagnosis], run: Run, value: float) -> Self:
         """Return the outcome of a run: the findings of `diagnose`, the fit, and the metric with its number of samples."""
-        fired = [row for row in rows if row["state"] == "fired"]
-        critical = tuple(row["id"] for row in fired if row["severity"] == "critical")
-        rows_of = (run_result.get("measured_samples") or {}).get("validation") or None
-        samples = rows_of if (run_result.get("metric") or {}).get("name") in SHARES else None
-        return cls(tuple(row["id"] for row in fired), critical, assess(rows, run_result)["fit"], value, samples)
+        fired = [row for row in rows if row.state == "fired"]
+        critical = tuple(row.id for row in fired if row.severity == "critical")
+        samples = run.result.measured_samples.get("validation") if run.result.metric.name in SHARES else None
+        return cls(tuple(row.id for row in fired), critical, assess(rows, run).fit, value, samples or None)
 
 
 def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str, comparisons: int = 1) -> tuple[str, str]:

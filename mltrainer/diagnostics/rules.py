@@ -12,7 +12,8 @@ from typing import Any
 
 from mltrainer import handbook
 from mltrainer.configs.loading import EXCLUSIVE
-from mltrainer.configs.pages import DiagnosticPage, Suggestion, diagnostic_page
+from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
+from mltrainer.configs.pages import Suggestion as PageSuggestion
 from mltrainer.configs.project import OF_PROGRAMS, is_opaque, meets
 from mltrainer.diagnostics import (
     bad_initialization,
@@ -50,6 +51,8 @@ from mltrainer.diagnostics import (
 )
 from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
 from mltrainer.errors import InputError
+from mltrainer.records.common import Acceptance
+from mltrainer.records.diagnostics import Assessment, Change, Diagnosis, Suggestion
 from mltrainer.workspace import plain
 
 RULES: dict[str, Rule] = {
@@ -87,7 +90,6 @@ RULES: dict[str, Rule] = {
     memory_growth.ID: memory_growth.find,
 }
 
-DiagnosticRow = dict[str, Any]
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set
 SWITCHED_ON = ("clip", "early_stopping")  # groups of the config that null switches off, and that a change may switch on
 ONE_WAY = {  # a change never takes back a setting that already goes further
@@ -101,40 +103,25 @@ ONE_WAY = {  # a change never takes back a setting that already goes further
 # --- findings -------------------------------------------------------------------------------------
 
 
-def beside(run_result: Mapping[str, Any], references: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a run's result with the plain models that it was compared with, which give the rules a point of reference."""
-    return {**run_result, "references": references}
-
-
-def diagnose(run_result: Mapping[str, Any], project: Path | None) -> list[DiagnosticRow]:
-    """Apply every rule to a run's result, with the thresholds of the handbook's pages.
+def diagnose(run: Run, project: Path | None) -> list[Diagnosis]:
+    """Apply every rule to a run, with the thresholds of the handbook's pages.
 
     Args:
-        run_result: The result of a run, as in `result.json`, or as `beside` returns it.
+        run: The run.
         project: The project's folder, whose own pages override the shipped ones; None outside a project.
 
     Returns:
-        One plain row per rule, in the order of `RULES`.
+        One row per rule, in the order of `RULES`.
 
     Raises:
         InputError: A page of the project is not valid, or its thresholds are not those that the rule reads.
     """
-    run = Run(run_result)
     return [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
 
 
-def findings(
-    run_result: Mapping[str, Any], references: Mapping[str, Any] | None, config: Mapping[str, Any], project: Path | None
-) -> list[DiagnosticRow]:
-    """Return the rows that a phase records of its run: every rule's, beside plain models, with suggestions that fit the config.
-
-    Args:
-        run_result: The result of the run.
-        references: The plain models that it was compared with; None where it was not.
-        config: The config of the run.
-        project: The project's folder, as for `diagnose`.
-    """
-    return fitting(diagnose(beside(run_result, references), project), config)
+def findings(run: Run, config: Mapping[str, Any], project: Path | None) -> list[Diagnosis]:
+    """Return the rows that a phase records of its run: every rule's, with suggestions that fit the config of the run."""
+    return fitting(diagnose(run, project), config)
 
 
 def page_path(name: str) -> str:
@@ -142,36 +129,38 @@ def page_path(name: str) -> str:
     return f"diagnostics/{name}.md"
 
 
-def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | None) -> DiagnosticRow:
+def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | None) -> Diagnosis:
     thresholds = _thresholds(page, name, project)
     finding: Finding = rule(run, thresholds)
-    row = {
-        "id": finding.id,
-        "title": page.title,
-        "page": page_path(name),
-        "state": finding.state,
-        "reason": finding.reason,
-        "evidence": {name: None if value != value else value for name, value in finding.evidence.items()},  # NaN: not measured
-        "thresholds": thresholds,
-        "severity": page.severity,
-        "causes": page.causes,
-        "suggestions": [filled for one in _suggestions(page, finding) if (filled := _filled(one, finding.evidence)) is not None],
-        "figures": list(finding.figures),
-    }
-    return dict(plain(row))
+    evidence = {key: None if value != value else plain(value) for key, value in finding.evidence.items()}  # NaN: not measured
+    suggestions = (_filled(one, finding.evidence) for one in _suggestions(page, finding))
+    return Diagnosis(
+        id=finding.id,
+        title=page.title,
+        page=page_path(name),
+        state=finding.state,
+        reason=finding.reason,
+        evidence=evidence,
+        thresholds=thresholds,
+        severity=page.severity,
+        causes=page.causes,
+        suggestions=[one for one in suggestions if one is not None],
+        figures=list(finding.figures),
+    )
 
 
-def _suggestions(page: DiagnosticPage, finding: Finding) -> list[Suggestion]:
+def _suggestions(page: DiagnosticPage, finding: Finding) -> list[PageSuggestion]:
     """Return a page's suggestions; where the cause lies outside of the config, those alone that change none of it."""
     return [one for one in page.suggestions if not (finding.is_elsewhere and one.set)]
 
 
-def _filled(suggestion: Suggestion, evidence: Mapping[str, Any]) -> dict[str, Any] | None:
+def _filled(suggestion: PageSuggestion, evidence: Mapping[str, Any]) -> Suggestion | None:
     """Return a suggestion whose values of the form `{name}` are the evidence's; None where the evidence has no such value."""
     names = {key: value[1:-1] for key, value in suggestion.set.items() if isinstance(value, str) and value[:1] == "{"}
     if not set(names.values()) <= set(evidence):
         return None
-    return {"why": suggestion.why, "set": {**suggestion.set, **{key: evidence[name] for key, name in names.items()}}}
+    filled = {key: evidence[name] for key, name in names.items()}
+    return Suggestion(why=suggestion.why, set=plain({**suggestion.set, **filled}))
 
 
 def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[str, float]:
@@ -197,25 +186,22 @@ def shipped_pages() -> list[str]:
 # --- assessment -----------------------------------------------------------------------------------
 
 
-def assess(rows: Sequence[Mapping[str, Any]], run_result: Mapping[str, Any]) -> dict[str, str]:
-    """Judge a run's curves, fit and gradients from its rows.
+def assess(rows: Sequence[Diagnosis], run: Run) -> Assessment:
+    """Judge a run's curves, fit (good, overfitting, underfitting, unknown) and gradients from its rows.
 
-    Returns:
-        `curves`; `fit` (good, overfitting, underfitting, unknown) and `fit_reason`; `gradients` (healthy, exploding,
-        vanishing, unknown) and `gradients_reason`; `state`, the run's.
+    Gradients are healthy, exploding, vanishing or unknown.
     """
-    run = Run(run_result)
-    found = {row["id"]: row for row in rows}
+    found = {row.id: row for row in rows}
     fit, fit_reason = _fit(found, run)
-    gradients, gradients_reason = _gradients(found)
-    return {
-        "curves": _curves(run),
-        "fit": fit,
-        "fit_reason": fit_reason,
-        "gradients": gradients,
-        "gradients_reason": gradients_reason,
-        "state": str(run.record.get("state", "unknown")),
-    }
+    gradients, gradients_reason = _gradients(found["exploding_gradients"], found["vanishing_gradients"])
+    return Assessment(
+        curves=_curves(run),
+        fit=fit,
+        fit_reason=fit_reason,
+        gradients=gradients,
+        gradients_reason=gradients_reason,
+        state=run.result.state or "unknown",
+    )
 
 
 def _curves(run: Run) -> str:
@@ -233,12 +219,13 @@ def _curves(run: Run) -> str:
     return f"{sentence}; {run.metric_name} was best at {text(best)} (epoch {run.epochs[run.best_row]:g})."
 
 
-def _fit(found: Mapping[str, Mapping[str, Any]], run: Run) -> tuple[str, str]:
-    if found["overfitting"]["state"] == "fired":
-        return "overfitting", found["overfitting"]["reason"]
+def _fit(found: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
+    gap, stall = found["overfitting"], found["convergence_stall"]
+    if gap.state == "fired":
+        return "overfitting", gap.reason
     if run.best_row is None or math.isnan(run.skill_of("train", run.best_row)):
         return "unknown", "No evaluation tells how much of the training set was learned."
-    least = number(found["convergence_stall"]["thresholds"]["learned_skill"])
+    least = float(stall.thresholds["learned_skill"])
     skill = run.skill_of("train", run.best_row)
     shown = f"The skill on the training set was {text(skill)} at the best evaluation (0: a constant answer, 1: perfect"
     behind = f" On validation the run is behind {' and '.join(run.beaten_by)}." if run.beaten_by else ""
@@ -249,15 +236,14 @@ def _fit(found: Mapping[str, Mapping[str, Any]], run: Run) -> tuple[str, str]:
     return "underfitting", f"{shown}; at least {text(least)} expected).{behind}"
 
 
-def _gradients(found: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
-    exploding, vanishing = found["exploding_gradients"], found["vanishing_gradients"]
-    if exploding["state"] == "fired":
-        return "exploding", exploding["reason"]
-    if vanishing["state"] == "fired":
-        return "vanishing", vanishing["reason"]
-    if "not_applicable" in (exploding["state"], vanishing["state"]):
-        return "unknown", exploding["reason"]
-    return "healthy", f"{exploding['reason']} {vanishing['reason']}"
+def _gradients(exploding: Diagnosis, vanishing: Diagnosis) -> tuple[str, str]:
+    if exploding.state == "fired":
+        return "exploding", exploding.reason
+    if vanishing.state == "fired":
+        return "vanishing", vanishing.reason
+    if "not_applicable" in (exploding.state, vanishing.state):
+        return "unknown", exploding.reason
+    return "healthy", f"{exploding.reason} {vanishing.reason}"
 
 
 # --- acceptance and recommendation ----------------------------------------------------------------
@@ -268,7 +254,7 @@ def acceptance_rows(
     metrics: Mapping[str, Any],
     split: str = "validation",
     bounds: Mapping[str, Sequence[float]] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Acceptance]:
     """Compare metrics with the criteria of a config.
 
     Args:
@@ -281,22 +267,22 @@ def acceptance_rows(
         One row per criterion; a metric that was not measured has value None and is not met.
     """
     return [
-        {
-            "metric": name,
-            "split": "training" if name.startswith("train_") else split,
-            "criterion": criterion,
-            "value": metrics.get(name),
-            "interval": list((bounds or {}).get(name, ())) or None,
-            "met": meets(number(metrics.get(name)), criterion),
-        }
+        Acceptance(
+            metric=name,
+            split="training" if name.startswith("train_") else split,
+            criterion=criterion,
+            value=plain(metrics.get(name)),
+            interval=plain((bounds or {}).get(name, ())) or None,
+            met=meets(number(metrics.get(name)), criterion),
+        )
         for name, criterion in acceptance.items()
     ]
 
 
 def recommend(
-    rows: Sequence[Mapping[str, Any]],
-    acceptance: Sequence[Mapping[str, Any]],
-    assessment: Mapping[str, str],
+    rows: Sequence[Diagnosis],
+    acceptance: Sequence[Acceptance],
+    assessment: Assessment,
     beaten_by: Sequence[str] = (),
 ) -> tuple[str, list[str]]:
     """Recommend what to do with a run.
@@ -311,73 +297,71 @@ def recommend(
     faults = _faults(rows, assessment)
     if faults:
         return "debug", faults
-    others = [f"{row['id']} fired: {row['reason']}" for row in rows if row["state"] == "fired"]
+    others = [f"{row.id} fired: {row.reason}" for row in rows if row.state == "fired"]
     others += [f"The run is behind {' and '.join(beaten_by)} on the same validation rows."] if beaten_by else []
     if not acceptance:
         return "optimize", ["No acceptance criterion is set, so nothing says that the model is good enough.", *others]
-    decision = "deploy" if all(row["met"] for row in acceptance) else "optimize"
+    decision = "deploy" if all(row.met for row in acceptance) else "optimize"
     return decision, [_acceptance_reason(row) for row in acceptance] + others
 
 
-def _faults(rows: Sequence[Mapping[str, Any]], assessment: Mapping[str, str]) -> list[str]:
-    faults = [f"{row['id']} fired: {row['reason']}" for row in rows if row["state"] == "fired" and row["severity"] == "critical"]
-    if assessment["state"] != "finished":
-        faults.append(f"The run did not come to its end: its state is {assessment['state']}.")
-    if not faults and assessment["gradients"] == "exploding" and assessment["fit"] not in HEALTHY_FITS:
-        faults.append(f"The gradients explode and the model has not learned: {assessment['gradients_reason']}")
-    if not faults and assessment["fit"] == "unknown" and assessment["gradients"] == "unknown":
-        faults.append(f"Neither fit nor gradients can be judged: {assessment['fit_reason']}")
+def _faults(rows: Sequence[Diagnosis], assessment: Assessment) -> list[str]:
+    faults = [f"{row.id} fired: {row.reason}" for row in rows if row.state == "fired" and row.severity == "critical"]
+    if assessment.state != "finished":
+        faults.append(f"The run did not come to its end: its state is {assessment.state}.")
+    if not faults and assessment.gradients == "exploding" and assessment.fit not in HEALTHY_FITS:
+        faults.append(f"The gradients explode and the model has not learned: {assessment.gradients_reason}")
+    if not faults and assessment.fit == "unknown" and assessment.gradients == "unknown":
+        faults.append(f"Neither fit nor gradients can be judged: {assessment.fit_reason}")
     return faults
 
 
-def _acceptance_reason(row: Mapping[str, Any]) -> str:
-    value = "was not measured" if row["value"] is None else f"is {text(number(row['value']))}"
-    value += f" on {row.get('split', 'validation')}"
-    return f"{row['metric']} {value}, {'as' if row['met'] else 'not as'} required ({row['criterion']})."
+def _acceptance_reason(row: Acceptance) -> str:
+    value = "was not measured" if row.value is None else f"is {text(number(row.value))}"
+    value += f" on {row.split}"
+    return f"{row.metric} {value}, {'as' if row.met else 'not as'} required ({row.criterion})."
 
 
 # --- changes --------------------------------------------------------------------------------------
 
 
-def suggested_changes(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the suggestions of the rows that fired, as values for a given config.
+def suggested_changes(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Suggestion]:
+    """Return the suggestions of the rows that fired, as values for a given config, in the order of the pages.
+
+    Suggestions are left out whose keys the config does not have, that it already follows, or whose place another key has taken.
 
     Args:
         rows: Rows of `diagnose`.
         config: A training config as nested plain values.
-
-    Returns:
-        Changes `{"why": ..., "set": {dotted key: value}}` in the order of the pages. Suggestions are left out whose keys the
-        config does not have, that it already follows, or whose place another key has taken.
     """
-    return [change for row in rows if row["state"] == "fired" for change in _changes(row, config)]
+    return [change for row in rows if row.state == "fired" for change in _changes(row, config)]
 
 
-def changes_to_try(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[dict[str, Any]]:
+def changes_to_try(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Change]:
     """Return `suggested_changes`, those of critical findings first, each with the `page` that explains it."""
-    by_severity = sorted(rows, key=lambda row: row["severity"] != "critical")
-    return [{**change, "page": row["page"]} for row in by_severity for change in suggested_changes([row], config)]
+    by_severity = sorted(rows, key=lambda row: row.severity != "critical")
+    return [Change(why=one.why, set=one.set, page=row.page) for row in by_severity for one in suggested_changes([row], config)]
 
 
-def fitting(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[DiagnosticRow]:
+def fitting(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Diagnosis]:
     """Return rows with those suggestions alone that a config has room for and does not follow yet, and those that set nothing."""
-    return [{**row, "suggestions": [*_fitting(row, config)]} for row in rows]
+    return [row.model_copy(update={"suggestions": [*_fitting(row, config)]}) for row in rows]
 
 
-def _fitting(row: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for one in row["suggestions"]:
-        kept = {key: change for key, change in one["set"].items() if key in _kept(one, config)}
-        if kept or not one["set"]:
-            yield {**one, "set": kept}
+def _fitting(row: Diagnosis, config: Mapping[str, Any]) -> Iterator[Suggestion]:
+    for one in row.suggestions:
+        kept = {key: change for key, change in one.set.items() if key in _kept(one, config)}
+        if kept or not one.set:
+            yield Suggestion(why=one.why, set=kept)
 
 
-def _changes(row: Mapping[str, Any], config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"why": one["why"], "set": kept} for one in row["suggestions"] if (kept := _kept(one, config))]
+def _changes(row: Diagnosis, config: Mapping[str, Any]) -> list[Suggestion]:
+    return [Suggestion(why=one.why, set=kept) for one in row.suggestions if (kept := _kept(one, config))]
 
 
-def _kept(one: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _kept(one: Suggestion, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that a suggestion gives a config's keys, of those that it changes."""
-    values = {key: _value(config, key, change) for key, change in one["set"].items()}
+    values = {key: _value(config, key, change) for key, change in one.set.items()}
     return {key: value for key, value in values.items() if value is not None and value != _current(config, key)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from mltrainer.diagnostics.signals import Finding, Row, Run, judged, number, percent
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent
 
 ID = "saturation"
 FIGURES = ("gradient_layers.svg",)
@@ -26,10 +26,9 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
 
 def _shares(run: Run) -> Iterator[tuple[str, float]]:
     """Yield the largest saturated share of each module, at the start and in the first half of the run's observations."""
-    early = [signals.get("validation") or {} for _, signals in run.seen[: math.ceil(len(run.seen) / 2)]]
-    observed: list[Row] = [run.start or {}, *early]
-    rows = [row.get("modules") or {} for row in observed]
+    early = [signals.validation.modules for _, signals in run.seen[: math.ceil(len(run.seen) / 2)]]
+    rows = [run.start.modules if run.start else {}, *early]
     for name in dict.fromkeys(name for row in rows for name in row):
-        found = [number(row[name].get("saturated")) for row in rows if name in row and "saturated" in row[name]]
+        found = [number(row[name]["saturated"]) for row in rows if name in row and "saturated" in row[name]]
         if found:
-            yield str(name), max(found)
+            yield name, max(found)

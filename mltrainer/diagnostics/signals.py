@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.project import Metric
+from mltrainer.records.baseline import Reference, References
+from mltrainer.records.partial import known, partial
+from mltrainer.records.run import DataSeen, HistoryRow, NonFinite, RowSignals, Seen, SeenAtStart, Spike, TrainingResult
 
 State = Literal["fired", "clear", "not_applicable"]
-Row = Mapping[str, Any]
+Split = Literal["train", "validation", "trained"]  # the last: of weights that are not averaged
 
 # Metrics that lie between 0 and 1, so that a difference of two values is a number of percentage points.
 BOUNDED = frozenset(
@@ -103,58 +106,64 @@ def percent(value: float) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """A run's result, as the rules read it.
+    """A run as the rules read it.
 
     Args:
-        record: The result as it stands in `result.json` or in a phase's record; it may lack anything.
+        result: Its result, which may lack anything.
+        references: The plain models that it was compared with, which give the rules a point of reference; None where it was not.
     """
 
-    record: Mapping[str, Any]
+    result: TrainingResult
+    references: References | None = None
+
+    @classmethod
+    def of(cls, result: Mapping[str, Any], references: Mapping[str, Any] | None = None) -> Run:
+        """Return the view of a result, and of references, as they stand in a file: whole or not."""
+        beside = None if references is None else partial(References, references)
+        return cls(partial(TrainingResult, result), beside)
 
     # --- plain parts ---
 
-    @functools.cached_property
-    def history(self) -> list[Row]:
+    @property
+    def history(self) -> list[HistoryRow]:
         """The evaluations in order."""
-        rows = self.record.get("history")
-        return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+        return self.result.history
 
     @property
-    def nonfinite(self) -> Mapping[str, Any] | None:
+    def nonfinite(self) -> NonFinite | None:
         """Where the run met a number that is not finite."""
-        found = self.record.get("nonfinite")
-        return found if isinstance(found, Mapping) else None
+        return self.result.nonfinite
 
     @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
-        return self.record.get("state") == "finished"
+        return self.result.state == "finished"
 
     @property
     def layers(self) -> list[str]:
         """Names of the weights with two or more dimensions, in order of definition."""
-        return [str(name) for name in self.record.get("layers") or []]
+        return self.result.layers
 
     @property
     def first_loss(self) -> float:
         """The loss of the first step."""
-        return number(self.record.get("first_loss"))
+        return number(self.result.first_loss)
 
     @property
     def epochs(self) -> list[float]:
         """The epoch of each evaluation, counted from 1."""
-        return [number(row.get("epoch")) for row in self.history]
+        return [number(row.epoch) for row in self.history]
 
     # --- curves ---
 
-    def series(self, *path: str) -> list[float]:
-        """Return a value of every evaluation, such as `series("validation", "loss")`; NaN where it is missing."""
-        return [number(_at(row, path)) for row in self.history]
+    def series(self, split: Split, name: str) -> list[float]:
+        """Return a metric of every evaluation, NaN where it is missing."""
+        return [number((getattr(row, split) or {}).get(name)) for row in self.history]
 
     @property
     def train_loss(self) -> list[float]:
         """Mean loss of the training steps before each evaluation."""
-        return self.series("train_loss")
+        return [number(row.train_loss) for row in self.history]
 
     @property
     def validation_loss(self) -> list[float]:
@@ -164,12 +173,12 @@ class Run:
     @property
     def metric_name(self) -> str:
         """The metric that chose the best checkpoint; `loss` if none is named."""
-        return str(_at(self.record, ("metric", "name")) or "loss")
+        return self.result.metric.name or "loss"
 
     @property
     def larger_is_better(self) -> bool:
         """The direction of that metric."""
-        return str(_at(self.record, ("metric", "mode"))) == "max"
+        return self.result.metric.mode == "max"
 
     def has_metric(self, name: str) -> bool:
         """Return True if both splits have a finite value of a metric."""
@@ -185,8 +194,8 @@ class Run:
     def best_row(self) -> int | None:
         """The place in the history of the evaluation by which the run is described; None where no metric is finite."""
         name = self.metric_name
-        ties: Literal["first", "loss"] = "loss" if _at(self.record, ("metric", "ties")) == "loss" else "first"
-        metric = Metric.model_construct(name=name, mode="max" if self.larger_is_better else "min", ties=ties)
+        mode: Literal["max", "min"] = "max" if self.larger_is_better else "min"
+        metric = Metric.model_construct(name=name, mode=mode, ties=self.result.metric.ties)
         values, losses = self.series("validation", name), self.series("validation", "loss")
         rows: list[dict[str, Any]] = [
             {"place": place, "validation": {"loss": losses[place], name: value}}
@@ -199,21 +208,27 @@ class Run:
     # --- what was learned ---
 
     @functools.cached_property
+    def confusion(self) -> list[list[int]]:
+        """The confusion matrix of the validation set, a row for each true class; empty without one."""
+        evaluation = self.result.evaluation
+        matrix = evaluation.get("confusion") if isinstance(evaluation, Mapping) else None
+        return [[int(number(count)) for count in row] for row in matrix] if isinstance(matrix, list) else []
+
+    @functools.cached_property
     def class_counts(self) -> list[int]:
         """Validation samples of each class, from the confusion matrix; empty without one."""
-        matrix = _at(self.record, ("evaluation", "confusion"))
-        return [sum(int(number(n)) for n in row) for row in matrix] if isinstance(matrix, list) else []
+        return [sum(row) for row in self.confusion]
 
     @property
     def known_counts(self) -> list[int]:
         """Samples of each class: of the validation set, else of the training samples in memory; empty where neither tells."""
-        return self.class_counts or (self.start_data or {}).get("counts") or []
+        return self.class_counts or (self.start_data and self.start_data.counts) or []
 
     @property
     def validation_samples(self) -> int | None:
         """Number of validation samples, as the run recorded it or the confusion matrix tells it."""
-        recorded = _at(self.record, ("measured_samples", "validation"))
-        return recorded if isinstance(recorded, int) else sum(self.class_counts) or None
+        recorded = self.result.measured_samples.get("validation")
+        return recorded if recorded is not None else sum(self.class_counts) or None
 
     @property
     def chance(self) -> float:
@@ -256,21 +271,20 @@ class Run:
     # --- beside plain models, where they were measured on the same rows ---
 
     @functools.cached_property
-    def references(self) -> list[Row]:
-        """The plain models that the run was compared with; their `verdict` is the run's: ahead, level or behind."""
-        rows = _at(self.record, ("references", "rows"))
-        return [row for row in rows if isinstance(row, Mapping) and row.get("verdict")] if isinstance(rows, list) else []
+    def compared(self) -> list[Reference]:
+        """The plain models beside which the run was judged; a `verdict` is the run's: ahead, level or behind."""
+        return [row for row in self.references.rows if row.verdict] if self.references else []
 
     @property
     def beaten_by(self) -> list[str]:
         """The plain models that the run is behind."""
-        return [str(row.get("title")) for row in self.references if row["verdict"] == "behind"]
+        return [row.title for row in self.compared if row.verdict == "behind"]
 
     @functools.cached_property
     def keeps_up(self) -> bool:
         """Whether the run learned as much as plain models did: better than a constant answer, and behind none of the others."""
-        constant = [row["verdict"] for row in self.references if row.get("name") == "constant"]
-        return constant == ["ahead"] and len(self.references) > 1 and not self.beaten_by
+        constant = [row.verdict for row in self.compared if row.name == "constant"]
+        return constant == ["ahead"] and len(self.compared) > 1 and not self.beaten_by
 
     @property
     def reached_skill(self) -> float:
@@ -283,33 +297,32 @@ class Run:
 
     # --- what was observed beside the history; earlier versions observed nothing ---
 
-    @functools.cached_property
-    def start(self) -> Row | None:
+    @property
+    def start(self) -> SeenAtStart | None:
         """What the untrained model showed."""
-        return _mapping(_at(self.record, ("signals", "start", "model")))
+        return known(self.result.signals.start.model) if self.result.signals else None
 
-    @functools.cached_property
-    def start_data(self) -> Row | None:
+    @property
+    def start_data(self) -> DataSeen | None:
         """What the training samples in memory showed."""
-        return _mapping(_at(self.record, ("signals", "start", "data")))
+        return self.result.signals.start.data if self.result.signals else None
 
     @functools.cached_property
-    def seen(self) -> list[tuple[Row, Row]]:
+    def seen(self) -> list[tuple[HistoryRow, RowSignals]]:
         """The evaluations at which the model was observed, each with what it showed."""
-        found = ((row, _mapping(row.get("signals"))) for row in self.history)
-        return [(row, signals) for row, signals in found if signals is not None]
+        return [(row, row.signals) for row in self.history if row.signals is not None]
 
     @functools.cached_property
-    def last_seen(self) -> Row:
+    def last_seen(self) -> Seen:
         """What validation samples showed at the last observation: where a number that is not finite ended the run, or before."""
-        stop = _mapping(_at(self.record, ("signals", "stop", "validation")))
-        return stop or (self.seen[-1][1].get("validation") if self.seen else self.start) or {}
+        stop = self.result.signals and self.result.signals.stop
+        last = self.seen[-1][1].validation if self.seen else self.start
+        return (known(stop.validation) if stop else None) or last or partial(Seen, {})
 
     @property
     def dead_share(self) -> tuple[str, float]:
         """The module with the largest share of dead units at the last observation, and that share; NaN where none tells."""
-        modules = _mapping(self.last_seen.get("modules")) or {}
-        shares = {str(name): number(row["dead"]) for name, row in modules.items() if isinstance(row, Mapping) and "dead" in row}
+        shares = {name: number(shown["dead"]) for name, shown in self.last_seen.modules.items() if "dead" in shown}
         return max(shares.items(), key=lambda one: one[1], default=("", NAN))
 
     # --- steps, time, memory ---
@@ -317,20 +330,19 @@ class Run:
     @functools.cached_property
     def first_updates(self) -> list[float]:
         """|update| / |weight| of the middle layer at the first steps 1, 2, 4, ... 32; empty where it was not recorded."""
-        rows = _at(self.record, ("signals", "early", "updates"))
-        return finite(number(row[1]) for row in rows if len(row) > 1) if isinstance(rows, list) else []
+        rows = self.result.signals.early.updates if self.result.signals else []
+        return finite(number(row[1]) for row in rows if len(row) > 1)
 
     @functools.cached_property
     def updates(self) -> list[float]:
         """|update| / |weight| of the middle layer at each evaluation's last step, NaN where it was not recorded."""
-        rows = (row.get("update_ratios") for row in self.history)
-        return [median(map(number, ratios)) if isinstance(ratios, list) else NAN for ratios in rows]
+        return [median(map(number, row.update_ratios)) for row in self.history]
 
     @property
-    def spikes(self) -> list[Row] | None:
+    def spikes(self) -> list[Spike] | None:
         """The losses that stood out, None where no step was looked at."""
-        rows = _at(self.record, ("signals", "spikes"))
-        return rows if isinstance(rows, list) else None
+        signals = self.result.signals
+        return signals.spikes if signals and "spikes" in signals.model_fields_set else None
 
     @functools.cached_property
     def data_wait(self) -> float:
@@ -338,41 +350,33 @@ class Run:
 
         The first interval starts the loader processes and does not count, unless it was all of a run that ended.
         """
-        shares = self.series("data_wait")
+        shares = [number(row.data_wait) for row in self.history]
         return median(shares[1:] or (shares if self.finished else []))
 
     @functools.cached_property
     def waited_s(self) -> float:
         """The seconds spent waiting in the whole run, NaN if durations were not recorded."""
-        return sum(share * seconds for share, seconds in zip(self.series("data_wait"), self.series("seconds"), strict=True))
+        return sum(number(row.data_wait) * number(row.seconds) for row in self.history)
 
     def step_at(self, place: int) -> int | None:
         """Return the step of an evaluation, None if it was not recorded."""
-        step = self.history[place].get("step")
-        return step if isinstance(step, int) else None
+        return self.history[place].step
 
     # --- gradients ---
 
     def norms(self, which: Literal["median", "max", "min"]) -> list[float]:
         """Return the gradient norm before clipping, over the steps before each evaluation."""
-        return self.series("grad_norm", which)
+        return [number(getattr(row.grad_norm, which)) for row in self.history]
 
     @functools.cached_property
     def layer_norms(self) -> list[list[float]]:
         """Median gradient norm of each layer, for every evaluation that recorded them."""
-        rows = (row.get("layer_norms") for row in self.history)
-        return [[number(norm) for norm in norms] for norms in rows if isinstance(norms, list) and norms]
+        return [[number(norm) for norm in row.layer_norms] for row in self.history if row.layer_norms]
 
-
-def _mapping(value: Any) -> Row | None:
-    return value if isinstance(value, Mapping) else None
-
-
-def _at(row: Mapping[str, Any], path: Iterable[str]) -> Any:
-    value: Any = row
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+    @functools.cached_property
+    def layer_updates(self) -> list[list[float]]:
+        """|update| / |weight| of each layer, for every evaluation that recorded them."""
+        return [[number(update) for update in row.update_ratios] for row in self.history if row.update_ratios]
 
 
 Rule = Callable[[Run, Mapping[str, float]], Finding]

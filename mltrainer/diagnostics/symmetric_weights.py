@@ -14,7 +14,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where every unit of a layer has the same initial weights, and the model has not learned."""
     if run.start is None:
         return Finding(ID, "not_applicable", "The run did not observe its initial weights.")
-    layers = [str(name) for name in run.start.get("symmetric") or []]
+    layers = run.start.symmetric
     evidence = {"layers": layers, "skill": run.reached_skill}
     if not layers:
         return Finding(ID, "clear", "In every layer the units begin with weights of their own.", evidence)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
 
@@ -17,13 +16,14 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     if not run.seen:
         return Finding(ID, "not_applicable", "The model was not observed in both modes.")
     row, signals = run.seen[-1]
-    evaluating, training = signals.get("evaluating") or {}, signals.get("training") or {}
-    losses = number(evaluating.get("loss")), number(training.get("loss"))
-    points = number(training.get("accuracy")) - number(evaluating.get("accuracy"))
+    evaluating, training = signals.evaluating, signals.training
+    losses = number(evaluating.loss), number(training.loss)
+    points = number(training.accuracy) - number(evaluating.accuracy)
     far = losses[0] > thresholds["times"] * losses[1] and losses[1] > 0
     lower = math.isnan(points) or points > thresholds["points"]
-    place = f"In epoch {number(row.get('epoch')):g}, on the same training samples,"
+    place = f"In epoch {number(row.epoch):g}, on the same training samples,"
     reason = f"{place} the loss is {text(losses[0])} in evaluation mode and {text(losses[1])} in training mode"
     reason += "" if math.isnan(points) else f", the accuracy {text(100 * points)} points lower"
-    evidence: dict[str, Any] = {"evaluating": dict(evaluating), "training": dict(training)}
+    modes = {"evaluating": evaluating, "training": training}
+    evidence = {name: shown.model_dump(exclude_unset=True) for name, shown in modes.items()}
     return judged(ID, far and lower, reason + ".", evidence, FIGURES)

@@ -13,10 +13,9 @@ FIGURES = ("learning_curves.svg",)
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Fire where the first batches' classes are far less mixed than all samples', in batches that have room for all."""
-    early = (run.record.get("signals") or {}).get("early") or {}
-    mixed = median(number(value) for value in early.get("labels") or [])
+    mixed = median(map(number, run.result.signals.early.labels if run.result.signals else []))
     classes, whole = _whole(run)
-    size = number(run.record.get("batch_size"))
+    size = number(run.result.batch_size)
     if not whole > 0 or mixed != mixed or size < thresholds["batches"] * classes:
         return Finding(ID, "not_applicable", "No batches of classes, or none large enough to hold all of them, were observed.")
     share = mixed / whole
@@ -31,5 +30,5 @@ def _whole(run: Run) -> tuple[int, float]:
     if counts:
         shares = [count / sum(counts) for count in counts]
         return len(counts), -sum(share * math.log(share) for share in shares)
-    target = (run.start or {}).get("target") or {}
-    return target.get("classes") or 0, number(target.get("entropy"))
+    target = run.start and run.start.target
+    return (target.classes or 0, number(target.entropy)) if target else (0, math.nan)

@@ -26,7 +26,7 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
         return Finding(ID, "clear", reason, evidence)
     if not _vanishes(evidence, thresholds):
         return Finding(ID, "clear", sentence[0].upper() + sentence[1:], evidence)
-    if _hint(evidence, thresholds) and number((run.start_data or {}).get("spread")) < TINY_INPUTS:
+    if _hint(evidence, thresholds) and number(run.start_data and run.start_data.spread) < TINY_INPUTS:
         tiny = f"The inputs' deviation is below {TINY_INPUTS:g}, which scales the first layer's gradient (see input_scale)"
         reason = f"{tiny}; {sentence}"
         return Finding(ID, "clear", reason, evidence)

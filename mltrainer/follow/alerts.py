@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.diagnostics.signals import Run
 from mltrainer.follow.alert_sinks import send
 from mltrainer.follow.log import note_alert, read_rows, read_signals
+from mltrainer.records.diagnostics import Diagnosis
 
 Event = dict[str, Any]
 AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn
@@ -49,22 +51,22 @@ class Alerts:
         self._tell(event)
         if event["event"] == "row" and event["step"] < event["steps"]:  # at the end the phase's own report tells
             for row in self._fired(event["step"] / event["steps"]):
-                self._told.add(row["id"])
-                shown = {key: row[key] for key in ("title", "severity", "reason", "page")}
+                self._told.add(row.id)
+                shown = {"title": row.title, "severity": row.severity, "reason": row.reason, "page": row.page}
                 place = {"epoch": event["epoch"], "step": event["step"]}
-                alert = {"event": "alert", "run": self._folder.name, "diagnostic": row["id"], **place, **shown}
+                alert = {"event": "alert", "run": self._folder.name, "diagnostic": row.id, **place, **shown}
                 note_alert(self._folder, alert)
                 self._tell(alert)
                 send(alert, lambda text: self._tell({"event": "note", "text": text}))
 
-    def _fired(self, share: float) -> list[dict[str, Any]]:
+    def _fired(self, share: float) -> list[Diagnosis]:
         begun = time.monotonic()
         if begun < self._due:
             return []
         rows = diagnose(so_far(self._folder, self._config), self._project)
         now = time.monotonic()
         self._due = now + self._pause * (now - begun)
-        return [row for row in rows if row["state"] == "fired" and row["id"] not in self._told and may_speak(row["id"], share)]
+        return [row for row in rows if row.state == "fired" and row.id not in self._told and may_speak(row.id, share)]
 
 
 def may_speak(diagnostic: str, share: float) -> bool:
@@ -72,17 +74,12 @@ def may_speak(diagnostic: str, share: float) -> bool:
     return diagnostic in AT_ONCE or (share >= HALF and diagnostic not in AT_THE_END)
 
 
-def so_far(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partial result of a running run, with the keys that diagnostics read.
+def so_far(folder: Path, config: Mapping[str, Any]) -> Run:
+    """Return a running run as diagnostics read it, by whatever it has written.
 
     Args:
         folder: The run's folder.
         config: Its config.
     """
-    return {
-        "state": "running",
-        "metric": config["metric"],
-        "batch_size": config["batch_size"],
-        "history": read_rows(folder),
-        **read_signals(folder),
-    }
+    asked = {"state": "running", "metric": config["metric"], "batch_size": config["batch_size"]}
+    return Run.of({**asked, "history": read_rows(folder), **read_signals(folder)})

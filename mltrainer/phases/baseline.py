@@ -15,12 +15,12 @@ from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
 from mltrainer.phases.inputs import steady
 from mltrainer.phases.planning import config_files
 from mltrainer.phases.training import train
+from mltrainer.records.common import dumped
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.code import source
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.references import measure_references
-from mltrainer.workspace import plain
 
 
 def run(ctx: Context) -> Result:
@@ -32,20 +32,21 @@ def run(ctx: Context) -> Result:
     acceptance = acceptance_rows(config.acceptance, metrics_of({"run": shown, "folds": folds}), mean_of(folds))
     thresholds = diagnostic_page(input_starvation.ID, ctx.project.root).thresholds
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
-    rows = findings(shown, references, config.model_dump(), ctx.project.root)
+    judged = Run.of(shown, references)
+    rows = findings(judged, config.model_dump(), ctx.project.root)
     failed = result.state == "failed"  # after which the diagnostics are never reached: what they would say decides here
     evidence = {
         "run": shown,
         "budget_minutes": config.budget.minutes,
         "folds": folds,
-        "acceptance": acceptance,
-        "waiting": plain(input_starvation.starvation(Run(shown), thresholds)),
-        "diagnostics": rows,
-        "changes": changes_to_try(rows, config.model_dump()) if failed else [],
+        "acceptance": dumped(acceptance),
+        "waiting": input_starvation.waiting(judged, thresholds).model_dump(),
+        "diagnostics": dumped(rows),
+        "changes": dumped(changes_to_try(rows, config.model_dump())) if failed else [],
         "references": references,
         "unplanned": unplanned(ctx.earlier["planning"].evidence, shown),
     }
-    pages = [row["page"] for row in rows] if failed else []
+    pages = [row.page for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]
     return Result(evidence, run_source(ctx, result), inputs, pages)
 

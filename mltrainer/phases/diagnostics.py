@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, findings, recommend
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings, recommend
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result
 from mltrainer.phases.folds import mean_of, metrics_of
+from mltrainer.records.common import dumped
 from mltrainer.reports.values import at
 from mltrainer.reports.views import MAX_MISTAKES, confused
 
@@ -15,31 +16,30 @@ from mltrainer.reports.views import MAX_MISTAKES, confused
 def run(ctx: Context) -> Result:
     """Analyse the baseline's record; nothing is trained and no data is read."""
     baseline, run, config = ctx.earlier["baseline"], ctx.baseline.evidence.run, ctx.planned_config()
-    result, references = baseline.evidence["run"], baseline.evidence.get("references")
-    judged = beside(result, references)
-    rows = findings(result, references, config.model_dump(), ctx.project.root)
+    judged = Run(run, ctx.baseline.evidence.references)
+    rows = findings(judged, config.model_dump(), ctx.project.root)
     assessment = assess(rows, judged)
     metrics = metrics_of(baseline.evidence)
     acceptance = acceptance_rows(config.acceptance, metrics, mean_of(baseline.evidence.get("folds")))
-    recommendation, reasons = recommend(rows, acceptance, assessment, Run(judged).beaten_by)
+    recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by)
     evidence = {
         "run_id": run.id,
         "evaluations": len(run.history),
         "layers": len(run.layers),
         "numerics": run.numerics,
         "metrics": metrics,
-        "diagnostics": rows,
+        "diagnostics": dumped(rows),
         "expected_diagnostics": sorted(RULES),
-        "assessment": assessment,
-        "acceptance": acceptance,
+        "assessment": assessment.model_dump(),
+        "acceptance": dumped(acceptance),
         "recommendation": recommendation,
         "reasons": reasons,
-        "changes": changes_to_try(rows, config.model_dump()),
-        "errors": result.get("errors"),
+        "changes": dumped(changes_to_try(rows, config.model_dump())),
+        "errors": baseline.evidence["run"].get("errors"),
         "mistakes": mistakes_of(run.evaluation),
-        **({"program": result["program"]} if run.program else {}),
+        **({"program": baseline.evidence["run"]["program"]} if run.program else {}),
     }
-    return Result(evidence, baseline.data["source"], [], [row["page"] for row in rows])
+    return Result(evidence, baseline.data["source"], [], [row.page for row in rows])
 
 
 def mistakes_of(evaluation: Any) -> list[dict[str, Any]] | None:

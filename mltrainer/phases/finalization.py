@@ -14,12 +14,14 @@ from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
 from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, changes_to_try, findings
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import recorded, run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
+from mltrainer.records.common import Acceptance, dumped
 from mltrainer.records.openings import LEDGER_FILE
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
@@ -65,7 +67,7 @@ def run(ctx: Context) -> Result:
         "delivered_sha256": exported["weights_sha256"],
         "test": test,
         "model_files": rows,
-        "acceptance": final_acceptance(config, result, test),
+        "acceptance": dumped(final_acceptance(config, result, test)),
         "way_back": way_back(ctx, config),
         "runs_tried": runs_tried(ctx),
         "data": planned["data"],
@@ -82,12 +84,13 @@ def run(ctx: Context) -> Result:
 
 def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any], references: dict[str, Any] | None) -> dict[str, Any]:
     """Return the handbook's findings on the final run beside plain models, as diagnostics has them of the baseline."""
-    rows = findings(result, references, config.model_dump(), ctx.project.root)
+    run = Run.of(result, references)
+    rows = findings(run, config.model_dump(), ctx.project.root)
     return {
-        "diagnostics": rows,
+        "diagnostics": dumped(rows),
         "expected_diagnostics": sorted(RULES),
-        "assessment": assess(rows, beside(result, references)),
-        "changes": changes_to_try(rows, config.model_dump()),
+        "assessment": assess(rows, run).model_dump(),
+        "changes": dumped(changes_to_try(rows, config.model_dump())),
     }
 
 
@@ -98,12 +101,12 @@ def why_sealed(config: TrainingConfig, result: RunResult, again: dict[str, Any])
     """Return the reason to keep the test split sealed, or None: only a model that could be delivered is worth the one look."""
     if again["identical"] is not True:
         return "the final training was not reproduced"
-    missed = [row for row in acceptance_rows(config.acceptance, result.metrics) if not row["met"]]
-    told = (f"{row['metric']} on {row['split']} is {row['value']}, {row['criterion']} is required" for row in missed)
+    missed = [row for row in acceptance_rows(config.acceptance, result.metrics) if not row.met]
+    told = (f"{row.metric} on {row.split} is {row.value}, {row.criterion} is required" for row in missed)
     return "; ".join(told) or None
 
 
-def final_acceptance(config: TrainingConfig, result: RunResult, test: dict[str, Any]) -> list[dict[str, Any]]:
+def final_acceptance(config: TrainingConfig, result: RunResult, test: dict[str, Any]) -> list[Acceptance]:
     """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
     metrics, bounds = result.metrics, (test["intervals"] or {}).get("bounds", {})
     if not test["samples"]:

@@ -1,5 +1,6 @@
 """What the records of several phases share: numbers as JSON holds them, files, code, criteria."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -35,6 +36,11 @@ class Part(BaseModel):
     """Base of every part of a record: frozen, exact types, unknown fields refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+
+def dumped(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    """Return parts as plain data."""
+    return [part.model_dump() for part in parts]
 
 
 class FileRow(Part):

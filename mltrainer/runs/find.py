@@ -11,9 +11,11 @@ from typing import Any
 from mltrainer.checkpointing.ranking import best_row, flat_metrics
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import Metric
-from mltrainer.diagnostics.rules import beside, diagnose, suggested_changes
+from mltrainer.diagnostics.rules import diagnose, suggested_changes
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, read_rows, steps_written
+from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.reading import Record, read_record, run_of
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
@@ -218,8 +220,8 @@ def _side(project: Project, run: str) -> dict[str, Any]:
     return {**flatten(config_of(project, run)), **{key: row[key] for key in DIGESTS}, **metrics}
 
 
-def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
-    """Return every diagnostic's row for a run, with concrete config changes for those that fired.
+def diagnoses_of(project: Project, run: str) -> list[Diagnosis]:
+    """Return every diagnostic's finding on a run.
 
     Raises:
         InputError: The run has no result.
@@ -227,9 +229,17 @@ def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
     result = result_of(project, run)
     if result is None:
         raise InputError(f"run {run} has no result yet", mend="mltrainer run")
-    rows = diagnose(beside(result, references_of(project, run)), project.root)
-    config = config_of(project, run)
-    return [{**row, "changes": suggested_changes([row], config)} for row in rows]
+    return diagnose(Run.of(result, references_of(project, run)), project.root)
+
+
+def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
+    """Return `diagnoses_of` a run as plain rows, with concrete config changes for those that fired.
+
+    Raises:
+        InputError: The run has no result.
+    """
+    rows, config = diagnoses_of(project, run), config_of(project, run)
+    return [{**row.model_dump(), "changes": [one.model_dump() for one in suggested_changes([row], config)]} for row in rows]
 
 
 def references_of(project: Project, run: str) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.diagnostics.rules import RULES, diagnose
+from mltrainer.diagnostics.signals import Run
 
 LABELS = {
     "NAN_LOSS": "nan_loss",
@@ -75,7 +76,7 @@ def measure(lines: list[dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
     """Return, per rule, the ids of runs found, missed, wrongly labelled (faulty otherwise) and of healthy runs flagged."""
     table: dict[str, dict[str, list[str]]] = {name: {"found": [], "missed": [], "wrong": [], "healthy": []} for name in RULES}
     for printed in lines:
-        fired = {r["id"] for r in diagnose(run_result(printed), None) if r["state"] == "fired"}
+        fired = {r.id for r in diagnose(Run.of(run_result(printed)), None) if r.state == "fired"}
         for label, name in LABELS.items():
             verdict = judge(label, printed, name in fired)
             if verdict:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.pages import diagnostic_page
-from mltrainer.diagnostics.rules import RULES, beside, diagnose, suggested_changes
+from mltrainer.diagnostics.rules import RULES, diagnose, suggested_changes
 from mltrainer.diagnostics.signals import Finding, Run
 from tests.diagnostics.firing import CLASSES, FIRING, FLAT, UNLEARNED, answering, curve, holding, spiking, stepping, waiting
 
@@ -17,8 +17,8 @@ SPIKE = {"step": 33, "loss": 40.0, "usual": 0.5, "largest_before": 0.8}
 NUMBERS = {"classes": None, "top": None, "spread": 2.0}
 
 
-def judge(name: str, run: dict[str, Any]) -> Finding:
-    return RULES[name](Run(run), diagnostic_page(name, None).thresholds)
+def judge(name: str, run: dict[str, Any], references: dict[str, Any] | None = None) -> Finding:
+    return RULES[name](Run.of(run, references), diagnostic_page(name, None).thresholds)
 
 
 @pytest.mark.parametrize("name", FIRING)
@@ -39,7 +39,7 @@ def test_a_rule_does_not_judge_what_was_not_recorded(name):
 
 
 def test_a_critical_finding_asks_for_debugging():
-    found = {row["id"]: row["severity"] for row in diagnose(FIRING["divergence"], None) if row["state"] == "fired"}
+    found = {row.id: row.severity for row in diagnose(Run.of(FIRING["divergence"]), None) if row.state == "fired"}
     assert found["divergence"] == "critical"
 
 
@@ -93,7 +93,7 @@ def test_the_trend_of_a_steady_fall_is_the_same_in_its_last_third():
 
 def test_a_run_behind_no_plain_model_does_not_underfit():
     rows = [{"name": "constant", "title": "", "verdict": "ahead"}, {"name": "linear", "title": "", "verdict": "level"}]
-    assert judge("underfitting", beside(FLAT, {"rows": rows})).state == "clear"
+    assert judge("underfitting", FLAT, {"rows": rows}).state == "clear"
 
 
 def test_a_run_that_was_stopped_is_not_called_underfitting():
@@ -145,14 +145,14 @@ def test_updates_lost_in_rounding_propose_the_templates_rate():
 
 
 def proposed(run: dict[str, Any]) -> dict[str, Any]:
-    rows = [row for row in diagnose(run, None) if row["id"] == "learning_rate_low"]
+    rows = [row for row in diagnose(Run.of(run), None) if row.id == "learning_rate_low"]
     (change,) = suggested_changes(rows, {"optimizer": {"name": "sgd", "lr": 1e-9}})
-    return change["set"]
+    return change.set
 
 
 def test_what_a_finding_would_have_to_measure_is_no_suggestion_before():
-    rows = {row["id"]: row["suggestions"] for row in diagnose(FIRING["divergence"], None)}
-    assert all("{" not in str(one["set"].values()) for one in rows["learning_rate_low"])
+    rows = {row.id: row.suggestions for row in diagnose(Run.of(FIRING["divergence"]), None)}
+    assert all("{" not in str(one.set.values()) for one in rows["learning_rate_low"])
 
 
 def test_gradients_that_vanish_are_not_the_rates_fault():

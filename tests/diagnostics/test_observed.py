@@ -17,7 +17,7 @@ OVERLAPPING = {f"{DATA_AT}neighbours": 0.7}
 
 
 def say(name: str, run: dict[str, Any]) -> Finding:
-    return RULES[name](Run(run), diagnostic_page(name, None).thresholds)
+    return RULES[name](Run.of(run), diagnostic_page(name, None).thresholds)
 
 
 def epochs(**values: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_a_sound_run_that_looks_like_a_fault_is_none(name: str, trap: str, run: 
 
 
 def test_of_a_healthy_run_nothing_fires_and_of_an_empty_record_nothing_is_said() -> None:
-    assert [row["id"] for row in diagnose(observed(), None) if row["state"] == "fired"] == []
+    assert [row.id for row in diagnose(Run.of(observed()), None) if row.state == "fired"] == []
     for name in {name for name, _, _ in FAULTS}:
         assert say(name, {}).state == "not_applicable"
 

@@ -51,7 +51,7 @@ def test_every_page_has_a_rule_and_every_rule_a_page():
 @pytest.mark.parametrize("name", RULES)
 def test_a_page_names_its_module_and_a_finding_its_page(name):
     assert diagnostic_page(name, None).diagnostic == name
-    assert RULES[name](Run({}), diagnostic_page(name, None).thresholds).id == name
+    assert RULES[name](Run.of({}), diagnostic_page(name, None).thresholds).id == name
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -61,7 +61,7 @@ def test_every_threshold_is_read_by_the_rule(name):
     gpu = {"gpu": {"utilization_p95": 20}}
     recorded = [entry["run"] for entry in RECORDED.values()]
     for run in [*recorded, by_loss, gpu, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
-        RULES[name](Run(run), thresholds)
+        RULES[name](Run.of(run), thresholds)
     assert thresholds.read == set(thresholds)
 
 
@@ -98,8 +98,8 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [name for name, entry in RECORDED.items() if entry["must"]])
 def test_every_suggested_change_is_a_valid_config(name):
     config = TrainingConfig.model_validate(CONFIG).model_dump()
-    for change in suggested_changes(diagnose(RECORDED[name]["run"], None), config):
-        assert TrainingConfig.model_validate(assign(config, change["set"].items()))
+    for change in suggested_changes(diagnose(Run.of(RECORDED[name]["run"]), None), config):
+        assert TrainingConfig.model_validate(assign(config, change.set.items()))
 
 
 def test_links_between_the_pages_lead_somewhere():

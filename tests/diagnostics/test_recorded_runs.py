@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.recipes import load, measure
 
@@ -21,7 +22,7 @@ LABELLED = os.environ.get("MLTRAINER_LABELLED_RUNS", "")  # JSON lines of more l
 
 
 def fired(name: str) -> list[str]:
-    return [row["id"] for row in diagnose(RECORDED[name]["run"], None) if row["state"] == "fired"]
+    return [row.id for row in diagnose(Run.of(RECORDED[name]["run"]), None) if row.state == "fired"]
 
 
 @pytest.mark.parametrize("name", FAULTY)

@@ -26,6 +26,9 @@ from mltrainer.diagnostics.remedies import (
     verdict,
 )
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.diagnostics.signals import Run
+from mltrainer.records.diagnostics import Diagnosis
+from mltrainer.records.partial import partial
 from tests.projects import PROJECT
 
 NAN = math.nan
@@ -40,9 +43,10 @@ def config(**changes: Any) -> TrainingConfig:
     return TrainingConfig.model_validate({**baseline_template(None), **PROJECT, **changes})
 
 
-def fired(*suggestions: dict[str, Any], severity: str = "warning") -> dict[str, Any]:
+def fired(*suggestions: dict[str, Any], **other: str) -> Diagnosis:
     listed = [{"why": "because", "set": one} for one in suggestions]
-    return {"id": "underfitting", "state": "fired", "severity": severity, "page": "p", "suggestions": listed}
+    told = {"id": "underfitting", "state": "fired", "severity": "warning", "page": "p", "suggestions": listed}
+    return partial(Diagnosis, {**told, **other})
 
 
 # --- the verdict ----------------------------------------------------------------------------------
@@ -161,12 +165,12 @@ def test_a_shorter_trial_changes_no_epochs_and_tries_nothing_twice() -> None:
 
 
 def test_nothing_is_tried_where_nothing_fired() -> None:
-    rows = [{**fired({"epochs": "x2"}), "state": "clear"}]
+    rows = [fired({"epochs": "x2"}, state="clear")]
     assert candidates(rows, config(batch_size=7), baseline_template(None)) == ([], [])
 
 
 def test_what_is_about_the_machines_time_is_no_symptom() -> None:
-    waiting = {**fired({"batch_size": "x2"}, severity="info"), "id": "input_starvation"}
+    waiting = fired({"batch_size": "x2"}, severity="info", id="input_starvation")
     assert candidates([waiting], config(epochs=3), baseline_template(None)) == ([], [])
 
 
@@ -207,7 +211,7 @@ def test_of_suggestions_that_exclude_each_other_the_first_stays() -> None:
 
 
 def test_every_shipped_suggestion_gives_a_config_that_can_be_tried_or_a_reason() -> None:
-    rows = [{**row, "state": "fired"} for row in diagnose({"history": [], "layers": [], "state": "finished"}, None)]
+    rows = [row.model_copy(update={"state": "fired"}) for row in diagnose(Run.of({"state": "finished"}), None)]
     found, left_out = candidates(rows, config(), baseline_template(None))
     assert found
     assert all(one["reason"] for one in left_out)

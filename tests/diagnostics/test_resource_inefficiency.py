@@ -11,13 +11,13 @@ LIMITS = {"gpu_percent": 70, "data_wait": 0.3, "wait_s": 0.5}
 def waiting(run, share, seconds=10.0):
     for one in run["history"]:
         one["data_wait"], one["seconds"] = share, seconds
-    return Run(run)
+    return Run.of(run)
 
 
 @pytest.mark.parametrize(("busy", "expected"), [(40, "fired"), (69.9, "fired"), (70, "clear"), (98, "clear")])
 def test_a_gpu_is_judged_by_its_utilization(healthy, busy, expected):
     healthy["gpu"] = {"name": "A", "utilization_p95": busy, "samples": 200}
-    assert find(Run(healthy), LIMITS).state == expected
+    assert find(Run.of(healthy), LIMITS).state == expected
 
 
 @pytest.mark.parametrize(("share", "advice"), [(0.8, "the input is the bottleneck"), (0.01, "the steps are too small")])

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, beside, diagnose, fitting, recommend, suggested_changes
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, fitting, recommend, suggested_changes
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
+from mltrainer.records.common import Acceptance
 from mltrainer.reports.views import names
 
 CONFIG = {
@@ -24,43 +26,44 @@ CONFIG = {
 
 
 def advice(run, acceptance=()):
-    rows = diagnose(run, None)
-    return recommend(rows, acceptance, assess(rows, run))
+    rows = diagnose(Run.of(run), None)
+    return recommend(rows, acceptance, assess(rows, Run.of(run)))
 
 
 def changes(run, name, config=CONFIG):
-    rows = [row for row in diagnose(run, None) if row["id"] == name]
-    return {key: value for change in suggested_changes(rows, config) for key, value in change["set"].items()}
+    rows = [row for row in diagnose(Run.of(run), None) if row.id == name]
+    return {key: value for change in suggested_changes(rows, config) for key, value in change.set.items()}
 
 
 def met(value):
-    return [{"metric": "accuracy", "criterion": ">= 0.9", "value": value, "met": value >= 0.9}]
+    return [Acceptance(metric="accuracy", criterion=">= 0.9", value=value, met=value >= 0.9, split="validation")]
 
 
 # --- rows ---
 
 
 def test_every_rule_gives_a_row_with_its_page(healthy):
-    rows = diagnose(healthy, None)
-    assert [row["id"] for row in rows] == list(RULES)
-    assert {row["state"] for row in rows} == {"clear", "not_applicable"}  # not all that the rules read was observed
-    assert all(row["reason"] and row["causes"] and row["suggestions"] and row["title"] for row in rows)
+    rows = diagnose(Run.of(healthy), None)
+    assert [row.id for row in rows] == list(RULES)
+    assert {row.state for row in rows} == {"clear", "not_applicable"}  # not all that the rules read was observed
+    assert all(row.reason and row.causes and row.suggestions and row.title for row in rows)
 
 
 def test_rows_are_plain_json_whatever_was_recorded(broken):
     broken["history"][0]["grad_norm"]["max"] = "nan"
-    rows = diagnose(broken, None)
-    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    rows = diagnose(Run.of(broken), None)
+    written = [row.model_dump() for row in rows]
+    assert json.loads(json.dumps(written, allow_nan=False)) == written
 
 
 def test_a_record_is_not_altered_and_gives_the_same_rows_again(unlearned):
     before = copy.deepcopy(unlearned)
-    assert diagnose(unlearned, None) == diagnose(unlearned, None)
+    assert diagnose(Run.of(unlearned), None) == diagnose(Run.of(unlearned), None)
     assert unlearned == before
 
 
 def test_an_empty_record_is_judged_without_error():
-    assert {row["state"] for row in diagnose({}, None)} == {"not_applicable"}
+    assert {row.state for row in diagnose(Run.of({}), None)} == {"not_applicable"}
 
 
 def page(project, text):
@@ -84,57 +87,57 @@ suggestions: [{why: none}]
 def test_a_projects_own_page_sets_the_threshold(tmp_path, healthy):
     for one in healthy["history"]:
         one["train"]["accuracy"], one["validation"]["accuracy"] = 1.0, 0.7
-    row = diagnose(healthy, page(tmp_path, OWN))[1]
-    assert (row["title"], row["state"], row["thresholds"]["gap"]) == ("Ours", "clear", 0.4)
-    assert diagnose(healthy, None)[1]["state"] == "fired"
+    row = diagnose(Run.of(healthy), page(tmp_path, OWN))[1]
+    assert (row.title, row.state, row.thresholds["gap"]) == ("Ours", "clear", 0.4)
+    assert diagnose(Run.of(healthy), None)[1].state == "fired"
 
 
 @pytest.mark.parametrize(("old", "new"), [("gap: 0.4, ", ""), ("gap:", "gab:"), ("rise: 1.1", "rise: 1.1, more: 1")])
 def test_a_page_with_other_thresholds_is_refused_with_the_names(tmp_path, healthy, old, new):
     with pytest.raises(InputError, match="gap, rise, skill, standard_errors were expected"):
-        diagnose(healthy, page(tmp_path, OWN.replace(old, new)))
+        diagnose(Run.of(healthy), page(tmp_path, OWN.replace(old, new)))
 
 
 def test_a_page_of_another_diagnostic_is_refused(tmp_path, healthy):
     with pytest.raises(InputError, match="overfitting was expected"):
-        diagnose(healthy, page(tmp_path, OWN.replace("diagnostic: overfitting", "diagnostic: nan_loss")))
+        diagnose(Run.of(healthy), page(tmp_path, OWN.replace("diagnostic: overfitting", "diagnostic: nan_loss")))
 
 
 # --- assessment ---
 
 
 def judged(run):
-    return assess(diagnose(run, None), run)
+    return assess(diagnose(Run.of(run), None), Run.of(run))
 
 
 def test_a_healthy_run_has_a_good_fit_and_healthy_gradients(healthy):
     found = judged(healthy)
-    assert (found["fit"], found["gradients"]) == ("good", "healthy")
-    assert "20 evaluations: the validation loss began at 0.7" in found["curves"]
+    assert (found.fit, found.gradients) == ("good", "healthy")
+    assert "20 evaluations: the validation loss began at 0.7" in found.curves
 
 
 def test_a_run_at_chance_underfits(unlearned):
-    assert judged(unlearned)["fit"] == "underfitting"
+    assert judged(unlearned).fit == "underfitting"
 
 
 def test_a_gap_is_overfitting_with_its_reason(healthy):
     for one in healthy["history"]:
         one["train"]["accuracy"], one["validation"]["accuracy"] = 1.0, 0.7
     found = judged(healthy)
-    assert found["fit"] == "overfitting"
-    assert "30 points" in found["fit_reason"]
+    assert found.fit == "overfitting"
+    assert "30 points" in found.fit_reason
 
 
 @pytest.mark.parametrize(("norms", "expected"), [([1e-9, 0.1, 0.2], "vanishing"), ([0.5, 0.5, 0.5], "healthy")])
 def test_gradients_are_judged_by_their_rules(unlearned, norms, expected):
     for one in unlearned["history"]:
         one["layer_norms"] = norms
-    assert judged(unlearned)["gradients"] == expected
+    assert judged(unlearned).gradients == expected
 
 
 def test_a_run_without_record_is_unknown():
     found = judged({})
-    assert (found["fit"], found["gradients"]) == ("unknown", "unknown")
+    assert (found.fit, found.gradients) == ("unknown", "unknown")
 
 
 # --- recommendation ---
@@ -179,7 +182,7 @@ def test_an_explosion_in_a_run_that_did_not_learn_is_debugged(unlearned):
 
 def test_a_metric_that_is_not_measured_or_nan_is_not_met():
     rows = acceptance_rows({"accuracy": ">= 0.9", "f1_macro": ">= 0.9", "loss": "<= 1"}, {"accuracy": 0.95, "loss": "nan"})
-    assert [(row["value"], row["met"]) for row in rows] == [(0.95, True), (None, False), ("nan", False)]
+    assert [(row.value, row.met) for row in rows] == [(0.95, True), (None, False), ("nan", False)]
 
 
 # --- changes ---
@@ -210,19 +213,20 @@ def test_keys_that_the_config_does_not_have_are_left_out(healthy):
 
 def test_suggestions_that_fit_a_config_keep_the_pages_words_and_advice_and_drop_what_it_has_no_room_for(broken):
     own_task = {**CONFIG, "model": None, "clip": {"adaptive": 0.1}}
-    rows = {row["id"]: [one["set"] for one in row["suggestions"]] for row in fitting(diagnose(broken, None), own_task)}
+    rows = {row.id: [one.set for one in row.suggestions] for row in fitting(diagnose(Run.of(broken), None), own_task)}
     assert rows["nan_loss"] == [{"optimizer.lr": "x0.1"}, {}]
     assert {key for one in rows["vanishing_gradients"] for key in one} == set()
 
 
 def test_the_report_of_a_diagnosis_sets_no_key_that_the_config_does_not_have(broken):
-    evidence = {"recommendation": "debug", "diagnostics": fitting(diagnose(broken, None), {**CONFIG, "precision": "bf16"})}
+    rows = fitting(diagnose(Run.of(broken), None), {**CONFIG, "precision": "bf16"})
+    evidence = {"recommendation": "debug", "diagnostics": [row.model_dump() for row in rows]}
     command = names({"phase": "diagnostics", "evidence": evidence}, [])["next_command"]
     assert command == "mltrainer phase run planning --set clip.norm=1.0 --set precision=fp32"
 
 
 def test_a_diagnostic_that_did_not_fire_suggests_nothing(healthy):
-    assert suggested_changes(diagnose(healthy, None), CONFIG) == []
+    assert suggested_changes(diagnose(Run.of(healthy), None), CONFIG) == []
 
 
 def test_whole_numbers_stay_whole(healthy):
@@ -242,28 +246,28 @@ def test_the_room_imports_no_numerics_library():
 def compared(run, **verdicts):
     """Return a run that was compared with plain models, by the verdict on each."""
     rows = [{"name": name, "title": name, "verdict": verdict} for name, verdict in verdicts.items()]
-    return beside(run, {"rows": rows})
+    return Run.of(run, {"rows": rows})
 
 
 def test_a_run_that_no_plain_model_beats_is_neither_underfitting_nor_stalled(unlearned):
     run = compared(unlearned, constant="ahead", boosting="level")
-    stalls = [next(row["state"] for row in diagnose(one, None) if row["id"] == "convergence_stall") for one in (unlearned, run)]
-    assert stalls == ["fired", "clear"]
+    rows = [*diagnose(Run.of(unlearned), None), *diagnose(run, None)]
+    assert [row.state for row in rows if row.id == "convergence_stall"] == ["fired", "clear"]
     fit = assess(diagnose(run, None), run)
-    assert fit["fit"] == "good"
-    assert "no plain model does better" in fit["fit_reason"]
+    assert fit.fit == "good"
+    assert "no plain model does better" in fit.fit_reason
 
 
 @pytest.mark.parametrize("verdicts", [{"constant": "level", "boosting": "level"}, {"constant": "ahead"}])
 def test_as_good_as_a_constant_answer_or_beside_nothing_else_is_still_underfitting(unlearned, verdicts):
     run = compared(unlearned, **verdicts)
-    assert assess(diagnose(run, None), run)["fit"] == "underfitting"
+    assert assess(diagnose(run, None), run).fit == "underfitting"
 
 
 def test_a_good_fit_that_a_plain_model_beats_is_told(healthy):
     run = compared(healthy, constant="ahead", linear="level", boosting="behind")
     rows = diagnose(run, None)
     assessment = assess(rows, run)
-    assert assessment["fit"] == "good"
-    assert "behind boosting" in assessment["fit_reason"]
+    assert assessment.fit == "good"
+    assert "behind boosting" in assessment.fit_reason
     assert "The run is behind boosting on the same validation rows." in recommend(rows, met(0.95), assessment, ["boosting"])[1]

@@ -11,7 +11,7 @@ LIMITS = {"layer_ratio": 0.001, "relative_norm": 0.001, "learned_skill": 0.5}
 def with_layers(run, norms, rows=20):
     for one in run["history"][:rows]:
         one["layer_norms"] = norms
-    return Run(run)
+    return Run.of(run)
 
 
 def test_a_starved_first_layer_of_a_model_at_chance_fires(unlearned):
@@ -30,12 +30,12 @@ def test_a_model_that_learned_its_training_set_by_heart_does_not_fire(unlearned)
     for one in unlearned["history"]:
         one["train"]["accuracy"] = 1.0
         one["grad_norm"] = {"median": 1e-6, "max": 1e-5, "min": 1e-7}
-    assert find(Run(unlearned), LIMITS).state == "clear"
+    assert find(Run.of(unlearned), LIMITS).state == "clear"
 
 
 def test_layers_that_fade_in_the_second_half_only_do_not_fire(unlearned):
-    run = with_layers(unlearned, [1e-7, 1e-4, 0.2])
-    with_layers(unlearned, [0.5, 0.4, 0.6], rows=10)
+    with_layers(unlearned, [1e-7, 1e-4, 0.2])
+    run = with_layers(unlearned, [0.5, 0.4, 0.6], rows=10)
     assert find(run, LIMITS).state == "clear"
 
 
@@ -46,8 +46,8 @@ def test_a_first_layer_that_never_receives_a_gradient_fires(unlearned):
 
 
 def test_units_that_die_later_do_not_hide_the_rows_before(unlearned):
-    run = with_layers(unlearned, [0.0, 0.0, 0.2])
-    with_layers(unlearned, [0.3, 0.2, 0.2], rows=2)
+    with_layers(unlearned, [0.0, 0.0, 0.2])
+    run = with_layers(unlearned, [0.3, 0.2, 0.2], rows=2)
     assert find(run, LIMITS).state == "clear"
 
 
@@ -62,7 +62,7 @@ def test_a_norm_is_judged_relative_to_the_first_loss(unlearned, first_loss, expe
     for one in unlearned["history"]:
         one["grad_norm"] = {"median": 1e-5, "max": 1e-5, "min": 1e-5}
         one["train"]["accuracy"] = one["validation"]["accuracy"] = 0.5
-    assert find(Run(unlearned), LIMITS).state == expected
+    assert find(Run.of(unlearned), LIMITS).state == expected
 
 
 def test_a_linear_model_has_no_ratio_of_layers(unlearned):
@@ -71,4 +71,4 @@ def test_a_linear_model_has_no_ratio_of_layers(unlearned):
 
 
 def test_a_run_without_norms_cannot_be_judged():
-    assert find(Run({}), LIMITS).state == "not_applicable"
+    assert find(Run.of({}), LIMITS).state == "not_applicable"

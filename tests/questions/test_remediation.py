@@ -16,6 +16,7 @@ from mltrainer.errors import InputError
 from mltrainer.handbook import shipped_folder
 from mltrainer.questions.remediation import ask
 from mltrainer.questions.remediation.report import text
+from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.job import AblationJob
 from mltrainer.runs.find import find_run, result_of
 from mltrainer.runs.launcher import Tools
@@ -40,20 +41,20 @@ def template_of(project: Project) -> str:
 # --- trying ---------------------------------------------------------------------------------------
 
 
-def _fires(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
-    return [{**row, "state": "fired" if row["id"] in names else "clear"} for row in rows]
+def _fires(rows: list[Diagnosis], *names: str) -> list[Diagnosis]:
+    return [row.model_copy(update={"state": "fired" if row.id in names else "clear"}) for row in rows]
 
 
 def test_where_nothing_fired_it_says_so_and_trains_nothing(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = ask.diagnose_run
-    monkeypatch.setattr(ask, "diagnose_run", lambda project, run: _fires(whole(project, run)))
+    whole = ask.diagnoses_of
+    monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run)))
     found = ask.try_fixes(tools(digits), find_run(digits, "baseline"))
     assert (found["rows"], found["best"], found["fired"]) == ([], None, [])
 
 
 def test_what_is_only_about_time_is_told_and_not_tried(digits: Project, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    whole = ask.diagnose_run
-    monkeypatch.setattr(ask, "diagnose_run", lambda project, run: _fires(whole(project, run), "input_starvation"))
+    whole = ask.diagnoses_of
+    monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "input_starvation"))
     said = cli("diagnose", "--try", "--project", digits.root)
     assert said.code == 0
     assert "no diagnostic fired that a change of the config could cure; nothing was trained" in said.out
@@ -70,8 +71,8 @@ def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, m
         side = {"run": baseline, "value": 0.9, "reason": None, "wall_s": 1.0}
         write_json(project.root / job.folder / "result.json", {"seeds": [42], "sides": [[side]] * (1 + len(job.variants))})
 
-    whole = ask.diagnose_run
-    monkeypatch.setattr(ask, "diagnose_run", lambda project, run: _fires(whole(project, run), "underfitting"))
+    whole = ask.diagnoses_of
+    monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "underfitting"))
     found = ask.try_fixes(tools(digits, launch), baseline, 5)
     assert (jobs[0]["seeds"], jobs[0]["config"]["epochs"], found["epochs"]) == (0, 5, 5)
     assert found["symptoms"] == []  # so short a trial does not show it, which is said
@@ -107,8 +108,8 @@ def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: 
         write_json(project.root / job.folder / "result.json", {"seeds": [42], "sides": sides})
 
     changes = [Candidate(f"change {nr}", {"optimizer.lr": 0.1 + nr}, "a test") for nr in range(1, len(values))]
-    whole = ask.diagnose_run
-    monkeypatch.setattr(ask, "diagnose_run", lambda project, run: _fires(whole(project, run), "underfitting"))
+    whole = ask.diagnoses_of
+    monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "underfitting"))
     monkeypatch.setattr(ask, "candidates", lambda *_, **__: (changes, []))
     monkeypatch.setattr(ask, "result_of", lambda *_: {**result_of(project, baseline), "measured_samples": {"validation": rows}})
     return dict(ask.try_fixes(tools(project, launch), baseline, 5))
@@ -163,8 +164,8 @@ def test_what_does_not_fit_or_stands_there_already_is_refused(digits: Project, c
 
 
 def test_where_nothing_is_suggested_nothing_is_written(digits: Project, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    whole = ask.diagnose_run
-    monkeypatch.setattr(ask, "diagnose_run", lambda project, run: _fires(whole(project, run)))
+    whole = ask.diagnoses_of
+    monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run)))
     before = contents(digits.root)
     for line in (("--apply",), ("--try", "--apply")):
         said = cli("diagnose", *line, "--project", digits.root)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.diagnostics.input_starvation import starvation
+from mltrainer.diagnostics.input_starvation import is_starved
 from mltrainer.diagnostics.signals import Run
 from mltrainer.figures.content import throughput
 from mltrainer.reports import values
@@ -63,9 +63,9 @@ def test_the_baseline_says_how_long_it_waited_for_data(share: float, starved: bo
 
 def test_a_short_wait_is_not_starvation() -> None:
     rows = [{"data_wait": 0.9, "seconds": seconds} for seconds in (0.1, 0.1)]
-    assert not starvation(Run({"history": rows}), THRESHOLDS)["starved"]
-    assert starvation(Run({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS)["starved"]
-    assert math.isnan(starvation(Run({"history": []}), THRESHOLDS)["share"])
+    assert not is_starved(Run.of({"history": rows}), THRESHOLDS)
+    assert is_starved(Run.of({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS)
+    assert math.isnan(Run.of({"history": []}).data_wait)
 
 
 def test_the_median_of_an_even_number_of_throughputs_lies_between_the_two_in_the_middle() -> None:

@@ -54,7 +54,7 @@ def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, A
 def _to_mend(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
     """Return the fix for a run that did not end well: the line of code at fault, and the first suggested config change."""
     located = record.evidence.run.nonfinite and record.evidence.run.nonfinite.located
-    line = line_fix(recorded(located) or {})
+    line = line_fix(located) if located else None
     change = change_to_try(record.phase, record.evidence.changes)
     return "; or ".join(filter(None, (line, change))) or None
 
@@ -88,8 +88,8 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
 def _first(found: NonFinite | None) -> dict[str, Any] | None:
     """Return the first number that was not finite, with its origin as one sentence in place of all recorded details."""
     told = dict(recorded(found) or {})
-    located = told.pop("located", None)
-    return {**told, "where": located_text(located)} if located else told or None
+    told.pop("located", None)
+    return {**told, "where": located_text(found.located)} if found and found.located else told or None
 
 
 @check(Baseline)

@@ -21,7 +21,8 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.templates import BASELINE, BaselineTemplate, baseline_template
 from mltrainer.diagnostics.remedies import CURES, HELPS, Candidate, Outcome, candidates, ranked, symptoms_of, verdict
-from mltrainer.diagnostics.rules import beside, changes_to_try, diagnose
+from mltrainer.diagnostics.rules import changes_to_try, diagnose
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.phases.context import Context
@@ -30,7 +31,7 @@ from mltrainer.questions.exploration import require_no_secret
 from mltrainer.questions.variants import TOOL, changed_keys, job_of, require_one_trainer
 from mltrainer.records.reading import read_record
 from mltrainer.reproducibility import git
-from mltrainer.runs.find import config_of, diagnose_run, references_of, result_of
+from mltrainer.runs.find import config_of, diagnoses_of, references_of, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_atomic
 
@@ -63,13 +64,11 @@ def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Found:
     """
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        found = diagnose_run(project, run)
+        found = diagnoses_of(project, run)
         fired = symptoms_of(found)
         config = _shortened(TrainingConfig.model_validate(config_of(project, run)), epochs)
         asked, left_out = candidates(found, config, baseline_template(None), is_shorter=epochs is not None)
-        left_out += [
-            {"name": row["id"], "reason": NO_TIMES} for row in found if row["state"] == "fired" and row["id"] not in fired
-        ]
+        left_out += [{"name": row.id, "reason": NO_TIMES} for row in found if row.state == "fired" and row.id not in fired]
         head = {"run": run, "epochs": config.epochs, "metric": config.metric.model_dump(), "fired": fired, "left_out": left_out}
         if not asked:
             return {**head, "symptoms": fired, "unchanged": None, "rows": [], "best": None}
@@ -113,7 +112,7 @@ def _side(project: Project, side: Mapping[str, Any], references: Mapping[str, An
     result = result_of(project, side["run"])
     if result is None:
         return {**told, "fired": [], "critical": [], "fit": "unknown", "samples": None}
-    judged = beside(result, references)
+    judged = Run.of(result, references)
     shown = Outcome.of(diagnose(judged, project.root), judged, side["value"])
     return {**told, "fired": list(shown.fired), "critical": list(shown.critical), "fit": shown.fit, "samples": shown.samples}
 
@@ -168,10 +167,10 @@ def first_suggestion(project: Project, run: str) -> Found:
     Raises:
         InputError: There is none, or the run has no result.
     """
-    found = changes_to_try(diagnose_run(project, run), config_of(project, run))
+    found = changes_to_try(diagnoses_of(project, run), config_of(project, run))
     if not found:
         raise InputError(f"nothing is suggested for run {run}: no diagnostic that fired proposes a change of its config")
-    return dict(found[0]["set"])
+    return found[0].set
 
 
 def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Found:

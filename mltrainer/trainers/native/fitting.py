@@ -22,6 +22,7 @@ from mltrainer.configs.loading import assign, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import overlay, shipped_template
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import Tell, shown
 from mltrainer.leftovers import scratch
@@ -87,7 +88,7 @@ class Fit:
 
     def diagnose(self) -> list[dict[str, Any]]:
         """Return every diagnostic's row: `id`, `state`, `reason` and more."""
-        return diagnose(self.result, None)
+        return [row.model_dump() for row in diagnose(Run.of(self.result), None)]
 
     def __repr__(self) -> str:
         """Return in a line what was trained and how it went; `result` and `config` hold the rest."""

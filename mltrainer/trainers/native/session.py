@@ -23,6 +23,8 @@ from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Located
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
@@ -411,7 +413,7 @@ class Session:
         except Exception as error:
             self.events.send("note", text=f"step {step} could not be taken again to see what was not finite: {error}")
             return None
-        what = "all is finite when it is taken again" if found is None else located_text(found)
+        what = "all is finite when it is taken again" if found is None else located_text(partial(Located, found))
         self.events.send("note", text=f"step {step}, taken again: {what}")
         return found
 

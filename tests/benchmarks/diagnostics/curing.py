@@ -10,6 +10,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import baseline_template
 from mltrainer.diagnostics.remedies import Outcome, candidates, ranked, symptoms_of, verdict
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.diagnostics.signals import Run
 from mltrainer.search.study import outcome
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of, train_config
@@ -28,7 +29,7 @@ def tried(case: Case, seed: int, result: Mapping[str, Any]) -> dict[str, Any]:
         where nothing was tried.
     """
     config = config_of(case, seed, case.task())
-    rows = diagnose(result, None)
+    rows = diagnose(Run.of(result), None)
     symptoms = symptoms_of(rows)
     asked, _ = candidates(rows, config, baseline_template(None))
     before = _shown(config, result)
@@ -42,4 +43,5 @@ def tried(case: Case, seed: int, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(config: TrainingConfig, result: Mapping[str, Any]) -> Outcome:
-    return Outcome.of(diagnose(result, None), result, outcome(dict(result), config.metric)["value"])
+    run = Run.of(result)
+    return Outcome.of(diagnose(run, None), run, outcome(dict(result), config.metric)["value"])

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mltrainer.diagnostics.rules import diagnose
+from mltrainer.diagnostics.signals import Run
+from mltrainer.records.diagnostics import Diagnosis
 from tests.benchmarks.diagnostics.case import Case
 
 NOT_FINITE = "NAN_LOSS"
@@ -82,14 +84,14 @@ def judged(case: Case, seed: int, result: Mapping[str, Any]) -> Verdict:
     """Apply every rule to a case's result; that a loss was not finite is never wrong to say where it was not."""
     if "refused" in result:
         return Verdict(case, seed, frozenset(), refused=str(result["refused"]))
-    fired = [row for row in diagnose(result, None) if row["state"] == "fired"]
-    since = {_label(row): float(step) / result["planned_steps"] for row in fired if (step := row["evidence"].get("since_step"))}
+    fired = [row for row in diagnose(Run.of(result), None) if row.state == "fired"]
+    since = {_label(row): float(step) / result["planned_steps"] for row in fired if (step := row.evidence.get("since_step"))}
     may = frozenset([NOT_FINITE] if result.get("nonfinite") and case.is_faulty else [])
     return Verdict(case, seed, frozenset(map(_label, fired)), since, may=may)
 
 
-def _label(row: Mapping[str, Any]) -> str:
-    return LABELS.get(row["id"], row["id"])
+def _label(row: Diagnosis) -> str:
+    return LABELS.get(row.id, row.id)
 
 
 # --- the outcome ----------------------------------------------------------------------------------

@@ -64,15 +64,15 @@ FAULTS = (
     Fault(
         "a wait of a moment is told as starvation",
         "mltrainer/diagnostics/input_starvation.py",
-        "run.data_wait > limit and not run.waited_s < least_s}",
-        "run.data_wait > limit}",
+        'run.data_wait > thresholds["data_wait"] and not run.waited_s < thresholds["wait_s"]',
+        'run.data_wait > thresholds["data_wait"]',
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py tests/diagnostics/test_rules.py",
     ),
     Fault(
         "the recall is a column's, the precision",
         "mltrainer/diagnostics/class_imbalance.py",
-        "[ratio(number(row[place]), sum(map(number, row))) for place, row in enumerate(matrix) if sum(map(number, row))]",
-        "[ratio(row[n], sum(c)) for n, (row, c) in enumerate(zip(matrix, zip(*matrix, strict=True), strict=True)) if sum(c)]",
+        "[ratio(row[place], sum(row)) for place, row in enumerate(run.confusion) if sum(row)]",
+        "[ratio(row[n], sum(column)) for n, (row, column) in enumerate(zip(m := run.confusion, zip(*m))) if sum(column)]",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),
     Fault(
@@ -106,7 +106,7 @@ FAULTS = (
     Fault(
         "labels are judged where neighbours are far, in many features",
         "mltrainer/diagnostics/label_noise.py",
-        'number(run.record.get("train_samples")) < thresholds["samples"] * number(data.get("features"))',
+        'number(run.result.train_samples) < thresholds["samples"] * number(data.features)',
         "False",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),

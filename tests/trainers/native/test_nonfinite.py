@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import mltrainer
 from mltrainer.diagnostics.nan_loss import find, located_text
 from mltrainer.diagnostics.signals import Run
-from mltrainer.records.run import NonFinite
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Located, NonFinite
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.workspace import plain
@@ -142,10 +143,10 @@ CASES: list[tuple[Task, dict[str, Any], str, list[str]]] = [
 @pytest.mark.parametrize(("task", "changes", "what", "told"), CASES, ids=[type(case[0]).__name__ for case in CASES])
 def test_the_first_operation_is_named(task: Task, changes: dict[str, Any], what: str, told: list[str]) -> None:
     found = failed(task, **changes)
-    text = located_text(found["located"])
+    text = located_text(partial(Located, found["located"]))
     assert found["what"] == what
     assert [part for part in told if part not in text] == [], text
-    assert text in find(Run({"nonfinite": found}), {}).reason
+    assert text in find(Run.of({"nonfinite": found}), {}).reason
 
 
 @pytest.mark.slow
