@@ -58,7 +58,8 @@ def probe(ctx: Context, config: TrainingConfig) -> Probes:
     steps, trainer = settings.probe_steps, ctx.trainer
     halfway = "; the second time stopped half-way and gone on with" if "resume" in trainer.capabilities else ""
     ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
-    asked: dict[str, Any] = {"rehearse": True}
+    judged = settings.model_dump(include=set(DataLimits.model_fields))  # once: the second time has the same data, by its digest
+    asked: dict[str, Any] = {"rehearse": True, "data_limits": judged}
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
         asked["measure_loader"] = limits
@@ -153,7 +154,6 @@ def _job(ctx: Context, config: TrainingConfig, name: str, steps: int, **more: An
         code_files=None,
         max_steps=steps,
         threads=config.threads,
-        data_limits=_settings(ctx).model_dump(include=set(DataLimits.model_fields)),
         **more,
     )
 

@@ -75,7 +75,7 @@ class TrainingJob(RunJob):
         purpose: A probe ends after `max_steps`; a reproduction begins like a run and is compared with it.
         max_steps: Where it ends; None: at the config's own end.
         rungs: Epochs or fractions of one, each with the metric that the best so far must have reached there, or it ends.
-        data_limits: By what the data is judged.
+        data_limits: By what the data is judged; None: it is not.
         measure_loader: How long, and how few loader processes are enough.
         resumable: Whether its state is saved though it is no run.
         fill_memory: Whether new memory holds NaN, which nothing must depend on.

@@ -146,7 +146,7 @@ class _BuiltinAdapter(DataAdapter):
         _, places, counts = np.unique(self.task.keys(), return_inverse=True, return_counts=True)
         row = int((places == counts.argmax()).argmax())
         split = next(name for name, part in self.ids.items() if row in part)
-        return data_findings.giant_finding(self.place(row), int(counts.max()), self.task.size, split, self._split)
+        return data_findings.giant_finding(lambda: self.place(row), int(counts.max()), self.task.size, split, self._split)
 
     @property
     def not_compared(self) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -242,11 +242,11 @@ def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
     return [finding("info", f"{text}; equal rows lie together in one split")]
 
 
-def giant_finding(place: str, copies: int, total: int, split_name: str, split: Split) -> list[Finding]:
+def giant_finding(place: Callable[[], str], copies: int, total: int, split_name: str, split: Split) -> list[Finding]:
     """Return a warning of one row whose copies would fill a split, or have filled one.
 
     Args:
-        place: Of its first copy.
+        place: Returns the place of its first copy, for which the whole file is read again; asked only where there is a finding.
         copies: How often it occurs.
         total: All rows.
         split_name: The split in which they lie.
@@ -254,7 +254,7 @@ def giant_finding(place: str, copies: int, total: int, split_name: str, split: S
     """
     if copies <= max(FEW_COPIES, (split.largest_repeat or LARGEST_REPEAT) * total):
         return []
-    text = f"{copies} of {total} rows have the same features as {place} ({copies / total:.0%})"
+    text = f"{copies} of {total} rows have the same features as {place()} ({copies / total:.0%})"
     if split_name == "train":
         return [finding("warning", f"{text}: they are trained on, and count as often as they stand there")]
     mend = f"write split: {{largest_repeat: {LARGEST_REPEAT}}} in mltrainer.yaml, which trains on them, or remove copies"

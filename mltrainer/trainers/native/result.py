@@ -66,11 +66,11 @@ def _identity(session: Session) -> parts.Identity:
 
 
 def _data(session: Session) -> parts.Data:
-    """Return the samples with planning's record of them; a probe that looks for a cause judges none, and is handed no limits."""
-    limits = DataLimits.model_validate(session.job.data_limits or {})
+    """Return the samples, with planning's record of them where the job says by which limits they are judged."""
+    limits = session.job.data_limits
     return parts.Data(
         sha256=session.contract["data_sha256"],
-        facts=session.task.facts(limits) if session.job.purpose == "probe" else None,
+        facts=None if limits is None else session.task.facts(DataLimits.model_validate(limits)),
         train=session.plan.samples,
         measured=session.trainer.measured_samples(),
     )
