@@ -14,6 +14,7 @@ from mltrainer.records.faults import fault_lines
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.planning import Planning, Stopped
+from mltrainer.records.run import Run
 
 E = TypeVar("E")
 
@@ -35,6 +36,7 @@ EVIDENCE: dict[str, Any] = {
     ],
     "finalization": Finalization,
 }
+RUN_EVIDENCE = ("baseline", "diagnostics", "finalization")
 
 
 class ProjectName(Part):
@@ -156,6 +158,8 @@ def trainer_of(evidence: Any) -> str:
 @functools.cache
 def adapter(phase: str) -> TypeAdapter[Any]:
     """Return the validator of a phase's evidence, built when a record of the phase is first read."""
+    if phase in RUN_EVIDENCE:
+        Run.model_rebuild()  # first, as the three phases share a finished schema, and each would make an unfinished one anew
     return TypeAdapter(EVIDENCE[phase])
 
 
