@@ -63,4 +63,4 @@ def when(holds: bool, evidence: dict[str, Any], mend: str) -> Outcome:
 
 def recorded(part: Part | None) -> dict[str, Any] | None:
     """Return a part of a record as the record's file has it."""
-    return None if part is None else part.model_dump(by_alias=True, exclude_unset=True)
+    return None if part is None else part.written()

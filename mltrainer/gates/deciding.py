@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mltrainer.errors import InputError
+from mltrainer.records.planning import Planned
 
 # Who looks on while a run is trained. Names and criteria decide no bit either, but reports and verdicts are made of them.
 LOOKS_ON = frozenset({"tracking"})
 
 
-def says_the_same(path: Path, role: str, evidence: Mapping[str, Any]) -> bool:
+def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
     """Return True if an edited config file still has the values that planning recorded, apart from the keys of LOOKS_ON.
 
     Args:
@@ -29,8 +28,8 @@ def says_the_same(path: Path, role: str, evidence: Mapping[str, Any]) -> bool:
     try:
         found: ProjectConfig = load_project(path) if role == "project" else load_training(path, path.name)
         said = parse(read_text(path, "the config"), path.name).value
-        then = TrainingConfig.model_validate(evidence["generated" if role == "project" else "config"])
-    except (InputError, KeyError, pydantic.ValidationError):
+        then = TrainingConfig.model_validate(evidence.generated if role == "project" else evidence.config)
+    except (InputError, pydantic.ValidationError):
         return False
     needed = {key: value for key, value in of_task(told(found), found.task).items() if key not in LOOKS_ON}
     if role == "config" and not is_complete(said, needed):

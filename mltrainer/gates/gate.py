@@ -7,7 +7,7 @@ custom check, and it is shown as such.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,16 @@ from mltrainer.gates.digests import MOST_HASHED, NOT_HASHED, OTHER_SIZE, OUTSIDE
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
-from mltrainer.gates.waived import doubts
+from mltrainer.gates.waived import doubts, waiver_of
 from mltrainer.observe.file_rows import unplanned
 from mltrainer.plugins import located
-from mltrainer.records.envelope import Envelope, trainer_of
+from mltrainer.records.baseline import Baseline
+from mltrainer.records.common import InputRow
+from mltrainer.records.envelope import Envelope, FigureRow, Waiver, trainer_of
+from mltrainer.records.optimization import Skipped
+from mltrainer.records.planning import Planning
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
-from mltrainer.records.run import TRAIN
+from mltrainer.records.run import TRAIN, Run
 from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -108,6 +112,11 @@ class Gate:
         return f"Gate({self.phase} {'holds' if self.holds else 'does not hold'})"
 
     @property
+    def content(self) -> Envelope[Any] | None:
+        """The record as a model; None where there is none that can be trusted."""
+        return self.record.typed if self.record else None
+
+    @property
     def holds(self) -> bool:
         """Whether the next phase may run."""
         return self.record is not None and not self.stale and bool(self.items) and not self.failing
@@ -154,6 +163,20 @@ class _Look:
         return self.policy.page
 
     @property
+    def content(self) -> Envelope[Any]:
+        return self.record.trusted
+
+    @property
+    def run(self) -> Run | None:
+        """The run that the evidence holds; the diagnostics' holds it in records of version 0.1."""
+        return getattr(self.content.evidence, "run", None)
+
+    @property
+    def bound_runs(self) -> set[str]:
+        """The results of runs that the record binds."""
+        return {row.path for row in self.content.inputs if row.role == "run"}
+
+    @property
     def rerun(self) -> str:
         return f"mltrainer phase run {self.page.phase}"
 
@@ -182,7 +205,7 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
         return Gate(phase, None, stale=tuple(_orphans(project, phase)))
     if record.faults:
         return Gate(phase, record, stale=tuple(f"{fault}; next: mltrainer phase run {phase}" for fault in record.faults))
-    policy = policy_of(project, phase, record.data)
+    policy = policy_of(project, record.trusted)
     try:
         return _measure(_Look(project, policy, record, digests, demand_files, [*policy.notes]), previous)
     except (KeyError, TypeError, ValueError, AttributeError) as hole:
@@ -193,14 +216,13 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
 def _measure(look: _Look, previous: Gate | None) -> Gate:
     record, page = look.record, look.page
     waivers, waiver_faults = read_waivers(look.project, page.phase, record)
-    assert record.typed is not None  # a record with faults is not measured
     look.notes.extend(doubts(look.project, page.phase, waivers))
-    items = evaluate(record.typed, page, waivers, look.project.root)
+    items = evaluate(look.content, page, waivers, look.project.root)
     stale = [*waiver_faults]
     for source in _STALENESS:
         stale.extend(source(look, previous))
     stale.extend(_artifacts(look, waivers, items))
-    skipped = record.evidence.get("skipped") is True
+    skipped = isinstance(look.content.evidence, Skipped)
     return Gate(page.phase, record, tuple(items), tuple(dict.fromkeys(stale)), tuple(look.notes), skipped)
 
 
@@ -248,7 +270,7 @@ def _mend(gate: Gate) -> str:
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any]], root: Path | None = None) -> list[GateItem]:
+def evaluate(record: Envelope[Any], page: PhasePage, waivers: Sequence[Waiver], root: Path | None = None) -> list[GateItem]:
     """Return the verdict of every item of a phase's checklist.
 
     Args:
@@ -257,7 +279,7 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: list[dict[str, Any
         waivers: What a person waived.
         root: The project's folder, whose own pages say which tool trained.
     """
-    waived = {waiver["item"] for waiver in waivers}
+    waived = {waiver.item for waiver in waivers}
     trained = trained_by(record.phase, root, trainer_of(record.evidence))
     items = []
     for item in page.items:
@@ -288,7 +310,7 @@ def _marked(item: Item) -> str:
     return f"{item.statement} (by the project's own check, {item.check}, not recomputed here)" if item.check else item.statement
 
 
-def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dict[str, Any]], list[str]]:
+def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[Waiver], list[str]]:
     """Return a phase's waivers and what is wrong with them; a waiver counts for the record it was given for."""
     path = project.phase_dir(phase) / WAIVERS_FILE
     if not path.exists():
@@ -300,16 +322,16 @@ def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[dic
         return [], [f"{name} is not readable; next: remove it, and waive again with `mltrainer gate waive`"]
 
 
-def given_for(record: Record, content: Any) -> list[dict[str, Any]]:
+def given_for(record: Record, content: Any) -> list[Waiver]:
     """Return the waivers of a phase's file of them that were given for a record, and by somebody for a reason.
 
     Raises:
         InputError: The content is not one of such a file.
     """
     try:
-        given = [w for w in content["waivers"] if w["record"] == record.sha256]
-        return [w for w in given if all(w[key].strip() for key in ("item", "reason", "by"))]
-    except (KeyError, TypeError, AttributeError) as hole:
+        given = [waiver_of(row) for row in content["waivers"] if row["record"] == record.sha256]
+        return [waiver for waiver in given if all(text.strip() for text in (waiver.item, waiver.reason, waiver.by))]
+    except (KeyError, TypeError, AttributeError, ValueError) as hole:
         raise InputError(f"not readable as waivers ({type(hole).__name__})", where=WAIVERS_FILE) from hole
 
 
@@ -318,52 +340,55 @@ def given_for(record: Record, content: Any) -> list[dict[str, Any]]:
 
 def _origin(look: _Look, previous: Gate | None) -> Iterator[str]:
     """The record belongs to this project and continues the record of the phase before."""
-    data = look.record.data
     if previous is not None and not previous.holds:
         yield f"the gate before it, {previous.phase}, does not hold"
     expected = previous.record.sha256 if previous is not None and previous.record else None
-    if data.get("previous") != expected:
+    if look.content.previous != expected:
         before = previous.phase if previous else "nothing"
         yield f"it was made from another record of {before} than the one here; next: {look.rerun}"
 
 
 def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """Every file that the phase read or wrote is still what it was."""
-    for row in look.record.data.get("inputs", []):
-        found = look.digests.of(located(look.project.root, row["path"]), row.get("size"))
-        if found == row["sha256"]:
+    for row in look.content.inputs:
+        found = look.digests.of(located(look.project.root, row.path), row.size)
+        if found == row.sha256:
             continue
-        if found is None and row["role"] in AWAY_ROLES:
-            if look.demand_files:
-                wanted = f"expected sha256 {row['sha256'][:12]}"
-                yield f"{row['path']} ({row['role']}) is not here; {wanted}; next: bring it back, or {look.rerun}"
-            else:
-                look.notes.append(f"{row['path']}: not here, digest recorded")
-            continue
-        if found == OUTSIDE and row["role"] in AWAY_ROLES and not look.demand_files:
-            look.notes.append(f"{row['path']}: not read, because it is a link out of the project; digest recorded")
-            continue
-        if found == NOT_HASHED and row["role"] in AWAY_ROLES:
-            most = f"a command that only looks hashes {MOST_HASHED >> 30} GiB at most"
-            look.notes.append(
-                f"{row['path']}: not hashed, because {most}; digest recorded: mltrainer gate check --files hashes it"
-            )
-            continue
-        if found is not None and _says_the_same(look, row):
-            look.notes.append(f"{row['path']}: edited since, to the same values")
-            continue
-        change = "is missing" if found is None else f"changed: sha256 {row['sha256'][:12]} -> {_shown(look, row['path'], found)}"
-        detail = config_change(look, row["path"]) if row["role"] == "config" else ""
-        yield f"{row['path']} ({row['role']}) {change}{detail}; next: {row.get('mend') or look.rerun}"
+        if found is None and row.role in AWAY_ROLES and look.demand_files:
+            wanted = f"expected sha256 {row.sha256[:12]}"
+            yield f"{row.path} ({row.role}) is not here; {wanted}; next: bring it back, or {look.rerun}"
+        elif note := _why_it_does_not_count(look, row, found):
+            look.notes.append(f"{row.path}: {note}")
+        else:
+            yield _change(look, row, found)
 
 
-def _says_the_same(look: _Look, row: dict[str, Any]) -> bool:
+def _why_it_does_not_count(look: _Look, row: InputRow, found: str | None) -> str | None:
+    """Return a note on a file whose other digest is no change: one that cannot be looked at here, or says the same as before."""
+    is_away = row.role in AWAY_ROLES
+    if found is None:
+        return "not here, digest recorded" if is_away else None
+    if found == OUTSIDE and is_away and not look.demand_files:
+        return "not read, because it is a link out of the project; digest recorded"
+    if found == NOT_HASHED and is_away:
+        most = f"a command that only looks hashes {MOST_HASHED >> 30} GiB at most"
+        return f"not hashed, because {most}; digest recorded: mltrainer gate check --files hashes it"
+    return "edited since, to the same values" if _says_the_same(look, row) else None
+
+
+def _change(look: _Look, row: InputRow, found: str | None) -> str:
+    change = "is missing" if found is None else f"changed: sha256 {row.sha256[:12]} -> {_shown(look, row.path, found)}"
+    detail = config_change(look, row.path) if row.role == "config" else ""
+    return f"{row.path} ({row.role}) {change}{detail}; next: {row.mend or look.rerun}"
+
+
+def _says_the_same(look: _Look, row: InputRow) -> bool:
     """Return True if one of planning's configs was edited without a change of a deciding value: in comments or layout, say."""
-    if look.page.phase != "planning" or row["role"] not in ("project", "config"):
+    if look.page.phase != "planning" or row.role not in ("project", "config"):
         return False
     from mltrainer.gates.deciding import says_the_same  # only who edited waits for the configs' models
 
-    return says_the_same(look.project.root / row["path"], row["role"], look.record.evidence)
+    return says_the_same(look.project.root / row.path, row.role, look.content.evidence)
 
 
 def _shown(look: _Look, path: str, found: str) -> str:
@@ -382,7 +407,7 @@ def config_change(look: _Look, path: str) -> str:
         now = flatten(parse(read_text(look.project.root / path, "the config"), path).value)
     except (InputError, AttributeError):
         return " (it is not readable now)"
-    then = flatten(meaningful(look.record.evidence.get("config", {})))
+    then = flatten(meaningful(getattr(look.content.evidence, "config", {})))
     keys = [f"{k}: {then.get(k)!r} -> {now.get(k)!r}" for k in sorted(now.keys() | then.keys()) if now.get(k) != then.get(k)]
     return f" ({'; '.join(keys[:5])})" if keys else ""
 
@@ -390,7 +415,7 @@ def config_change(look: _Look, path: str) -> str:
 def _delivered(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """The delivered model's folder holds nothing but the delivered model."""
     folder = look.project.phase_dir(look.page.phase) / MODEL_FOLDER
-    bound = {row["path"] for row in look.record.evidence.get("model_files", [])}
+    bound = {row.path for row in getattr(look.content.evidence, "model_files", [])}
     for name in map(look.project.relative, files_of_model(folder)):
         if name not in bound:
             yield f"{name} was not delivered with the model; next: move it elsewhere"
@@ -407,47 +432,47 @@ def _custom(look: _Look, _previous: Gate | None) -> Iterator[str]:
         return
     from mltrainer.gates.custom import changes
 
-    assert look.record.typed is not None  # as above
-    yield from changes(look.page, look.record.typed, look.record.evidence, look.project.root, look.digests.of)
+    yield from changes(look.page, look.content, look.record.evidence, look.project.root, look.digests.of)
 
 
 def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """The run in the evidence is bound by digest, and is what the run itself wrote, where that is here."""
-    told = look.record.evidence.get("run")
+    run = look.run
     path = look.project.runs_dir / str(run_of(look.record)) / RESULT_FILE
-    bound = {row["path"] for row in look.record.data["inputs"] if row["role"] == "run"}
-    if look.page.phase in TRAINING and look.project.relative(path) not in bound:
+    if look.page.phase in TRAINING and look.project.relative(path) not in look.bound_runs:
         yield f"{RECORD_FILE} is not bound to the result of run {run_of(look.record)}; next: {look.rerun}"
-    if told is not None and told["purpose"] != TRAIN:
-        yield f"run {told['id']} was not started by a phase, so it is no evidence; next: {look.rerun}"
-    if told is None or not path.exists():
+    if run is not None and run.purpose != TRAIN:
+        yield f"run {run.id} was not started by a phase, so it is no evidence; next: {look.rerun}"
+    if run is None or not path.exists():
         return
     wrote = _wrote(path)
-    if wrote and any(wrote.get(key) != told[key] for key in told if key != "phase"):
-        yield f"{RECORD_FILE} tells of run {told['id']} what {look.project.relative(path)} does not; next: {look.rerun}"
+    if wrote and any(wrote.get(key) != value for key, value in run.written().items() if key != "phase"):
+        yield f"{RECORD_FILE} tells of run {run.id} what {look.project.relative(path)} does not; next: {look.rerun}"
 
 
 def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """Each fold's row is the one that its run wrote, and the mean follows from the rows."""
-    folds = look.record.evidence.get("folds")
-    if not folds:
+    folds = look.content.evidence.folds if isinstance(look.content.evidence, Baseline) else None
+    if folds is None:
         return
-    bound = {row["path"] for row in look.record.data["inputs"] if row["role"] == "run"}
-    for row in folds["rows"]:
-        path = look.project.runs_dir / row["run"] / RESULT_FILE
-        if look.project.relative(path) not in bound:
-            yield f"{RECORD_FILE} is not bound to the result of fold {row['fold']}; next: {look.rerun}"
-        elif path.exists() and any(_wrote(path).get(key) != row[key] for key in row if key not in ("fold", "run")):
-            yield f"{RECORD_FILE} tells of fold {row['fold']} what {look.project.relative(path)} does not; next: {look.rerun}"
-    if over_folds(folds["rows"]) != {"metrics": folds["metrics"], "spread": folds["spread"]}:
+    for row in folds.rows:
+        path = look.project.runs_dir / row.run / RESULT_FILE
+        told = row.model_dump(exclude={"fold", "run"})
+        if look.project.relative(path) not in look.bound_runs:
+            yield f"{RECORD_FILE} is not bound to the result of fold {row.fold}; next: {look.rerun}"
+        elif path.exists() and any(_wrote(path).get(key) != value for key, value in told.items()):
+            yield f"{RECORD_FILE} tells of fold {row.fold} what {look.project.relative(path)} does not; next: {look.rerun}"
+    if over_folds([row.written() for row in folds.rows]) != {"metrics": folds.metrics, "spread": folds.spread}:
         yield f"{RECORD_FILE} tells a mean over the folds that is not theirs; next: {look.rerun}"
 
 
 def _unplanned(look: _Look, previous: Gate | None) -> Iterator[str]:
     """The files that planning did not bind are those that its record and the run's own list of files show."""
-    if look.page.phase != "baseline" or previous is None or previous.record is None:
+    if look.page.phase != "baseline" or previous is None or previous.content is None:
         return
-    found, told = unplanned(previous.record.evidence, look.record.evidence["run"]), look.record.evidence.get("unplanned")
+    planning, told = previous.content.evidence, look.content.evidence.unplanned
+    bound = (planning.opened, planning.unsteady) if isinstance(planning, Planning) else (None, None)
+    found = unplanned(*bound, look.content.evidence.run.opened)
     if found != told:
         words = ["nobody looked" if paths is None else ", ".join(paths) or "none" for paths in (told, found)]
         faults = f"files that planning did not bind: {words[0]}; its run opened: {words[1]}"
@@ -464,7 +489,7 @@ def _wrote(path: Path) -> dict[str, Any]:
 
 def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """What the files here can answer again is what the record says."""
-    claim = Claim(look.project, look.record.data, look.page, look.digests, look.demand_files, look.notes)
+    claim = Claim(look.project, look.content, look.page, look.digests, look.demand_files, look.notes)
     for fault in contradictions(claim):
         yield f"{fault}; next: {look.rerun}"
 
@@ -477,36 +502,38 @@ _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
 # --- artifacts ------------------------------------------------------------------------------------
 
 
-def artifacts(project: Project, record: dict[str, Any], waivers: list[dict[str, Any]], items: list[GateItem]) -> dict[str, bytes]:
+def artifacts(project: Project, record: Record, waivers: Sequence[Waiver], items: Sequence[GateItem]) -> dict[str, bytes]:
     """Return a phase's reports and pins by name; identical records, waivers and templates give identical bytes."""
-    told = (record, [*record["waived_before"], *waivers], [item.view() for item in items], project.root)
-    size = (project.phase_dir(record["phase"]) / RECORD_FILE).stat().st_size
-    rendered = (render_limited if is_rendered_apart(record["phase"], project.root, size) else render)(*told)
-    return {name: text.encode() for name, text in {**rendered, **_pins(record)}.items()}
+    content = record.trusted
+    shown = [waiver.written() for waiver in (*content.waived_before, *waivers)]
+    size = (project.phase_dir(content.phase) / RECORD_FILE).stat().st_size
+    rendering = render_limited if is_rendered_apart(content.phase, project.root, size) else render
+    rendered = rendering(record.data, shown, [item.view() for item in items], project.root)
+    return {name: text.encode() for name, text in {**rendered, **_pins(content)}.items()}
 
 
-def _pins(record: dict[str, Any]) -> dict[str, str]:
+def _pins(record: Envelope[Any]) -> dict[str, str]:
     """Return the requirements file of the environment that planning recorded; nothing of another phase."""
-    recorded = record["evidence"].get("environment") if record["phase"] == "planning" else None
-    return {PINS_FILE: requirements_file(recorded)} if recorded else {}
+    return {PINS_FILE: requirements_file(record.evidence.environment.written())} if record.phase == "planning" else {}
 
 
-def _artifacts(look: _Look, waivers: list[dict[str, Any]], items: list[GateItem]) -> Iterator[str]:
+def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) -> Iterator[str]:
     """Every report is what the record renders to, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
-    if look.record.data.get("mltrainer") != mltrainer.__version__:
-        version = look.record.data.get("mltrainer")
+    version = look.content.mltrainer
+    if version != mltrainer.__version__:
         look.notes.append(f"reports were rendered by mltrainer {version}: compared by digest only, not recomputed")
         yield from _attested(look)
         return
     yield from _figures(look)
-    key = digest([look.record.sha256, waivers, [item.view() for item in items], made_by(look.page.phase, look.project.root)])
+    shown = [waiver.written() for waiver in waivers], [item.view() for item in items]
+    key = digest([look.record.sha256, *shown, made_by(look.page.phase, look.project.root)])
     path = folder / RECORD_FILE
     known = look.digests.rendered(look.page.phase, path, key)
     if known is not None and _is_as_rendered(look, known):
         return  # Jinja is not even imported
     try:
-        expected = artifacts(look.project, look.record.data, waivers, items)
+        expected = artifacts(look.project, look.record, waivers, items)
     except InputError as error:
         yield f"{error.where or RECORD_FILE}: {error.message}; next: {error.mend or look.rerun}"
         return
@@ -534,20 +561,22 @@ def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
 def _figures(look: _Look) -> Iterator[str]:
     """Every figure was drawn from the record's evidence, and lies where its report shows it; none is drawn again."""
     data = data_digest(look.page.phase, look.record.evidence)
-    for row in look.record.data["figures"]:
+    if look.content.figures is None:
+        yield f"{RECORD_FILE} binds no figures; next: {look.rerun}"
+    for row in look.content.figures or []:
         name = look.project.relative(figure_path(look.project, look.page.phase, row))
         found = look.digests.of(look.project.root / name)
         if found is None:
             yield f"{name} is missing; next: {look.rerun}"
-        elif found != row["sha256"]:
+        elif found != row.sha256:
             yield f"{name} is not the figure that the record binds: blank, edited, or of another run; next: {look.rerun}"
-        elif data is not None and row["data_sha256"] != data:
+        elif data is not None and row.data_sha256 != data:
             yield f"{name} was drawn from other evidence than the record's; next: {look.rerun}"
 
 
-def figure_path(project: Project, phase: str, row: dict[str, Any]) -> Path:
+def figure_path(project: Project, phase: str, row: FigureRow) -> Path:
     """Return the path of a record's figure: in the phase's folder, or in that of the phase whose run it shows."""
-    return Path(os.path.normpath(project.phase_dir(phase) / row["file"]))
+    return Path(os.path.normpath(project.phase_dir(phase) / row.file))
 
 
 def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
@@ -590,10 +619,10 @@ def statement(project: Project, record: Record, rendered: dict[str, str]) -> byt
 
     It holds digests and no verdict: verdicts are recomputed (in-toto Attestation Framework, Statement v1).
     """
-    phase = record.data["phase"]
-    folder = project.relative(project.phase_dir(phase))
+    content = record.trusted
+    folder = project.relative(project.phase_dir(content.phase))
     subjects = {f"{folder}/{name}": sha256 for name, sha256 in rendered.items()}
-    subjects |= {project.relative(figure_path(project, phase, row)): row["sha256"] for row in record.data.get("figures", [])}
+    subjects |= {project.relative(figure_path(project, content.phase, row)): row.sha256 for row in content.figures or []}
     subjects[f"{folder}/record.json"] = record.sha256
     return pretty_json(
         {
@@ -601,10 +630,10 @@ def statement(project: Project, record: Record, rendered: dict[str, str]) -> byt
             "subject": [{"name": name, "digest": {"sha256": sha}} for name, sha in sorted(subjects.items())],
             "predicateType": PREDICATE_TYPE,
             "predicate": {
-                "phase": record.data["phase"],
-                "previous": record.data["previous"],
-                "inputs": record.data["inputs"],
-                "checklist": digest(record.data["policy"]),
+                "phase": content.phase,
+                "previous": content.previous,
+                "inputs": [row.written() for row in content.inputs],
+                "checklist": digest(content.policy),
             },
         }
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from mltrainer.gates.digests import FileDigests
+from mltrainer.records.finalization import Test
 from mltrainer.records.openings import LEDGER_FILE, breaks, missing
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import ledgers, marks
@@ -14,7 +15,7 @@ from mltrainer.workspace import Project, digest, read_if_whole
 FOLDER = "finalization"
 
 
-def ledger_faults(project: Project, test: Mapping[str, Any]) -> Iterator[str]:
+def ledger_faults(project: Project, test: Test) -> Iterator[str]:
     """Yield, as messages, the faults of the ledger: edited or missing openings, and a record and a ledger that disagree.
 
     Args:
@@ -22,13 +23,13 @@ def ledger_faults(project: Project, test: Mapping[str, Any]) -> Iterator[str]:
         test: What finalization's record says of the test split.
     """
     path = project.phase_dir(FOLDER) / LEDGER_FILE
-    name, openings = project.relative(path), [_told(row) for row in test["openings"]]
+    name, openings, splits = project.relative(path), [_told(row.written()) for row in test.openings], test.splits or {}
     if (number := breaks(openings)) is not None:
         yield f"opening {number} of the record does not follow from those before it: the ledger was edited"
-    for split, rows in (test.get("splits") or {}).items():
-        if digest(rows) != split:
+    for split, rows in splits.items():
+        if digest(rows.written()) != split:
             yield f"the rows of test split {split[:12]} are not those that its name is the digest of"
-    if named := {row["rows_sha256"] for row in openings if row.get("rows_sha256")} - (test.get("splits") or {}).keys():
+    if named := {row.rows_sha256 for row in test.openings if row.rows_sha256} - splits.keys():
         yield f"{len(named)} test splits that were opened have no rows in the record: {', '.join(sorted(named))[:60]}"
     wrote = read_if_whole(path).get("openings")
     if isinstance(wrote, list) and [_told(row) for row in wrote] != openings:
@@ -41,7 +42,7 @@ def _told(row: Any) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not None} if isinstance(row, dict) else {}
 
 
-def forgotten(project: Project, test: Mapping[str, Any], digests: FileDigests) -> list[str]:
+def forgotten(project: Project, test: Test, digests: FileDigests) -> list[str]:
     """Return, in words, the openings that the commits before this one hold and the record does not.
 
     Where nothing was forgotten, git is not asked again before the repository or the record changes.
@@ -55,7 +56,7 @@ def forgotten(project: Project, test: Mapping[str, Any], digests: FileDigests) -
     except GitError:
         return []
     rows = [row for part in committed for row in (part.get("openings") if isinstance(part, dict) else None) or []]
-    lost = missing((row for row in rows if isinstance(row, dict) and row.get("run")), test["openings"])
+    lost = missing((row for row in rows if isinstance(row, dict) and row.get("run")), [row.written() for row in test.openings])
     if not lost:
         digests.agree("ledger", record, state)
     return [f"the opening by run {run}" for run in dict.fromkeys(str(row["run"]) for row in lost)]

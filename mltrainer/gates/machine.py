@@ -135,8 +135,8 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
 
 def _may_deploy(states: Sequence[PhaseState]) -> bool:
     """Return True if diagnostics recommends to deploy the baseline, so that there is nothing to search for."""
-    record = states[PHASES.index("diagnostics")].gate.record
-    return record is not None and record.evidence.get("recommendation") == "deploy"
+    record = states[PHASES.index("diagnostics")].gate.content
+    return record is not None and record.evidence.recommendation == "deploy"
 
 
 def _after_failure(state: PhaseState) -> Advice:
@@ -166,19 +166,19 @@ def _without_rerun(state: PhaseState) -> Advice | None:
 
 def _has_finding(gate: Gate) -> bool:
     """Return True if a failed baseline was diagnosed: only a change of its config, or of data or code, can fix it."""
-    return gate.phase == "baseline" and gate.record is not None and bool(gate.record.evidence.get("changes"))
+    return gate.phase == "baseline" and gate.content is not None and bool(gate.content.evidence.changes)
 
 
 def _no_criterion(states: Sequence[PhaseState]) -> str | None:
     """Return the decision to ask for while no acceptance criterion is set; None if one is, or nothing is diagnosed yet."""
-    baseline, diagnosis = (states[PHASES.index(name)].gate.record for name in ("baseline", "diagnostics"))
-    if baseline is None or diagnosis is None or diagnosis.evidence.get("acceptance"):
+    baseline, diagnosis = (states[PHASES.index(name)].gate.content for name in ("baseline", "diagnostics"))
+    if baseline is None or diagnosis is None or diagnosis.evidence.acceptance:
         return None
-    metric = baseline.evidence["run"]["metric"]
-    reached = (baseline.evidence.get("folds") or baseline.evidence["run"])["metrics"].get(metric["name"])
-    criterion = f'{metric["name"]}: "{">=" if metric["mode"] == "max" else "<="} ..."'
+    metric = baseline.evidence.run.metric
+    reached = (baseline.evidence.folds or baseline.evidence.run).metrics.get(metric.name)
+    criterion = f'{metric.name}: "{">=" if metric.mode == "max" else "<="} ..."'
     return (
-        f"no acceptance criterion is set (the baseline reached {metric['name']} {_short(reached)} on validation): name one in "
+        f"no acceptance criterion is set (the baseline reached {metric.name} {_short(reached)} on validation): name one in "
         f"mltrainer.yaml, such as acceptance: {{{criterion}}}, then mltrainer run; or search for a better config all the same: "
         "mltrainer phase run optimization"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mltrainer.configs.pages import (
     shipped_page,
 )
 from mltrainer.gates.released import Release, release
+from mltrainer.records.envelope import Envelope
 from mltrainer.workspace import Project
 
 
@@ -37,32 +38,31 @@ class Policy:
     notes: tuple[str, ...] = ()
 
 
-def policy_of(project: Project, phase: str, record: Mapping[str, Any]) -> Policy:
+def policy_of(project: Project, record: Envelope[Any]) -> Policy:
     """Return the policy that a phase's record is judged by.
 
     Args:
         project: The project, whose own pages come first.
-        phase: The phase.
-        record: The record's content.
+        record: The phase's record.
 
     Raises:
         InputError: The project's own page leaves out what the version that made the record asked for.
     """
-    made = release(str(record.get("mltrainer")))
+    made, phase = release(record.mltrainer), record.phase
     own = read_phase_page(phase, project.root)
     asked = PhasePage.model_validate(made.policies[phase]) if made else shipped_page(phase)
     require_items(own, asked)
     rerun = f"mltrainer phase run {phase}"
-    recorded = record.get("handbook")
-    if not isinstance(recorded, dict) or page_path(phase) not in recorded:
+    recorded = record.handbook
+    if page_path(phase) not in recorded:
         return Policy(own, (f"the record does not name the checklist that it was made under; next: {rerun}",))
     moved = [path for path, sha256 in sorted(recorded.items()) if _now(path, project.root) != sha256]
     shipped = {path for path in moved if _was_shipped(path, recorded[path], made, project.root)}
     page = asked if page_path(phase) in shipped else own
     stale = [f"the handbook's page {path} changed what it declares; next: {rerun}" for path in moved if path not in shipped]
-    if not _is(record.get("policy"), page):
+    if not _is(record.policy, page):
         stale.insert(0, f"the handbook's checklist of this phase changed; next: {rerun}")
-    return Policy(page, tuple(stale), tuple(_notes(own, sorted(shipped), record, phase)))
+    return Policy(page, tuple(stale), tuple(_notes(own, sorted(shipped), record)))
 
 
 def _now(path: str, root: Path) -> str | None:
@@ -84,13 +84,14 @@ def _is(recorded: Any, page: PhasePage) -> bool:
         return False
 
 
-def _notes(own: PhasePage, moved: list[str], record: Mapping[str, Any], phase: str) -> Iterator[str]:
-    if changes := record.get("policy_changes"):
-        yield f"judged by numbers of this project's own: {'; '.join(map(str, changes))}"
+def _notes(own: PhasePage, moved: list[str], record: Envelope[Any]) -> Iterator[str]:
+    phase = record.phase
+    if record.policy_changes:
+        yield f"judged by numbers of this project's own: {'; '.join(record.policy_changes)}"
     adopt = f"adopt it with `mltrainer phase run {phase}`"
     if moved:
-        version = record.get("mltrainer")
-        yield f"judged by the policy of mltrainer {version}; {mltrainer.__version__} ships another ({', '.join(moved)}): {adopt}"
+        versions = f"mltrainer {record.mltrainer}; {mltrainer.__version__} ships another"
+        yield f"judged by the policy of {versions} ({', '.join(moved)}): {adopt}"
     if page_path(phase) not in moved and (missing := missing_items(own, shipped_page(phase))):
         asked = ", ".join(item.id for item in missing)
         yield f"{page_path(phase)} is this project's own and lacks what mltrainer {mltrainer.__version__} asks for: {asked}"

@@ -20,6 +20,9 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.ledger import forgotten, ledger_faults
 from mltrainer.gates.released import release
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.run import Run
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.git import GitError
@@ -36,7 +39,7 @@ class Claim:
 
     Attributes:
         project: The project.
-        record: The record's content.
+        record: The record.
         page: What it is judged by.
         digests: Digests of files, which are remembered.
         demand_files: Whether what is not here is a fault.
@@ -44,22 +47,22 @@ class Claim:
     """
 
     project: Project
-    record: Mapping[str, Any]
+    record: Envelope[Any]
     page: PhasePage
     digests: FileDigests
     demand_files: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
-    def evidence(self) -> Mapping[str, Any]:
-        """What was measured."""
-        found: Mapping[str, Any] = self.record["evidence"]
-        return found
+    def final(self) -> Finalization:
+        """What finalization measured."""
+        assert isinstance(self.record.evidence, Finalization)  # as the sources of its claims are asked of its record alone
+        return self.record.evidence
 
     @property
     def version(self) -> str:
         """The version that made the record, as it says."""
-        return str(self.record.get("mltrainer"))
+        return self.record.mltrainer
 
     @property
     def is_current(self) -> bool:
@@ -94,8 +97,8 @@ def _overrides(claim: Claim) -> Iterator[str]:
     """Pages and templates of the project's own that made the record are named in it."""
     if not claim.is_current:
         return
-    phase, named = claim.page.phase, set(claim.record["policy_overrides"])
-    pages = {page_path(phase), *tool_pages(phase), *template_paths(phase).values(), *claim.record["handbook"]}
+    phase, named = claim.page.phase, set(claim.record.policy_overrides)
+    pages = {page_path(phase), *tool_pages(phase), *template_paths(phase).values(), *claim.record.handbook}
     for path in sorted(pages - named):
         if handbook.exists(path, claim.project.root) and handbook.locate(path, claim.project.root)[1]:
             yield f"{path} is this project's own, and the record does not name it among its policy_overrides"
@@ -108,8 +111,8 @@ def _changes(claim: Claim) -> Iterator[str]:
         return
     shipped = PhasePage.model_validate(made.policies[claim.page.phase]) if made and not claim.is_current else None
     expected = policy_changes(claim.page, shipped)
-    if expected != claim.record["policy_changes"]:
-        listed = "; ".join(claim.record["policy_changes"]) or "none"
+    if expected != claim.record.policy_changes:
+        listed = "; ".join(claim.record.policy_changes) or "none"
         yield f"policy_changes lists {listed}; the page that it was judged by has {'; '.join(expected) or 'none'}"
 
 
@@ -118,7 +121,7 @@ def _changes(claim: Claim) -> Iterator[str]:
 
 def _delivered_weights(claim: Claim) -> Iterator[str]:
     """The delivered file holds the weights that were measured; so does the checkpoint that they were exported from."""
-    expected = claim.evidence["delivered_sha256"]
+    expected = claim.final.delivered_sha256
     places = [(claim.model_folder / WEIGHTS_FILE, file_weights_sha256)] if _has_weights(claim) else []
     for path, compute in [*places, *_best_checkpoint(claim)]:
         name = claim.project.relative(path)
@@ -133,16 +136,16 @@ def _delivered_weights(claim: Claim) -> Iterator[str]:
 
 def _has_weights(claim: Claim) -> bool:
     """Return True if finalization exported weights; a program leaves its own files instead."""
-    written = {row["file"] for row in claim.evidence["exports"] if row["state"] == "written"}
+    written = {row.file for row in claim.final.exports if row.state == "written"}
     return WEIGHTS_FILE in written
 
 
 def _best_checkpoint(claim: Claim) -> list[tuple[Path, Callable[[Path], str]]]:
     """Return the tensors of the checkpoint that was exported, with how their digest is computed."""
-    best = next((row for row in claim.evidence["run"]["checkpoints"] if "best" in row["roles"]), None)
+    best = next((row for row in claim.final.run.checkpoints if "best" in row.roles), None)
     if best is None or not _has_weights(claim):
         return []
-    return [(claim.project.root / best["path"] / "state.safetensors", lambda path: checkpoint_weights_sha256(path.parent))]
+    return [(claim.project.root / best.path / "state.safetensors", lambda path: checkpoint_weights_sha256(path.parent))]
 
 
 def _checksums(claim: Claim) -> Iterator[str]:
@@ -154,7 +157,7 @@ def _checksums(claim: Claim) -> Iterator[str]:
         return  # missing or unreadable: bound by digest among the inputs, which tells it
     folder = claim.project.relative(claim.model_folder)
     listed = {name: sha256 for sha256, _, name in (line.partition("  ") for line in lines)}
-    bound = {row["path"].removeprefix(f"{folder}/"): row["sha256"] for row in claim.evidence["model_files"]}
+    bound = {row.path.removeprefix(f"{folder}/"): row.sha256 for row in claim.final.model_files}
     bound.pop(CHECKSUMS_FILE, None)
     if not claim.is_current and listed.pop(MODEL_CARD, ""):  # versions before 0.3 listed the card of the finalization before
         claim.notes.append(f"{folder}/{CHECKSUMS_FILE} lists {MODEL_CARD}, which was written after it: that line may not hold")
@@ -168,40 +171,41 @@ def _checksums(claim: Claim) -> Iterator[str]:
 
 def _measured_test(claim: Claim) -> Iterator[str]:
     """The test split's metrics are those that the run's folder holds, of the weights that were delivered."""
-    test = claim.evidence["test"]
-    path = claim.project.runs_dir / claim.evidence["run"]["id"] / "test.json"
+    test = claim.final.test
+    path = claim.project.runs_dir / claim.final.run.id / "test.json"
     wrote = read_if_whole(path)
-    if not test["samples"] or wrote.get("weights_sha256") != claim.evidence["delivered_sha256"]:
+    if not test.samples or wrote.get("weights_sha256") != claim.final.delivered_sha256:
         return
-    yield from _unlike(claim, path, wrote, {key: test[key] for key in ("samples", "metrics")})
+    yield from _unlike(claim, path, wrote, {"samples": test.samples, "metrics": test.metrics})
 
 
 def _exported(claim: Claim) -> Iterator[str]:
     """What was exported, and how well it agreed, is what the export wrote down."""
-    path = claim.project.state_dir / "exports" / claim.evidence["run"]["id"] / "result.json"
+    path = claim.project.state_dir / "exports" / claim.final.run.id / "result.json"
     wrote = read_if_whole(path)
-    if wrote.get("weights_sha256") == claim.evidence["delivered_sha256"]:
-        yield from _unlike(claim, path, wrote, {key: claim.evidence[key] for key in ("exports", "inference")})
+    if wrote.get("weights_sha256") == claim.final.delivered_sha256:
+        exports = [row.written() for row in claim.final.exports]
+        yield from _unlike(claim, path, wrote, {"exports": exports, "inference": claim.final.inference})
 
 
 def _reproduced(claim: Claim) -> Iterator[str]:
     """The reproduction is the one whose result lies in the state folder, where no later one took its place."""
-    told = claim.evidence["reproduction"]
-    path = claim.project.state_dir / "reproductions" / claim.evidence["run"]["id"] / "result.json"
+    told = claim.final.reproduction
+    path = claim.project.state_dir / "reproductions" / claim.final.run.id / "result.json"
     wrote = read_if_whole(path)
-    if wrote.get("wall_s") != told["wall_s"]:  # another reproduction than the recorded one
+    if wrote.get("wall_s") != told.wall_s:  # another reproduction than the recorded one
         return
-    heads = {"weights_sha256": told["weights_sha256"], "chain": told["chain_head"]}
+    heads = {"weights_sha256": told.weights_sha256, "chain": told.chain_head}
     yield from _unlike(claim, path, {**wrote, "chain": (wrote.get("chain") or {}).get("head")}, heads)
 
 
 def _chain(claim: Claim) -> Iterator[str]:
     """The chain of fingerprints leads to the head that the record has, and passes through the delivered weights."""
-    run = claim.evidence["run"]
-    path = claim.project.runs_dir / run["id"] / CHAIN_FILE
-    if not path.is_file() or run.get("program"):
+    run: Run = claim.record.evidence.run
+    path = claim.project.runs_dir / run.id / CHAIN_FILE
+    if not path.is_file() or run.program:
         return
-    name, told = claim.project.relative(path), f"{run['chain']['head']} after {run['chain']['entries']} entries"
+    name, told = claim.project.relative(path), f"{run.chain.head} after {run.chain.entries} entries"
     try:
         found = claim.digests.computed(path, "chain", lambda path: _head(path, name))
     except GateError as error:
@@ -221,7 +225,7 @@ def _head(path: Path, name: str) -> str:
 
 def _ledger(claim: Claim) -> Iterator[str]:
     """The ledger is whole, is the record's, and holds every opening that was committed before."""
-    test = claim.evidence["test"]
+    test = claim.final.test
     yield from ledger_faults(claim.project, test) if claim.is_current else ()
     if lost := forgotten(claim.project, test, claim.digests):
         told = f"{', '.join(lost[:3])}{' and more' if len(lost) > 3 else ''}, which the commits before hold"
@@ -233,25 +237,25 @@ def _ledger(claim: Claim) -> Iterator[str]:
 
 def _commit(claim: Claim) -> Iterator[str]:
     """The commit that the code came from is in the repository, and holds the code that ran."""
-    source, root = claim.record["source"], claim.project.root
+    source, root = claim.record.source, claim.project.root
     state = marks(root)
     record = claim.project.phase_dir(claim.page.phase) / "record.json"
-    if not source["commit"] or state is None or claim.digests.agreed(f"commit {claim.page.phase}", record, state):
+    if not source.commit or state is None or claim.digests.agreed(f"commit {claim.page.phase}", record, state):
         return
     try:
-        faults = [*_of_commit(claim, source["commit"])]
+        faults = [*_of_commit(claim, source.commit)]
     except GitError:
         return
-    if not faults and not any(source["commit"][:12] in note for note in claim.notes):
+    if not faults and not any(source.commit[:12] in note for note in claim.notes):
         claim.digests.agree(f"commit {claim.page.phase}", record, state)
     yield from faults
 
 
 def _of_commit(claim: Claim, commit: str) -> Iterator[str]:
-    source, root = claim.record["source"], claim.project.root
+    source, root = claim.record.source, claim.project.root
     if holds_commit(root, commit):
-        if claim.is_current and source["dirty"] is False:
-            yield from _other_code(claim, commit, [row["path"] for row in source["files"]])
+        if claim.is_current and source.dirty is False:
+            yield from _other_code(claim, commit, [row.path for row in source.files])
         return
     if is_shallow(root):
         claim.notes.append(f"commit {commit[:12]} is not here: a shallow clone, whose older history was not fetched")

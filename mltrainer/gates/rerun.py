@@ -33,15 +33,14 @@ def custom_items(gates: Sequence[Gate]) -> list[GateItem]:
 
 def _again(project: Project, gate: Gate, isolated: bool) -> Gate:
     assert gate.record is not None  # as it has items
-    page = policy_of(project, gate.phase, gate.record.data).page
+    page = policy_of(project, gate.record.trusted).page
     named = {item.id: item for item in page.items if item.check}
     items = [_compared(project, gate.record, item, named[item.id], isolated) if item.id in named else item for item in gate.items]
     return replace(gate, items=tuple(items))
 
 
 def _compared(project: Project, record: Record, shown: GateItem, item: Item, isolated: bool) -> GateItem:
-    phase = record.data["phase"]
-    recorded = recorded_outcome(item, record.trusted, project.root)
+    phase, recorded = record.trusted.phase, recorded_outcome(item, record.trusted, project.root)
     found, _ = call(item, phase, record.evidence, project.root, isolated)
     shown = replace(shown, statement=shown.statement.replace("not recomputed here", "run again here"))
     if _is_same(recorded, found):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import mltrainer
 from mltrainer.errors import GateError
@@ -105,29 +105,43 @@ def _kind_of(path: str) -> tuple[str, str]:
     return (first, ending) if ending and (len(parts) >= 4 or not os.path.isabs(path)) else ("", ending)
 
 
-def unbound(opened: Iterable[dict[str, Any]], bound: Sequence[dict[str, Any]]) -> list[str]:
+class Digested(Protocol):
+    """A file's row as a model."""
+
+    @property
+    def path(self) -> str:
+        """Its path, or that of a tree of files."""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of its content."""
+
+
+def unbound(opened: Iterable[Digested], bound: Sequence[Digested]) -> list[str]:
     """Return the paths of opened files that other rows do not bind, or bind with another digest.
 
     Args:
         opened: Rows of the opened files.
         bound: Rows of files and of trees.
     """
-    known = {row["path"]: row["sha256"] for row in bound}
-    trees = [tree for row in bound if (tree := tree_of(row["path"])) is not None]
-    return [row["path"] for row in opened if known.get(row["path"]) != row["sha256"] and not _is_in(row["path"], trees)]
+    known = {row.path: row.sha256 for row in bound}
+    trees = [tree for row in bound if (tree := tree_of(row.path)) is not None]
+    return [row.path for row in opened if known.get(row.path) != row.sha256 and not _is_in(row.path, trees)]
 
 
-def unplanned(planning: Mapping[str, Any], run: Mapping[str, Any]) -> list[str] | None:
+def unplanned(
+    planned: Sequence[Digested] | None, unsteady: Sequence[str] | None, opened: Sequence[Digested] | None
+) -> list[str] | None:
     """Return the files that a run opened and planning did not bind; None where one of them did not look.
 
     Args:
-        planning: Its evidence.
-        run: The run's result.
+        planned: The files that planning binds.
+        unsteady: Those that it saw change, and does not bind.
+        opened: The files that the run opened.
     """
-    planned, unsteady = planning.get("opened"), planning.get("unsteady") or []
-    if planned is None or run.get("opened") is None:
+    if planned is None or opened is None:
         return None
-    return unbound([row for row in run["opened"] if row["path"] not in unsteady], planned)
+    return unbound([row for row in opened if row.path not in (unsteady or ())], planned)
 
 
 def _is_in(path: str, trees: Sequence[tuple[str, str]]) -> bool:

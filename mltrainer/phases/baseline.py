@@ -44,7 +44,7 @@ def run(ctx: Context) -> Result:
         "diagnostics": dumped(rows),
         "changes": dumped(changes_to_try(rows, config.model_dump())) if failed else [],
         "references": references,
-        "unplanned": unplanned(ctx.earlier["planning"].evidence, shown),
+        "unplanned": unplanned(ctx.planning.evidence.opened, ctx.planning.evidence.unsteady, result.opened),
     }
     pages = [row.page for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]

@@ -28,7 +28,7 @@ from mltrainer.leftovers import sweep, sweep_below
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
 from mltrainer.phases.planning import CONFIG_FILE
-from mltrainer.records.envelope import parsed
+from mltrainer.records.envelope import Envelope, FigureRow, Waiver, parsed
 from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import SCHEMA
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record
@@ -156,14 +156,14 @@ def _tracking(project: Project, earlier: Mapping[str, Record]) -> Tracking | Non
     return own if own != generated else load_project(project.file).tracking
 
 
-def _waived(project: Project, gate: Gate) -> list[dict[str, Any]]:
+def _waived(project: Project, gate: Gate) -> list[Waiver]:
     """Return an earlier phase's waivers, which every later report shows too."""
     assert gate.record is not None
     waivers, _ = read_waivers(project, gate.phase, gate.record)
-    return [{**row, "item": f"{gate.phase}: {row['item']}"} for row in waivers]
+    return [waiver.model_copy(update={"item": f"{gate.phase}: {waiver.item}"}) for waiver in waivers]
 
 
-def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: list[Figure]) -> dict[str, Any]:
+def _record(ctx: Context, result: Result, waived: list[Waiver], drawn: list[Figure]) -> dict[str, Any]:
     config = load_project(ctx.project.file)
     templates = template_paths(ctx.page.phase).values()
     pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *_manifests(ctx), *result.handbook, *templates]
@@ -178,7 +178,7 @@ def _record(ctx: Context, result: Result, waived: list[dict[str, Any]], drawn: l
             "phase": ctx.page.phase,
             "project": {"id": config.id, "name": config.name},
             "previous": ctx.previous,
-            "waived_before": waived,
+            "waived_before": [waiver.written() for waiver in waived],
             "inputs": result.inputs,
             "policy": ctx.page.model_dump(),
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
@@ -261,22 +261,24 @@ def render_phase(project: Project, phase: str) -> None:
     if record is None or record.typed is None:
         raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
-    items = evaluate(record.typed, policy_of(project, phase, record.data).page, waivers, project.root)
-    if "figures" not in record.data:
-        record = _with_figures(record, folder)
-    rendered = artifacts(project, record.data, waivers, items)
+    items = evaluate(record.typed, policy_of(project, record.typed).page, waivers, project.root)
+    if record.typed.figures is None:
+        record = _with_figures(record, record.typed, folder)
+    rendered = artifacts(project, record, waivers, items)
     for name, data in sorted(rendered.items()):
         _write_changed(folder / name, data)
-    _remove_left_over(project, folder, {row["file"] for row in record.data["figures"]})
+    _remove_left_over(project, folder, {row.file for row in record.trusted.figures or []})
     write_atomic(folder / GATE_FILE, statement(project, record, digests_of(rendered)))
 
 
-def _with_figures(record: Record, folder: Path) -> Record:
+def _with_figures(record: Record, content: Envelope[Any], folder: Path) -> Record:
     """Return a record of version 0.1, which bound no figures, with those that are drawn of it now, written beside it."""
     drawn = drawn_again(record.data)
     for figure in drawn:
         _write_changed(folder / figure.file, figure.content.encode())
-    return replace(record, data={**record.data, "figures": figure_rows("", record.evidence, drawn)})
+    rows = figure_rows("", record.evidence, drawn)
+    typed = content.model_copy(update={"figures": [FigureRow.model_construct(**row) for row in rows]})  # of unknown evidence
+    return replace(record, data={**record.data, "figures": rows}, typed=typed)
 
 
 def _remove_left_over(project: Project, folder: Path, bound: set[str]) -> None:
@@ -302,7 +304,7 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
         InputError: There is no such item, it may not be waived, it does not fail, or no reason is given.
     """
     record = read_record(project, phase)
-    page = policy_of(project, phase, record.data).page if record and not record.faults else phase_page(phase, project.root)
+    page = policy_of(project, record.typed).page if record and record.typed else phase_page(phase, project.root)
     known = {i.id: i for i in page.items}
     if item not in known:
         raise InputError(f"{phase} has no item {item!r}; its items: {', '.join(known)}")
@@ -316,8 +318,8 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
             raise InputError(f"{item} does not fail now, so there is nothing to waive", mend=f"mltrainer gate check {phase}")
         waivers, _ = read_waivers(project, phase, gate.record)
         when = datetime.now(UTC).date().isoformat()
-        row = {"item": item, "reason": reason.strip(), "by": by, "when": when, "record": gate.record.sha256}
-        write_json(project.phase_dir(phase) / WAIVERS_FILE, {"waivers": [*waivers, row]})
+        given = Waiver(item=item, reason=reason.strip(), by=by, when=when, record=gate.record.sha256)
+        write_json(project.phase_dir(phase) / WAIVERS_FILE, {"waivers": [waiver.written() for waiver in (*waivers, given)]})
         render_phase(project, phase)
     return gate_of(project, phase)
 

@@ -10,7 +10,8 @@ from typing import Any
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import given_for, read_waivers
 from mltrainer.gates.machine import PhaseState, asked, derive
-from mltrainer.gates.waived import with_authors
+from mltrainer.gates.waived import committers
+from mltrainer.records.envelope import Waiver
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
 from mltrainer.reports.review import Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
@@ -36,9 +37,10 @@ def review(project: Project, against: str) -> Found:
     others = {phase: record_of(files[path], phase, path) for phase in PHASES if (path := _path(phase, RECORD_FILE)) in files}
     if not records and not others:
         raise InputError(f"nothing is on record, neither here nor at {against}", mend="mltrainer run")
-    waivers = {phase: with_authors(project, phase, read_waivers(project, phase, record)[0]) for phase, record in records.items()}
+    waivers = {phase: read_waivers(project, phase, record)[0] for phase, record in records.items()}
+    committed = {phase: committers(project, phase, given) for phase, given in waivers.items()}
     earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
-    compared = compare(Side(_sound(records), waivers), Side(_sound(others), earlier))
+    compared = compare(Side(_sound(records), waivers, committed), Side(_sound(others), earlier))
     told = [f"{fault}, at {against}" for record in others.values() for fault in record.faults]
     return {
         "project": next((record["project"]["name"] for record in _sound(records).values()), project.root.name),
@@ -77,7 +79,7 @@ def _sound(records: dict[str, Record]) -> dict[str, Found]:
     return {phase: record.data for phase, record in records.items() if not record.faults}
 
 
-def _waivers(record: Record, raw: bytes | None) -> list[Found]:
+def _waivers(record: Record, raw: bytes | None) -> list[Waiver]:
     """Return the waivers that counted for an earlier record; none where their file is missing or damaged."""
     try:
         return given_for(record, from_json(raw)) if raw else []

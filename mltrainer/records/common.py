@@ -37,6 +37,10 @@ class Part(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
+    def written(self) -> dict[str, Any]:
+        """Return the part as its file holds it, with the entries that it was read with."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
 
 def dumped(parts: Iterable[Part]) -> list[dict[str, Any]]:
     """Return parts as plain data."""

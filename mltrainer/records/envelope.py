@@ -47,12 +47,12 @@ class ProjectName(Part):
 
 
 class Waiver(Part):
-    """An item of an earlier phase that a person waived, with the digest of the record that it was given for."""
+    """An item that a person waived, with the digest of the record that it was given for."""
 
     item: str
     reason: str
     by: str
-    when: str
+    when: str | None = None
     record: str
 
 

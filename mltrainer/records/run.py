@@ -551,10 +551,6 @@ class TrainingResult(Part):
     opened: list[FileRow] | None = None
     inputs_sha256: str | None = None
 
-    def written(self) -> dict[str, Any]:
-        """Return the result as its file holds it, with the entries that it was read with."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
-
     @property
     def outputs(self) -> list[FileRow]:
         """The files that the trained code left."""

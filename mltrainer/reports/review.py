@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from mltrainer.configs.items import is_weaker
 from mltrainer.configs.pages import PhasePage, numbers, shipped_page
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.envelope import Waiver
 from mltrainer.reports import markdown as md
 from mltrainer.reports.changes import DIGESTS, decided, differences, digests
 from mltrainer.reports.impossible import contradictions, lost
@@ -43,10 +44,12 @@ class Side:
     Attributes:
         records: The content of each phase's record, of those that can be trusted.
         waivers: The waivers that count for them, by phase.
+        committed: By whom each of them was committed, by phase; None where git cannot be asked.
     """
 
     records: Records
-    waivers: Mapping[str, Sequence[Found]]
+    waivers: Mapping[str, Sequence[Waiver]]
+    committed: Mapping[str, Mapping[Waiver, str | None]] = field(default_factory=dict)
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -208,17 +211,21 @@ def _own_pages(record: Found) -> Row:
 
 
 def _new_waivers(now: Side, before: Side) -> list[Row]:
-    known = {_waived(phase, row) for phase, rows in before.waivers.items() for row in rows}
+    known = {_waived(phase, waiver) for phase, given in before.waivers.items() for waiver in given}
     return [
-        {"phase": phase, **{key: row.get(key) for key in ("item", "reason", "by", "when", "committed_by")}}
-        for phase, rows in now.waivers.items()
-        for row in rows
-        if _waived(phase, row) not in known
+        {
+            "phase": phase,
+            **waiver.model_dump(include={"item", "reason", "by", "when"}),
+            "committed_by": now.committed.get(phase, {}).get(waiver),
+        }
+        for phase, given in now.waivers.items()
+        for waiver in given
+        if _waived(phase, waiver) not in known
     ]
 
 
-def _waived(phase: str, row: Found) -> tuple[str, ...]:
-    return (phase, str(row["item"]), str(row["reason"]), str(row["by"]))
+def _waived(phase: str, waiver: Waiver) -> tuple[str, ...]:
+    return (phase, waiver.item, waiver.reason, waiver.by)
 
 
 # --- telling ------------------------------------------------------------------------------------

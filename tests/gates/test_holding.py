@@ -47,5 +47,5 @@ def test_a_gate_without_a_record_does_not_hold() -> None:
     ],
 )
 def test_a_record_that_follows_a_gate_which_does_not_hold_is_stale(before: Gate, stale: list[str]) -> None:
-    look: Any = SimpleNamespace(record=Record({"previous": "0"}, "1"), rerun="")
+    look: Any = SimpleNamespace(content=SimpleNamespace(previous="0"), rerun="")
     assert list(gate._origin(look, before)) == stale

@@ -20,7 +20,8 @@ ACCEPTED = [{"metric": "accuracy", "criterion": ">= 0.9", "value": 0.95, "met": 
 
 
 def gate(phase: str, evidence: dict[str, Any], items: tuple[GateItem, ...] = ()) -> Gate:
-    return Gate(phase, Record({"phase": phase, "evidence": evidence}, "0"), items)
+    content = kept(phase, **evidence)
+    return Gate(phase, Record(content, "0", typed=typed(content)), items)
 
 
 def passed(phase: str, **evidence: Any) -> PhaseState:
@@ -69,7 +70,7 @@ BEFORE_FINAL = [passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEP
 def test_each_phase_follows_the_one_before() -> None:
     assert [advice(states(*map(passed, PHASES[:n]))) is None for n in (5,)] == [True]
     for number in (0, 1, 2, 4):
-        known = [diagnosed(ACCEPTED) if phase == "diagnostics" else passed(phase, run=RUN) for phase in PHASES[:number]]
+        known = [diagnosed(ACCEPTED) if phase == "diagnostics" else passed(phase) for phase in PHASES[:number]]
         found = advice(states(*known))
         assert found is not None
         assert (found.command, found.asks) == (f"mltrainer phase run {PHASES[number]}", False)
@@ -197,7 +198,7 @@ ASKING = {  # items of which only a person's decision or change can be the end, 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_again_and_about_no_other(phase: str) -> None:
-    known = [diagnosed(ACCEPTED) if name == "diagnostics" else passed(name, run=RUN) for name in PHASES[: PHASES.index(phase)]]
+    known = [diagnosed(ACCEPTED) if name == "diagnostics" else passed(name) for name in PHASES[: PHASES.index(phase)]]
     for item in phase_page(phase, None).items:
         row = GateItem(item.id, item.statement, "fail", {}, f"mltrainer phase run {phase}")
         found = advice(states(*known, PhaseState(phase, "failed", (), gate(phase, {}, (row,)))))
@@ -216,8 +217,9 @@ def test_of_a_planning_that_stopped_the_reason_is_advised_and_not_what_it_did_no
     kept_keys = ("config", "generated", "edited", "environment", "config_sha256", "template")
     secret = {"scanned": ["mltrainer.yaml"], "found": [{"path": "mltrainer.yaml", "line": 3, "kind": "key"}]}
     stopped = {"stopped": "a secret", "secrets": secret, **{key: evidence[key] for key in kept_keys if key in evidence}}
-    items = evaluate(typed({**kept("planning"), "evidence": stopped}), phase_page("planning", None), [])
-    found = advice(states(PhaseState("planning", "failed", (), gate("planning", stopped, tuple(items)))))
+    content = typed({**kept("planning"), "evidence": stopped})
+    items = evaluate(content, phase_page("planning", None), [])
+    found = advice(states(PhaseState("planning", "failed", (), Gate("planning", Record({}, "0", typed=content), tuple(items)))))
     assert found is not None
     assert next(item.id for item in items if item.verdict == "fail") != "no_secrets"
     assert (found.command, found.reason) == (None, "no_secrets of planning does not hold")

@@ -11,6 +11,7 @@ from mltrainer.errors import GateError
 from mltrainer.gates.digests import FileDigests
 from mltrainer.observe import file_rows as module
 from mltrainer.observe.file_rows import gathered, require_as_recorded, rows_of_paths, unbound
+from mltrainer.records.common import FileRow
 from mltrainer.workspace import Project
 
 
@@ -92,8 +93,8 @@ def test_a_tree_of_many_bytes_is_told_by_names_and_sizes(tmp_path: Path, monkeyp
     ],
 )
 def test_what_is_not_bound_is_named(opened: dict[str, Any], is_bound: bool) -> None:
-    planned = [row("words.txt"), row("clips/**/*.npy", "5")]
-    assert unbound([opened], planned) == ([] if is_bound else [opened["path"]])
+    planned = [FileRow.model_validate(one) for one in (row("words.txt"), row("clips/**/*.npy", "5"))]
+    assert unbound([FileRow.model_validate(opened)], planned) == ([] if is_bound else [opened["path"]])
 
 
 def test_the_bound_is_what_a_gate_check_can_afford() -> None:

@@ -13,6 +13,7 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context
 from mltrainer.phases.inputs import opened_by
+from mltrainer.records.common import FileRow
 from mltrainer.records.reading import Record
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.contract import contract_of
@@ -63,6 +64,10 @@ def row(path: str, sha256: str = "1") -> dict[str, Any]:
     return {"path": path, "sha256": sha256, "size": 1}
 
 
+def rows(found: list[dict[str, Any]]) -> list[FileRow]:
+    return [FileRow.model_validate(one) for one in found]
+
+
 def context(root: Path, earlier: dict[str, Any] | None = None, task: dict[str, Any] | None = None) -> Context:
     current = {"evidence": {"config": {"task": task}}} if task else None
     return cast(Context, SimpleNamespace(project=Project(root), current=current, earlier=earlier, note=lambda text: None))
@@ -83,13 +88,13 @@ def test_what_either_probe_opened_is_bound(tmp_path: Path) -> None:
 def test_what_one_probe_changes_for_the_other_is_named_and_not_bound(tmp_path: Path) -> None:
     found = opened_by(context(tmp_path), CONFIG, probes([row("a"), row("log", "1")], [row("a"), row("log", "2")]))
     assert found == {"opened": [row("a")], "unsteady": ["log"]}
-    assert unplanned(found, {"opened": [row("a"), row("log", "3"), row("b")]}) == ["b"]
+    assert unplanned(rows(found["opened"]), found["unsteady"], rows([row("a"), row("log", "3"), row("b")])) == ["b"]
 
 
 def test_where_a_tool_did_not_look_nothing_is_said(tmp_path: Path) -> None:
     assert opened_by(context(tmp_path), CONFIG, probes([row("a")], None)) == {"opened": None, "unsteady": None}
-    assert unplanned({}, {"opened": [row("a")]}) is None
-    assert unplanned({"opened": [row("a")]}, {}) is None
+    assert unplanned(None, None, rows([row("a")])) is None
+    assert unplanned(rows([row("a")]), [], None) is None
 
 
 @pytest.mark.parametrize(

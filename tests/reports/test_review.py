@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mltrainer.records.envelope import Waiver
 from mltrainer.reports.review import LONGEST_COMMENT, TOO_LONG, Side, comment, compare, mark
 from mltrainer.workspace import PHASES
 from tests.gates.evidence import Record, kept
@@ -212,14 +213,18 @@ def test_a_page_of_ones_own_is_told() -> None:
     assert "`diagnostics/overfitting.md` new" in told(changed(change))
 
 
-WAIVER = {"item": "within_time_budget", "reason": "busy", "by": "Ada <ada@example.org>", "when": "2026", "record": "1"}
+WAIVER = Waiver(item="within_time_budget", reason="busy", by="Ada <ada@example.org>", when="2026", record="1")
+
+
+def waived(**changes: str) -> Waiver:
+    return WAIVER.model_copy(update=changes)
 
 
 def test_a_waiver_is_told_where_it_is_new_and_not_where_it_was_given_again() -> None:
-    again = {**WAIVER, "when": "2027", "record": "2"}
+    again = waived(when="2027", record="2")
     before = Side(records(), {"baseline": [WAIVER]})
     assert compare(Side(records(), {"baseline": [again]}), before)["waivers"] == []
-    found = compare(Side(records(), {"baseline": [again, {**again, "reason": "busier"}]}), before)
+    found = compare(Side(records(), {"baseline": [again, waived(when="2027", reason="busier")]}), before)
     assert [row["reason"] for row in found["waivers"]] == ["busier"]
     assert "⚠️ `within_time_budget` of baseline" in told(found)
 
@@ -250,9 +255,7 @@ def test_nothing_that_a_record_says_acts_in_the_comment() -> None:
         found["baseline"]["evidence"]["run"]["metric"]["name"] = HOSTILE
         found["baseline"]["evidence"]["run"]["metrics"][HOSTILE] = 1.0
 
-    found = compare(
-        Side(records(change), {"baseline": [{**WAIVER, "item": HOSTILE, "reason": HOSTILE, "by": HOSTILE}]}), Side(records(), {})
-    )
+    found = compare(Side(records(change), {"baseline": [waived(item=HOSTILE, reason=HOSTILE, by=HOSTILE)]}), Side(records(), {}))
     stale = [{"name": "planning", "state": "stale", "holds": False, "run": None, "verdicts": {}, "stale": [HOSTILE]}]
     text = told(
         found, against=HOSTILE, phases=[{**stale[0], "failing": [{"id": HOSTILE, "statement": HOSTILE, "mend": HOSTILE}]}]

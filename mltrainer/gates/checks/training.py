@@ -114,8 +114,8 @@ def inputs_planned(record: Envelope[Baseline]) -> Outcome:
     """
     evidence = record.evidence
     if evidence.run.program is not None:
-        read = [row.model_dump() for row in evidence.run.program.read]
-        missing = unbound(read, [row.model_dump() for row in record.inputs])
+        read = evidence.run.program.read
+        missing = unbound(read, record.inputs)
         return when(not missing, {"opened": len(read), "unbound": missing}, f"mltrainer phase run {record.phase}")
     if evidence.unplanned is None:
         return Outcome("not_applicable", {"rule": "not observed: which files were opened, nobody noted"})

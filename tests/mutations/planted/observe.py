@@ -74,8 +74,8 @@ FAULTS = (
     Fault(
         "a file with another digest counts as bound",
         "mltrainer/observe/file_rows.py",
-        'known.get(row["path"]) != row["sha256"] and',
-        'row["path"] not in known and',
+        "known.get(row.path) != row.sha256 and",
+        "row.path not in known and",
         ROWS,
     ),
     Fault(
