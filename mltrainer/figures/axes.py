@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 
 from mltrainer.reports.values import number
 
-Point = tuple[float, float]
-MAX_POINTS = 400
 LARGEST = 1e150  # beyond it a difference of two values may overflow
 _CONTEXT = Context(prec=28)
 _LOG_CONTEXT = Context(prec=17)
@@ -45,7 +43,12 @@ class Scale:
 
     def place(self, value: float) -> float:
         """Return a value's position on the axis: 0 at its start, 1 at its end."""
-        return ((log10(value) if self.log else value) - self.low) / (self.high - self.low)
+        return ((log10(value) if self.log else value) - self.low) / ((self.high - self.low) or 1.0)
+
+    def value(self, share: float) -> float:
+        """Return the value at a share of the axis."""
+        found = self.low + (self.high - self.low) * share
+        return float(10**found) if self.log else found
 
     def has(self, value: float) -> bool:
         """Return True if the axis can show the value; a log axis shows positive ones alone."""
@@ -108,34 +111,15 @@ def _power(power: int) -> str:
     return number(_ten(power), 1) if -4 < power < 6 else f"1e{power}"
 
 
-def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """Return at most so many points and the last; each stretch keeps its smallest, largest and a value that is not finite."""
-    if len(points) <= limit:
-        return list(points)
-    width = -(-len(points) * 4 // limit)
-    kept: list[Point] = []
-    for start in range(0, len(points), width):
-        kept += _extremes(points[start : start + width])
-    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
+def log_suits(values: Iterable[float]) -> bool:
+    """Return True if values suit a log axis: all positive, and more than two powers of ten apart."""
+    whole = [value for value in values if drawable(value)]
+    return bool(whole) and min(whole) > 0 and log10(max(whole)) - log10(min(whole)) > 2
 
 
-def _extremes(stretch: Sequence[Point]) -> list[Point]:
-    whole = [place for place, point in enumerate(stretch) if drawable(point[1])]
-    broken = [place for place in range(len(stretch)) if not drawable(stretch[place][1])]
-
-    def height(place: int) -> float:
-        return stretch[place][1]
-
-    chosen = {0, *broken[:1]} | ({min(whole, key=height), max(whole, key=height)} if whole else set())
-    return [stretch[place] for place in sorted(chosen)]
-
-
-def segments(points: Sequence[Point], drawn: Callable[[float], bool]) -> list[list[Point]]:
-    """Return the stretches of points between the ones that cannot be drawn."""
-    found: list[list[Point]] = [[]]
-    for point in points:
-        if drawn(point[1]):
-            found[-1].append(point)
-        elif found[-1]:
-            found.append([])
-    return [stretch for stretch in found if stretch]
+def close(values: Sequence[float], log: bool = False) -> Scale:
+    """Return an axis without ticks that ends at the values; with one value, half of it lies on either side."""
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2  # of one above zero, both are above zero
+    return Scale(log10(low), log10(high), (), log=True) if log else Scale(low, high, ())

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mltrainer.figures.axes import Point, Scale
+from mltrainer.figures.axes import Scale
+from mltrainer.figures.series import Series as Series
 from mltrainer.reports.values import cut, visible
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
@@ -15,23 +16,6 @@ INK, GREY, LINE, FAULT = "#24292f", "#57606a", "#d8dee4", "#b30000"
 WIDTH = 640
 _REFERENCED = re.compile(r"[&<>\"'{}]")
 _FONT = "-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line of a chart.
-
-    Attributes:
-        name: What the legend calls it.
-        points: x and y; a y that is not finite leaves a marked gap.
-        dashed: Draw it dashed, for what is beside the point.
-        dots: Draw points without a line between them.
-    """
-
-    name: str
-    points: Sequence[Point]
-    dashed: bool = False
-    dots: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mltrainer.figures.canvas import FAULT, Mark, Series
+from mltrainer.figures.axes import log_suits
+from mltrainer.figures.canvas import FAULT, Mark
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.errors import along, calibration, segments
 from mltrainer.figures.figure import Figure as Figure
 from mltrainer.figures.ridgeline import Ridge, Ridges
-from mltrainer.figures.svg import log_suits
+from mltrainer.figures.series import Series
 from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
 from mltrainer.reports.views import confused
 

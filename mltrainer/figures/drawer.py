@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mltrainer.figures import svg, trial_figures
-from mltrainer.figures.axes import Point, Scale
-from mltrainer.figures.canvas import Mark, Series
+from mltrainer.figures.axes import Scale
+from mltrainer.figures.canvas import Mark
 from mltrainer.figures.forest_plot import Compared, forest
 from mltrainer.figures.reliability import Bin, reliability
 from mltrainer.figures.ridgeline import Ridges, ridges
+from mltrainer.figures.series import Point, Series
 from mltrainer.figures.trial_figures import Curve, Marked, Panel
 
 

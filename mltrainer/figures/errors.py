@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.figures.canvas import BLUE, GREY, Series
+from mltrainer.figures.canvas import BLUE, GREY
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.forest_plot import Compared
 from mltrainer.figures.reliability import Bin
+from mltrainer.figures.series import Series
 from mltrainer.reports.values import as_float, at, counted, given, number, share, visible
 
 Run = Mapping[str, Any]

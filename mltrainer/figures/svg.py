@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from mltrainer.figures.axes import Point, Scale, drawable, linear, log10, logarithmic, segments, thin
+from mltrainer.figures.axes import Scale, drawable, linear, logarithmic
+from mltrainer.figures.axes import log_suits as log_suits
 from mltrainer.figures.canvas import (
     BLUE,
     FAULT,
@@ -19,7 +20,6 @@ from mltrainer.figures.canvas import (
     WIDTH,
     Box,
     Mark,
-    Series,
     colour_of,
     cross,
     dot_path,
@@ -35,6 +35,7 @@ from mltrainer.figures.canvas import (
 )
 from mltrainer.figures.heat import confusion_matrix as confusion_matrix
 from mltrainer.figures.heat import heat_map as heat_map
+from mltrainer.figures.series import Point, Series, segments, thin
 from mltrainer.reports.values import cut, number, visible
 
 # --- line chart ---------------------------------------------------------------------------------
@@ -197,9 +198,3 @@ def scatter(title: str, description: str, pairs: Sequence[Point], *, x_label: st
     beside = f"; {missing:,} pairs are not finite and not drawn" if missing else ""
     key = [line(20, 44, 42, 44, VERMILLION, ' stroke-dasharray="6 4"'), label(48, 48, f"prediction = target{beside}")]
     return picture(title, description, 452, [*key, *grid(box, x_label, y_label), diagonal, dots])
-
-
-def log_suits(values: Iterable[float]) -> bool:
-    """Return True if values suit a log axis: all positive, and more than two powers of ten apart."""
-    whole = [value for value in values if drawable(value)]
-    return bool(whole) and min(whole) > 0 and log10(max(whole)) - log10(min(whole)) > 2

@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mltrainer.figures.axes import Point, Scale
+from mltrainer.figures.axes import Scale
 from mltrainer.figures.canvas import GREY, VERMILLION, WIDTH, Box, dot_path, grid, label, line, picture, pixels, rulers
 from mltrainer.figures.heat import BLUES, mix
+from mltrainer.figures.series import Point
 from mltrainer.reports.values import cut, visible
 
 SHADES = tuple(mix(BLUES[1:], nr / 4) for nr in range(5))  # from the worst fifth of the trials to the best

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from mltrainer.figures.canvas import Series
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.search import of_space
+from mltrainer.figures.series import Series
 from mltrainer.reports.values import as_float, given, number, signed, visible
 from mltrainer.reports.views import gains
 

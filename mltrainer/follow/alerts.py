@@ -15,6 +15,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.follow.alert_sinks import send
 from mltrainer.follow.log import note_alert, read_rows, read_signals
 from mltrainer.records.diagnostics import Diagnosis
+from mltrainer.records.event import Alert
 
 Event = dict[str, Any]
 AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn
@@ -49,15 +50,28 @@ class Alerts:
     def __call__(self, event: Event) -> None:
         """Take one event."""
         self._tell(event)
-        if event["event"] == "row" and event["step"] < event["steps"]:  # at the end the phase's own report tells
-            for row in self._fired(event["step"] / event["steps"]):
-                self._told.add(row.id)
-                shown = {"title": row.title, "severity": row.severity, "reason": row.reason, "page": row.page}
-                place = {"epoch": event["epoch"], "step": event["step"]}
-                alert = {"event": "alert", "run": self._folder.name, "diagnostic": row.id, **place, **shown}
-                note_alert(self._folder, alert)
-                self._tell(alert)
-                send(alert, lambda text: self._tell({"event": "note", "text": text}))
+        match event:
+            case {"event": "row", "epoch": epoch, "step": step, "steps": steps} if step < steps:  # the end is the report's
+                for row in self._fired(step / steps):
+                    self._warn(row, epoch, step)
+
+    def _warn(self, fired: Diagnosis, epoch: float, step: int) -> None:
+        """Report a diagnostic that fired, this once."""
+        self._told.add(fired.id)
+        said = Alert(
+            run=self._folder.name,
+            diagnostic=fired.id,
+            epoch=epoch,
+            step=step,
+            title=fired.title,
+            severity=fired.severity,
+            reason=fired.reason,
+            page=fired.page,
+        )
+        alert = said.model_dump()
+        note_alert(self._folder, alert)
+        self._tell(alert)
+        send(alert, lambda text: self._tell({"event": "note", "text": text}))
 
     def _fired(self, share: float) -> list[Diagnosis]:
         begun = time.monotonic()

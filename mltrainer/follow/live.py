@@ -1,53 +1,61 @@
-"""How far a running search is: the file by which another terminal tells, and the words of both."""
+"""The progress of a running search: the file in which another terminal finds it, and the words of both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError
 from mltrainer.workspace import read_json
+
+if TYPE_CHECKING:
+    from mltrainer.records.event import Running, Study
 
 LIVE_FILE = "live.json"
 STUDIES = "studies"
 
 
-def running_study(state_dir: Path, begun: Path) -> dict[str, Any] | None:
-    """Return the last event `study` of the running study; None where it has sent none yet.
+def running_study(state_dir: Path, begun: Path) -> Study | None:
+    """Return the last event of the running study; None where it has sent none yet.
 
     Args:
         state_dir: The project's `.mltrainer`.
-        begun: The file that was written when the phase began; what a killed study left before is none of this one.
+        begun: The file that was written when the phase began; what is older belongs to an earlier study that was killed.
     """
+    from mltrainer.records.event import Study  # only who looks at a running search waits for its model
+
     try:
         told = {path: path.stat().st_mtime for path in state_dir.glob(f"{STUDIES}/*/{LIVE_FILE}")}
         newest = max(told, key=lambda path: told[path], default=None)
-        return None if newest is None or told[newest] < begun.stat().st_mtime else dict(read_json(newest))
+        return (
+            None
+            if newest is None or told[newest] < begun.stat().st_mtime
+            else Study.model_validate({"event": "study", **read_json(newest)})
+        )
     except (InputError, FileNotFoundError, TypeError, ValueError):  # it ended meanwhile
         return None
 
 
-def study_words(state: Mapping[str, Any]) -> list[str]:
+def study_words(study: Study) -> list[str]:
     """Return the progress of a study in words: the time left, the best trial so far and its values, where known."""
-    words = [f"{_minutes(state['left_s'])} left"] if state.get("left_s") is not None else []
-    best = state.get("best")
+    words = [f"{_minutes(study.left_s)} left"] if study.left_s is not None else []
+    best = study.best
     if best is None:
         return words
-    values = ", ".join(f"{key}={short(value)}" for key, value in best["values"].items())
-    return [*words, f"best {state['metric'].replace('_', ' ')} {short(best['value'])} of trial {best['nr']}", values]
+    values = ", ".join(f"{key}={short(value)}" for key, value in best.values.items())
+    return [*words, f"best {str(study.metric).replace('_', ' ')} {short(best.value)} of trial {best.nr}", values]
 
 
-def study_text(state: Mapping[str, Any]) -> str:
+def study_text(study: Study) -> str:
     """Return the progress of a study, in a line."""
-    return "; ".join([f"{state['done']} of {state['planned']} {state['what']}", *study_words(state)[:2]])
+    return "; ".join([f"{study.done} of {study.planned} {study.what}", *study_words(study)[:2]])
 
 
-def running_words(one: Mapping[str, Any], metric: str) -> list[str]:
+def running_words(run: Running, metric: str) -> list[str]:
     """Return the progress of a running trial: epoch, the metric of its last evaluation, steps per second, where known."""
-    words = [f"epoch {short(one['epoch'])}/{one['epochs']}"] if one.get("epoch") is not None else ["starts"]
-    words += [f"{metric.replace('_', ' ')} {short(one['value'])}"] if one.get("value") is not None else []
-    rate = one.get("steps_per_s")
+    words = [f"epoch {short(run.epoch)}/{run.epochs}"] if run.epoch is not None else ["starts"]
+    words += [f"{metric.replace('_', ' ')} {short(run.value)}"] if run.value is not None else []
+    rate = run.steps_per_s
     return [*words, f"{rate:.0f} steps/s"] if isinstance(rate, int | float) and rate > 0 else words
 
 

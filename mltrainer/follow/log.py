@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from mltrainer.diagnostics.signals import number
 from mltrainer.errors import MachineError
 from mltrainer.follow.tail import Tail
 from mltrainer.reproducibility import fingerprint
-from mltrainer.workspace import append_json_line, from_json, read_whole
+from mltrainer.workspace import append_json_line, from_json, plain, read_whole
 
 EVENTS_FILE = "events.jsonl"
 MOST_LOG_BYTES = 1 << 27  # 40,000 evaluations, for who only looks
@@ -27,7 +28,40 @@ KINDS = ("row", "resume", "observed", "stopped")  # what a run is followed by; t
 ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by whoever watched it
 
 Event = dict[str, Any]
-Row = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation for the screen, as `HistoryRow` has it; a number that is not finite is None."""
+
+    epoch: float | None
+    step: int
+    lr: float | None
+    train_loss: float | None
+    samples_per_s: float | None
+    data_wait: float | None
+    clipped: float | None
+    seconds: float | None
+    train: Mapping[str, float | None]
+    validation: Mapping[str, float | None]
+    layer_norms: list[float | None]
+    update_ratios: list[float | None]
+    memory_mb: float | None = None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run's first facts, once they are known: its layers, and how many samples it trains on."""
+
+    layers: list[str] | None = None
+    train_samples: int | None = None
+
+
+def known(kind: type[T], content: Mapping[str, Any]) -> T:
+    """Return a dataclass of a file's entries that it has fields for; those that are missing keep their defaults."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: plain(content[name]) for name in names if name in content})
 
 
 def read_events(folder: Path, kinds: tuple[str, ...] = ()) -> Iterator[Event]:
@@ -70,29 +104,29 @@ def note_alert(folder: Path, alert: dict[str, Any]) -> None:
         append_json_line(folder / ALERTS_FILE, alert)
 
 
-def _whole_row(event: Event) -> Row:
+def _whole_row(event: Event) -> dict[str, Any]:
     return {key: value for key, value in event.items() if key != "event"}
 
 
-class Log:
+class Log(Generic[T]):
     """A run's evaluations, interruptions and first facts, followed as its log grows.
 
     Args:
         folder: The run's folder.
-        kept: What is kept of an evaluation's event; by default all of it.
+        kept: What is kept of an evaluation's event.
 
     Attributes:
         rows: The evaluations, as the result will hold them; those after a checkpoint that the run went back to are left out.
-        observed: `layers` and `train_samples`, once they are known.
+        observed: Its first facts.
         stopped: The events of its processes that ended before it did.
         times_back: How often rows were taken back.
     """
 
-    def __init__(self, folder: Path, kept: Callable[[Event], Row] = _whole_row) -> None:
+    def __init__(self, folder: Path, kept: Callable[[Event], T]) -> None:
         self._tail, self._kept = Tail(folder / EVENTS_FILE), kept
-        self._by_step: dict[int, Row] = {}
-        self.rows: list[Row] = []
-        self.observed: Row = {}
+        self._by_step: dict[int, T] = {}
+        self.rows: list[T] = []
+        self.observed = Observed()
         self.stopped: list[Event] = []
         self.times_back = 0
 
@@ -122,12 +156,12 @@ class Log:
             case "stopped":
                 self.stopped.append(event)
             case "observed":
-                self.observed = {key: event.get(key) for key in ("layers", "train_samples")}
+                self.observed = known(Observed, event)
 
 
-def read_rows(folder: Path) -> list[Row]:
+def read_rows(folder: Path) -> list[dict[str, Any]]:
     """Return a run's evaluations so far; those undone by going back to a checkpoint left out."""
-    log = Log(folder)
+    log = Log(folder, _whole_row)
     log.take(read_events(folder, KINDS))
     return log.rows
 
@@ -169,20 +203,24 @@ def steps_written(folder: Path) -> int:
     return int(steps[-1]) if steps else 0
 
 
-def slim(row: Mapping[str, Any]) -> Row:
-    """Return the fields of an evaluation for the screen; numbers that are not finite are None."""
-    numbers = {key: _finite(row.get(key)) for key in ("lr", "train_loss", "samples_per_s", "data_wait", "clipped", "seconds")}
+def slim(row: Mapping[str, Any]) -> Evaluation:
+    """Return an evaluation for the screen."""
     memory = row.get("memory_mb") or (row.get("signals") or {}).get("memory_mb")  # the latter alone before version 0.3
-    return {
-        "epoch": row.get("epoch"),
-        "step": row["step"],
-        **numbers,
-        "train": {key: _finite(value) for key, value in (row.get("train") or {}).items()},
-        "validation": {key: _finite(value) for key, value in (row.get("validation") or {}).items()},
-        "layer_norms": [_finite(value) for value in row.get("layer_norms") or []],
-        "update_ratios": [_finite(value) for value in row.get("update_ratios") or []],
-        "memory_mb": _finite(memory),
-    }
+    return Evaluation(
+        epoch=row.get("epoch"),
+        step=row["step"],
+        lr=_finite(row.get("lr")),
+        train_loss=_finite(row.get("train_loss")),
+        samples_per_s=_finite(row.get("samples_per_s")),
+        data_wait=_finite(row.get("data_wait")),
+        clipped=_finite(row.get("clipped")),
+        seconds=_finite(row.get("seconds")),
+        train={key: _finite(value) for key, value in (row.get("train") or {}).items()},
+        validation={key: _finite(value) for key, value in (row.get("validation") or {}).items()},
+        layer_norms=[_finite(value) for value in row.get("layer_norms") or []],
+        update_ratios=[_finite(value) for value in row.get("update_ratios") or []],
+        memory_mb=_finite(memory),
+    )
 
 
 def _finite(value: Any) -> float | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from mltrainer.follow.live import running_words, short, study_words
+from mltrainer.records.event import Alert, Study, Trial
 from mltrainer.reports.values import duration
 
 if TYPE_CHECKING:
@@ -20,6 +22,25 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 Tell = Callable[[Event], None]
 Drawn = tuple[int, int, str, Sequence[str]]  # of a line: done, of how many, and the words before and after
+
+
+@dataclass(frozen=True)
+class Training:
+    """The progress of a training, as far as its events `start`, `progress` and `row` told it."""
+
+    epoch: float | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    loss: float | str | None = None
+    steps_per_s: float = 0.0
+    metric: str | None = None
+    validation: Mapping[str, Any] = field(default_factory=dict)
+
+    def after(self, event: Event) -> Training:
+        """Return the progress after one more event."""
+        told = {one.name: event[one.name] for one in fields(self) if one.name in event}
+        return replace(self, **told)
 
 
 class Progress:
@@ -36,23 +57,27 @@ class Progress:
         self._quiet = not self._live and os.environ.get("CI", "").lower() not in ("", "0", "false")
         self._shown_at = 0.0
         self._bar: Bar | None = None
-        self._state: Event = {}
-        self._handlers: dict[str, Callable[[Event], None]] = {
-            "note": lambda e: self._line(f"  {e['text']}"),
-            "phase": lambda e: self._line(f"{e['phase']}:"),
-            "start": self._start,
-            "progress": lambda e: self._status(e, progress_text),
-            "row": lambda e: self._status({**e, "loss": e["train_loss"]}, row_text),
-            "trial": lambda e: self._line(f"  {trial_text(e)}"),
-            "study": self._study,
-            "alert": lambda e: self._line(f"  {alert_text(e)}"),
-        }
+        self._state = Training()
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        handler = self._handlers.get(event["event"])
-        if handler is not None:
-            handler(event)
+        match event:
+            case {"event": "note", "text": text}:
+                self._line(f"  {text}")
+            case {"event": "phase", "phase": phase}:
+                self._line(f"{phase}:")
+            case {"event": "start"}:
+                self._state = Training().after(event)
+            case {"event": "progress"}:
+                self._status(event, progress_text)
+            case {"event": "row", "train_loss": loss}:
+                self._status({**event, "loss": loss}, row_text)
+            case {"event": "trial"}:
+                self._line(f"  {trial_text(Trial.model_validate(event))}")
+            case {"event": "study"}:
+                self._study(Study.model_validate(event))
+            case {"event": "alert"}:
+                self._line(f"  {alert_text(Alert.model_validate(event))}")
 
     def __enter__(self) -> Self:
         return self
@@ -64,12 +89,9 @@ class Progress:
         self.close()
         _tell(text)
 
-    def _start(self, event: Event) -> None:
-        self._state = event
-
-    def _status(self, event: Event, text: Callable[[Event], str]) -> None:
+    def _status(self, event: Event, text: Callable[[Training], str]) -> None:
         """Show a passing state: drawn anew on a terminal; in a log at most every few seconds."""
-        self._state = {**self._state, **event}
+        self._state = self._state.after(event)
         now = time.monotonic()
         if self._live:
             self._draw()
@@ -77,14 +99,14 @@ class Progress:
             self._shown_at = now
             _tell(f"  {text(self._state)}")
 
-    def _study(self, event: Event) -> None:
+    def _study(self, study: Study) -> None:
         """Show where a search and each of its workers stand, on a terminal; a log has a line for each trial."""
         if self._live:
-            self._show(*study_lines(event))
+            self._show(*study_lines(study))
 
     def _draw(self) -> None:
         first, *rest = progress_parts(self._state)
-        self._show((self._state["step"], self._state["steps"], first, rest))
+        self._show((self._state.step or 0, self._state.steps or 0, first, rest))
 
     def _show(self, *lines: Drawn) -> None:
         from mltrainer.follow.bar import Bar, Line  # only who looks at it waits for its library
@@ -109,56 +131,55 @@ def shown(tell: Tell | None) -> AbstractContextManager[Tell]:
     return Progress() if tell is None else nullcontext(tell)
 
 
-def progress_parts(state: Event) -> list[str]:
+def progress_parts(state: Training) -> list[str]:
     """Return the progress of a training: epoch, step, loss, the metric of its last evaluation, rate, time left; as known."""
-    places = [f"{name} {state[name]}/{state[f'{name}s']}" for name in ("epoch", "step") if name in state]
+    places = [f"epoch {state.epoch}/{state.epochs}"] if state.epoch is not None else []
+    places += [f"step {state.step}/{state.steps}"] if state.step is not None else []
     return [*places, *_measured(state), *_pace(state)]
 
 
-def _measured(state: Event) -> list[str]:
+def _measured(state: Training) -> list[str]:
     """Return the loss and the metric, each with the split that it is of: the metric may be a loss, too."""
-    parts = [f"train loss {short(state['loss'])}"] if "loss" in state else []
-    if "metric" in state:
-        name = state["metric"]
-        parts.append(f"validation {name.replace('_', ' ')} {short(state['validation'][name])}")
+    parts = [f"train loss {short(state.loss)}"] if state.loss is not None else []
+    if state.metric is not None:
+        parts.append(f"validation {state.metric.replace('_', ' ')} {short(state.validation[state.metric])}")
     return parts
 
 
-def _pace(state: Event) -> list[str]:
-    rate = float(state.get("steps_per_s", 0.0))
-    return [f"{rate:.0f} steps/s", f"{duration((state['steps'] - state['step']) / rate)} left"] if rate > 0 else []
+def _pace(state: Training) -> list[str]:
+    rate = float(state.steps_per_s)
+    return [f"{rate:.0f} steps/s", f"{duration(((state.steps or 0) - (state.step or 0)) / rate)} left"] if rate > 0 else []
 
 
-def progress_text(state: Event) -> str:
+def progress_text(state: Training) -> str:
     """Return the progress of a training as a line for a log."""
     return "  ".join(progress_parts(state))
 
 
-def row_text(state: Event) -> str:
+def row_text(state: Training) -> str:
     """Return an evaluation's place and metrics as a line for a log."""
-    place = f"epoch {state['epoch']}/{state['epochs']}  step {state['step']}/{state['steps']}"
-    measured = {"train loss": state["train_loss"], **{f"validation {name}": v for name, v in state["validation"].items()}}
+    place = f"epoch {state.epoch}/{state.epochs}  step {state.step}/{state.steps}"
+    measured = {"train loss": state.loss, **{f"validation {name}": value for name, value in state.validation.items()}}
     return "  ".join([place, *(f"{name.replace('_', ' ')} {short(value)}" for name, value in measured.items())])
 
 
-def trial_text(event: Event) -> str:
+def trial_text(trial: Trial) -> str:
     """Return the number and the values of a trial that begins, as a line for a log."""
-    values = ", ".join(f"{key}={short(value)}" for key, value in event["values"].items())
-    return f"trial {event['nr']} of {event['trials']}: {values}"
+    values = ", ".join(f"{key}={short(value)}" for key, value in trial.values.items())
+    return f"trial {trial.nr} of {trial.trials}: {values}"
 
 
-def alert_text(event: Event) -> str:
+def alert_text(alert: Alert) -> str:
     """Return a diagnostic's alert as a line for a log, with the page to read."""
-    page = event["page"].removesuffix(".md")
-    return f"{event['severity']}: {event['title']}, epoch {event['epoch']}: {event['reason']} (mltrainer guide {page})"
+    page = alert.page.removesuffix(".md")
+    return f"{alert.severity}: {alert.title}, epoch {alert.epoch}: {alert.reason} (mltrainer guide {page})"
 
 
-def study_lines(event: Event) -> list[Drawn]:
+def study_lines(study: Study) -> list[Drawn]:
     """Return a line for a search as a whole, and one for each of its workers."""
-    what, metric = event["what"], event.get("metric", "metric")
-    whole = (event["done"], event["planned"], f"{what} {event['done']}/{event['planned']}", study_words(event))
+    whole = (study.done, study.planned, f"{study.what} {study.done}/{study.planned}", study_words(study))
     each = [
-        (one.get("step", 0), one.get("steps", 1), f"{what.removesuffix('s')} {one['nr']}", running_words(one, metric))
-        for one in event["running"]
+        (run.step, run.steps, f"{study.what.removesuffix('s')} {run.nr}", running_words(run, study.metric or "metric"))
+        for run in study.running
     ]
     return [whole, *each]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,34 @@ PIECE = 1 << 21  # bytes that fit a processor's cache
 NAMED_NONFINITE = 50
 
 
+@dataclass(frozen=True)
+class Band:
+    """Mean, lowest and highest value of each bucket; None where no step of one is finite."""
+
+    mean: list[float | None] = field(default_factory=list)
+    low: list[float | None] = field(default_factory=list)
+    high: list[float | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StepsView:
+    """Steps in buckets.
+
+    Attributes:
+        width: Of a bucket, in steps.
+        step: The middle of each.
+        loss: Of each.
+        norm: Of each.
+        nonfinite: The first steps with a loss or norm that is no finite number.
+    """
+
+    width: int = 1
+    step: list[float] = field(default_factory=list)
+    loss: Band = Band()
+    norm: Band = Band()
+    nonfinite: list[int] = field(default_factory=list)
+
+
 class Steps:
     """The steps of a run as far as its chain goes, a number a step for loss and gradient norm.
 
@@ -33,7 +62,8 @@ class Steps:
 
     def __init__(self, folder: Path) -> None:
         self._tail = Tail(folder / CHAIN_FILE, PIECE)
-        self._values: dict[str, Floats] = {}
+        self._loss: Floats | None = None
+        self._norm: Floats | None = None
         self.first, self.count = 1, 0
 
     def poll(self) -> tuple[bool, bool]:
@@ -49,8 +79,7 @@ class Steps:
 
     def _take(self, loss: Floats, norm: Floats, first: int) -> None:
         self.first = first if self.count == 0 else self.first
-        self._append("loss", loss)
-        self._append("norm", norm)
+        self._loss, self._norm = self._grown(self._loss, loss), self._grown(self._norm, norm)
         self.count += len(loss)
 
     @property
@@ -58,50 +87,46 @@ class Steps:
         """The number of the last step; one less than `first` where there is none."""
         return self.first + self.count - 1
 
-    def _append(self, name: str, new: Floats) -> None:
-        """Append to an array that has room for more than it holds, so that a long run is not copied at each look."""
+    def _grown(self, held: Floats | None, new: Floats) -> Floats:
+        """Return an array with more values; it has room for more than it holds, so that a long run is not copied at each look."""
         import numpy as np
 
-        held = self._values.get(name)
         if held is None or self.count + len(new) > len(held):
             grown = np.empty(max(4096, 2 * (self.count + len(new))), np.float32)
             if held is not None:
                 grown[: self.count] = held[: self.count]
-            self._values[name] = held = grown
+            held = grown
         held[self.count : self.count + len(new)] = new
+        return held
+
+    def _range(self, first: int, last: int) -> tuple[Floats, Floats]:
+        """Return loss and gradient norm of the steps of a range, in which there is at least one."""
+        assert self._loss is not None
+        assert self._norm is not None
+        place = slice(first - self.first, last - self.first + 1)
+        return self._loss[place], self._norm[place]
 
     def exact(self, first: int, last: int) -> list[tuple[int, float, float]]:
         """Return number, loss and gradient norm of the steps of a range, as far as there are any."""
         begin, end = max(first, self.first), min(last, self.last)
         if not self.count or end < begin:
             return []
-        place = slice(begin - self.first, end - self.first + 1)
-        loss, norm = (self._values[name][place].tolist() for name in ("loss", "norm"))
-        return list(zip(range(begin, end + 1), loss, norm, strict=True))
+        loss, norm = self._range(begin, end)
+        return list(zip(range(begin, end + 1), loss.tolist(), norm.tolist(), strict=True))
 
-    def view(self, first: int | None = None, last: int | None = None, points: int = 1000) -> dict[str, Any]:
+    def view(self, first: int | None = None, last: int | None = None, points: int = 1000) -> StepsView:
         """Return the steps of a range in at most so many points.
 
         Args:
             first: The first step; by default the run's.
             last: The last; by default the run's.
             points: A range of more is thinned to buckets of a power of two steps, so that they stay the same as the run grows.
-
-        Returns:
-            `width` of a bucket in steps; `step`, the middle of each; for `loss` and `norm` `mean`, `low` and `high`, None where
-            no step of a bucket is finite; and `nonfinite`, the first steps with a loss or norm that is no finite number.
         """
         begin = max(self.first if first is None else first, self.first)
         end = min(self.last if last is None else last, self.last)
         if not self.count or end < begin:
-            return {"width": 1, "step": [], "loss": EMPTY, "norm": EMPTY, "nonfinite": []}
-        width = width_for(begin, end, points)
-        place = slice(begin - self.first, end - self.first + 1)
-        loss, norm = (self._values[name][place] for name in ("loss", "norm"))
-        return thinned(begin, width, loss, norm)
-
-
-EMPTY: dict[str, list[float]] = {"mean": [], "low": [], "high": []}
+            return StepsView()
+        return thinned(begin, width_for(begin, end, points), *self._range(begin, end))
 
 
 def width_for(first: int, last: int, points: int) -> int:
@@ -112,7 +137,7 @@ def width_for(first: int, last: int, points: int) -> int:
     return width
 
 
-def thinned(first: int, width: int, loss: Floats, norm: Floats) -> dict[str, Any]:
+def thinned(first: int, width: int, loss: Floats, norm: Floats) -> StepsView:
     """Return steps as buckets with mean, lowest and highest; `first` is the number of the first step."""
     import numpy as np
 
@@ -121,16 +146,16 @@ def thinned(first: int, width: int, loss: Floats, norm: Floats) -> dict[str, Any
     starts = np.maximum(edges, first) - first
     ends = np.append(starts[1:], len(loss))
     found = np.flatnonzero(~(np.isfinite(loss) & np.isfinite(norm)))[:NAMED_NONFINITE]
-    return {
-        "width": width,
-        "step": [float(x) if x % 1 else int(x) for x in (starts + ends - 1) / 2 + first],
-        "loss": _buckets(loss, starts, ends),
-        "norm": _buckets(norm, starts, ends),
-        "nonfinite": (found + first).tolist(),
-    }
+    return StepsView(
+        width=width,
+        step=[float(x) if x % 1 else int(x) for x in (starts + ends - 1) / 2 + first],
+        loss=_buckets(loss, starts, ends),
+        norm=_buckets(norm, starts, ends),
+        nonfinite=(found + first).tolist(),
+    )
 
 
-def _buckets(values: Floats, starts: Any, ends: Any) -> dict[str, list[float | None]]:
+def _buckets(values: Floats, starts: Any, ends: Any) -> Band:
     import numpy as np
 
     good = np.isfinite(values)
@@ -139,7 +164,7 @@ def _buckets(values: Floats, starts: Any, ends: Any) -> dict[str, list[float | N
     low = np.minimum.reduceat(np.where(good, values, np.inf), starts)
     high = np.maximum.reduceat(np.where(good, values, -np.inf), starts)
     mean = total / np.maximum(kept, 1)
-    return {name: _numbers(found, kept > 0) for name, found in (("mean", mean), ("low", low), ("high", high))}
+    return Band(*(_numbers(found, kept > 0) for found in (mean, low, high)))
 
 
 def _numbers(values: Any, known: Any) -> list[float | None]:

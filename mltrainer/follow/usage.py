@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,23 @@ from mltrainer.workspace import read_whole
 
 EVERY_S = 1.0
 _HOLDER = re.compile(r"process (\d+) on (\S+)")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU's load in percent, and its memory in use, in MiB."""
+
+    percent: int
+    memory_mb: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Memory of a process in MiB, the mean number of processors that it keeps busy, and the machine's GPUs."""
+
+    memory_mb: float
+    processors: float | None
+    gpus: list[Gpu]
 
 
 class Usage:
@@ -24,15 +42,15 @@ class Usage:
         device: Where it trains; with "cuda" the machine's GPUs are told, too.
 
     Attributes:
-        last: `memory_mb`, `processors`, the mean number of busy ones, and `gpus`, of late; None before anything is known.
+        last: The last sample; None before anything is known.
     """
 
     def __init__(self, lock: Path, device: str) -> None:
         self._lock, self._device = lock, device
         self._at: tuple[float, float] | None = None
-        self.last: dict[str, Any] | None = None
+        self.last: Sample | None = None
 
-    def sample(self) -> dict[str, Any] | None:
+    def sample(self) -> Sample | None:
         """Return a new sample; None where it is not yet time for one, or the system has none."""
         now = time.monotonic()
         if self._at is not None and now - self._at[0] < EVERY_S:
@@ -44,12 +62,12 @@ class Usage:
         before, self._at = self._at, (now, busy_s)
         processors = None if before is None else round(max(0.0, busy_s - before[1]) / (now - before[0]), 2)
         shown = gpus() if self._device == "cuda" else []
-        self.last = {"memory_mb": round(memory_mb, 1), "processors": processors, "gpus": shown}
+        self.last = Sample(round(memory_mb, 1), processors, shown)
         return self.last
 
 
-def gpus() -> list[dict[str, int]]:
-    """Return each GPU's load, `percent`, and its memory in use, `memory_mb`; empty where NVML is not available."""
+def gpus() -> list[Gpu]:
+    """Return the machine's GPUs; none where NVML is not available."""
     try:
         import pynvml
 
@@ -66,9 +84,9 @@ def _handles() -> list[Any]:
     return [pynvml.nvmlDeviceGetHandleByIndex(nr) for nr in range(pynvml.nvmlDeviceGetCount())]
 
 
-def _gpu(pynvml: Any, handle: Any) -> dict[str, int]:
+def _gpu(pynvml: Any, handle: Any) -> Gpu:
     percent, memory = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, pynvml.nvmlDeviceGetMemoryInfo(handle).used
-    return {"percent": int(percent), "memory_mb": int(memory) >> 20}
+    return Gpu(int(percent), int(memory) >> 20)
 
 
 MOST_LOCK_BYTES = 10_000  # a lock says in a line who holds it

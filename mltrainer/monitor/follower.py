@@ -7,11 +7,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.follow.steps import StepsView
 from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.scene import Scene
+from mltrainer.monitor.shown import News, Picture, ProjectShown
 from mltrainer.runs.find import run_ids
 from mltrainer.workspace import Project
 
@@ -31,7 +33,7 @@ class Follower:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._scene = Scene(project)
-        self._shown: dict[str, Any] = {}
+        self._shown: ProjectShown | None = None
         self._runs: dict[str, WatchedRun] = {}
         self._watchers: Counter[str] = Counter()
         self._changed = threading.Condition(threading.RLock())
@@ -79,8 +81,9 @@ class Follower:
     # --- looking on ---
 
     @property
-    def shown(self) -> dict[str, Any]:
-        """The project, as `Scene.look` returns it."""
+    def shown(self) -> ProjectShown:
+        """The project; there from when the block was entered."""
+        assert self._shown is not None
         return self._shown
 
     def wait(self, version: int, seconds: float) -> int:
@@ -124,7 +127,7 @@ class Follower:
             self._runs[name] = run
         return self._runs[name]
 
-    def news(self, runs: Sequence[WatchedRun], seen: dict[str, Seen]) -> list[dict[str, Any]]:
+    def news(self, runs: Sequence[WatchedRun], seen: dict[str, Seen]) -> list[News]:
         """Return the updates of some runs since they were last seen, and mark them as seen.
 
         Args:
@@ -136,16 +139,12 @@ class Follower:
             seen.update({run.id: run.seen for run in runs})
             return found
 
-    def picture(self, runs: Sequence[WatchedRun], points: int) -> list[dict[str, Any]]:
-        """Return all of some runs that are followed, with their steps thinned to so many points.
-
-        Returns:
-            For each `id`, `first`, `last`, `rate`, `steps` as `Steps.view`, `rows` and `facts`.
-        """
+    def picture(self, runs: Sequence[WatchedRun], points: int) -> list[Picture]:
+        """Return all of some runs that are followed, with their steps thinned to so many points."""
         with self._changed:
             return [run.picture(points) for run in runs]
 
-    def steps(self, name: str, first: int | None, last: int | None, points: int) -> dict[str, Any]:
-        """Return the steps of a run in a range, thinned to so many points; as `Steps.view`."""
+    def steps(self, name: str, first: int | None, last: int | None, points: int) -> StepsView:
+        """Return the steps of a run in a range, thinned to so many points."""
         with self.watching([name]) as (run,), self._changed:
             return run.steps.view(first, last, points)

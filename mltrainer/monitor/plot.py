@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
+
+from mltrainer.figures.axes import Scale, close
+from mltrainer.figures.series import Point
 
 EMPTY_CELL = 0x2800  # the first of the Braille patterns, with no dot
 DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))  # of a cell's left and right column, the lowest first
 SIDES = [[sum(bit for nr, bit in enumerate(side) if dots >> nr & 1) for dots in range(16)] for side in DOTS]
 MARGIN = 9  # columns of the numbers at the left
 
-Point = tuple[float, float]
 Cells = dict[tuple[int, int], tuple[int, str]]  # by row and column: dots, and the style of the curve drawn last
 
 
@@ -31,43 +32,6 @@ class Line:
     style: str
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A scale from numbers to dots."""
-
-    low: float
-    high: float
-    dots: int
-    is_log: bool = False
-
-    def dot(self, value: float) -> int:
-        """Return the dot of a value, from 0."""
-        low, high, value = (math.log10(v) if self.is_log else v for v in (self.low, self.high, value))
-        return round((value - low) / ((high - low) or 1) * (self.dots - 1))
-
-    def value(self, share: float) -> float:
-        """Return the value at a share of the scale."""
-        if self.is_log:
-            return float(self.low * (self.high / self.low) ** share)
-        return self.low + (self.high - self.low) * share
-
-
-def steps_line(steps: Sequence[float], low: Sequence[float | None], high: Sequence[float | None], style: str) -> Line:
-    """Return a curve of buckets that goes through the lowest and the highest value of each."""
-    spans = ((x, a, b) for x, a, b in zip(steps, low, high, strict=True) if a is not None and b is not None)
-    return Line([(x, y) for x, a, b in spans for y in ((a, b) if a != b else (a,))], style)
-
-
-def rows_line(points: Sequence[tuple[float, float | None]], style: str) -> Line:
-    """Return a curve of evaluations; those without a value are left out."""
-    return Line([(x, y) for x, y in points if y is not None], style)
-
-
-def positive(line: Line) -> Line:
-    """Return a curve without the points that have no logarithm."""
-    return Line([(x, y) for x, y in line.points if y > 0], line.style)
-
-
 def drawn(lines: Sequence[Line], width: int, height: int, is_log: bool = False, reach: Point | None = None) -> Text:
     """Return curves with their scales as so many columns and lines of text.
 
@@ -79,29 +43,26 @@ def drawn(lines: Sequence[Line], width: int, height: int, is_log: bool = False, 
         reach: From where to where it goes from left to right; by default as far as there are points.
     """
     columns, rows = max(2, width - MARGIN), max(2, height - 1)
-    lines = [positive(line) for line in lines] if is_log else lines
-    points = [point for line in lines for point in line.points]
+    shown = [([(x, y) for x, y in line.points if y > 0 or not is_log], line.style) for line in lines]
+    points = [point for some, _ in shown for point in some]
     if not points:
         return Text("nothing yet", style="dim")
-    across, up = _axes(points, columns, rows, is_log, reach)
+    across = Scale(*(reach or (min(x for x, _ in points), max(x for x, _ in points))), ())
+    up = close([y for _, y in points], is_log)
     cells: Cells = {}
-    for line in lines:
-        _add(cells, _columns(line.points, across, up), rows, line.style)
+    for some, style in shown:
+        places = [(_dot(across, x, 2 * columns), _dot(up, y, 4 * rows)) for x, y in some]
+        _add(cells, _columns(places), rows, style)
     return _text(cells, across, up, columns, rows)
 
 
-def _axes(points: Sequence[Point], columns: int, rows: int, is_log: bool, reach: Point | None) -> tuple[Axis, Axis]:
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    low, high = min(ys), max(ys)
-    if low == high:
-        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2  # of one above zero, both are above zero
-    begin, end = reach or (min(xs), max(xs))
-    return Axis(begin, end, 2 * columns), Axis(low, high, 4 * rows, is_log)
+def _dot(scale: Scale, value: float, dots: int) -> int:
+    """Return the dot of a value, from 0, of so many."""
+    return round(scale.place(value) * (dots - 1))
 
 
-def _columns(points: Sequence[Point], across: Axis, up: Axis) -> dict[int, int]:
+def _columns(places: Sequence[tuple[int, int]]) -> dict[int, int]:
     """Return for each column of dots that a curve goes through a number whose bits are its dots, the lowest first."""
-    places = [(across.dot(x), up.dot(y)) for x, y in points]
     columns = {x: 1 << y for x, y in places[:1]}
     for begin, end in itertools.pairwise(places):
         for x, low, high in _spans(*begin, *end):
@@ -140,7 +101,7 @@ def _style(cell: tuple[int, str]) -> str:
     return cell[1]
 
 
-def _text(cells: Cells, across: Axis, up: Axis, columns: int, rows: int) -> Text:
+def _text(cells: Cells, across: Scale, up: Scale, columns: int, rows: int) -> Text:
     text = Text()
     named = {0: 1.0, rows // 2: 1 - (rows // 2) / max(1, rows - 1), rows - 1: 0.0}
     for row in range(rows):

@@ -6,25 +6,58 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mltrainer.configs.loading import flatten
 from mltrainer.errors import MltrainerError
-from mltrainer.follow.log import ALERTS_FILE, Log, read_lines, slim
+from mltrainer.figures.series import followed
+from mltrainer.follow.log import ALERTS_FILE, Evaluation, Log, known, read_lines, slim
 from mltrainer.follow.steps import Steps
 from mltrainer.follow.tail import Tail
 from mltrainer.follow.usage import Usage
+from mltrainer.monitor.shown import Facts, FindingShown, MetricShown, News, Picture, Planned
 from mltrainer.runs.contract import ERROR_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, diagnose_run, result_of
 from mltrainer.workspace import Project, is_locked, plain
 
 POINTS = 1000  # a screen has hardly more columns
 PACE_S = 5.0  # over so long the rate of steps is taken
-SHOWN = ("id", "severity", "title", "reason", "page", "evidence", "changes")
+SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
 
-Row = dict[str, Any]
 Seen = tuple[int, int, int, int]  # how much of a run somebody has seen: how often it went back, its steps, rows and facts
+
+
+@dataclass(frozen=True)
+class KnownConfig:
+    """What is shown of a config, and what its run's length follows from; any of it may be missing."""
+
+    metric: Any = None
+    device: Any = None
+    batch_size: Any = None
+    accumulate: Any = None
+    epochs: Any = None
+
+
+@dataclass(frozen=True)
+class KnownResult:
+    """What is shown of a result; any of it may be missing."""
+
+    phase: str | None = None
+    state: str | None = None
+    stop_reason: str | None = None
+    metric: Any = None
+    metrics: Mapping[str, Any] | None = None
+    best: Mapping[str, Any] | None = None
+    layers: Sequence[str] | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    planned_steps: int | None = None
+    wall_s: float | None = None
+    nonfinite: Mapping[str, Any] | None = None
+    interruptions: Sequence[Mapping[str, Any]] | None = None
+    history: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
 
 class WatchedRun:
@@ -41,11 +74,12 @@ class WatchedRun:
         self.steps = Steps(self.folder)
         self._log, self._alerts = Log(self.folder, slim), Tail(self.folder / ALERTS_FILE)
         self._config = config_of(project, id)
-        self._usage = Usage(self.folder / "lock", str(self._config.get("device")))
+        self._known = known(KnownConfig, self._config)
+        self._usage = Usage(self.folder / "lock", str(self._known.device))
         self._pace: deque[tuple[float, int]] = deque()
-        self._findings: dict[str, Row] = {}
-        self._recorded: list[Row] = []
-        self._ended: Row = {}
+        self._findings: dict[str, FindingShown] = {}
+        self._recorded: list[Evaluation] = []
+        self._ended: KnownResult | None = None
         self._state = ""
         self._times_back = self._facts_seen = 0
 
@@ -79,22 +113,30 @@ class WatchedRun:
             return "ended"
         return "failed" if (self.folder / ERROR_FILE).exists() else "interrupted"
 
-    def _result(self) -> Row:
+    def _result(self) -> KnownResult | None:
         """Return a run's result; its history and the findings of `diagnose` over it replace those noted while it ran."""
-        found = result_of(self._project, self.id) or {}
-        self._recorded = [slim(row) for row in found.get("history", [])]
+        found = result_of(self._project, self.id)
+        if not found:
+            self._recorded = []
+            return None
+        result = known(KnownResult, found)
+        self._recorded = [slim(row) for row in result.history]
         with contextlib.suppress(MltrainerError):
-            if found:
-                fired = [row for row in diagnose_run(self._project, self.id) if row["state"] == "fired"]
-                told = self._findings  # while it trained, with the step
-                self._findings = {row["id"]: {**told.get(row["id"], {}), **{key: row[key] for key in SHOWN}} for row in fired}
-        return found
+            fired = [known(FindingShown, row) for row in diagnose_run(self._project, self.id) if row["state"] == "fired"]
+            self._findings = {row.id: self._placed(row) for row in fired}
+        return result
+
+    def _placed(self, found: FindingShown) -> FindingShown:
+        """Return a finding over the whole run, at the place at which it was reported while the run trained."""
+        told = self._findings.get(found.id)
+        return replace(found, epoch=told.epoch, step=told.step) if told else found
 
     def _take_alerts(self) -> bool:
         _, data = self._alerts.read()
         found = list(read_lines(data))
         for alert in found:
-            self._findings.setdefault(str(alert.get("diagnostic")), {**alert, "id": alert.get("diagnostic")})
+            name = str(alert.get("diagnostic"))
+            self._findings.setdefault(name, replace(known(FindingShown, alert), id=name))
         return bool(found)
 
     def _note_pace(self) -> None:
@@ -106,7 +148,7 @@ class WatchedRun:
     # --- telling ---
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Evaluation]:
         """The evaluations; of a clone, which has no log of the run, as the record holds them."""
         return self._log.rows or self._recorded
 
@@ -115,52 +157,44 @@ class WatchedRun:
         """How much there is to be seen."""
         return self._times_back + self._log.times_back, self.steps.last, len(self.rows), self._facts_seen
 
-    def since(self, seen: Seen | None) -> Row | None:
+    def since(self, seen: Seen | None) -> News | None:
         """Return the run's updates since a state that was seen, everything if the run began anew; None where nothing is new."""
         if seen == self.seen:
             return None
         whole = seen is None or seen[0] != self.seen[0]
         _, last, rows, facts = seen if seen is not None and not whole else (0, 0, 0, -1)
-        return {
-            "run": self.id,
-            "whole": whole,
-            "last": self.steps.last,
-            "rate": self._rate(),
-            "steps": self.steps.view(last + 1, points=POINTS),
-            "rows": self.rows[rows:],
-            **({"facts": self.facts()} if facts != self._facts_seen else {}),
-        }
+        steps = self.steps.view(last + 1, points=POINTS)
+        told = self.facts() if facts != self._facts_seen else None
+        return News(self.id, whole, self.steps.last, self._rate(), steps, self.rows[rows:], told)
 
-    def picture(self, points: int) -> Row:
+    def picture(self, points: int) -> Picture:
         """Return all there is to be seen, with the steps thinned to so many points."""
-        shown = {"id": self.id, "first": self.steps.first, "last": self.steps.last, "rate": self._rate()}
-        return {**shown, "steps": self.steps.view(points=points), "rows": self.rows, "facts": self.facts()}
+        steps = self.steps.view(points=points)
+        return Picture(self.id, self.steps.first, self.steps.last, self._rate(), steps, self.rows, self.facts())
 
-    def facts(self) -> Row:
-        """Return a run's facts beside its curves: state, metric, planned length, findings, usage and config."""
-        found, config = self._ended, self._config
-        return dict(
-            plain(
-                {
-                    "state": found.get("state", "ended") if self._state == "ended" else self._state,
-                    "stop_reason": found.get("stop_reason"),
-                    "metric": metric_of(config, found),
-                    "layers": self._log.observed.get("layers") or found.get("layers") or [],
-                    "planned": {"steps": self._planned_steps(), "epochs": config.get("epochs")},
-                    "wall_s": found.get("wall_s") if found else self._worked(),
-                    "nonfinite": found.get("nonfinite"),
-                    "interruptions": found.get("interruptions") or self._log.stopped,
-                    "findings": sorted(self._findings.values(), key=lambda row: SEVERITIES.get(str(row.get("severity")), 9)),
-                    "usage": self._usage.last if self._state == "running" else None,
-                    "config": flatten(config) if config else {},
-                }
-            )
+    def facts(self) -> Facts:
+        """Return a run's facts beside its curves."""
+        ended, observed = self._ended or KnownResult(), self._log.observed
+        metric, layers = metric_of(self._known.metric, ended.metric), observed.layers or ended.layers or []
+        return Facts(
+            state=(ended.state or "ended") if self._state == "ended" else self._state,
+            stop_reason=ended.stop_reason,
+            metric=metric,
+            layers=layers,
+            planned=Planned(self._planned_steps(), self._known.epochs),
+            wall_s=ended.wall_s if self._ended else self._worked(),
+            nonfinite=ended.nonfinite,
+            interruptions=ended.interruptions or plain(self._log.stopped),
+            findings=sorted(self._findings.values(), key=lambda one: SEVERITIES.get(str(one.severity), 9)),
+            usage=self._usage.last if self._state == "running" else None,
+            config=plain(flatten(self._config)) if self._config else {},
+            charts=followed(metric.name, layers),
         )
 
     def _planned_steps(self) -> int | None:
-        if self._ended.get("planned_steps"):
-            return int(self._ended["planned_steps"])
-        return planned_steps(self._config, self._log.observed.get("train_samples"))
+        if self._ended and self._ended.planned_steps:
+            return int(self._ended.planned_steps)
+        return planned_steps(self._known, self._log.observed.train_samples)
 
     def _rate(self) -> float | None:
         """Return steps per second over the last seconds, None where none came."""
@@ -175,19 +209,15 @@ class WatchedRun:
         return None
 
 
-SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
+def metric_of(*told: Any) -> MetricShown:
+    """Return the metric that chooses the best checkpoint, from what first tells it: a config, or a result."""
+    found = next((one for one in told if isinstance(one, dict)), {})
+    return MetricShown(**{key: str(found[key]) for key in ("name", "mode") if key in found})
 
 
-def metric_of(*known: Mapping[str, Any]) -> Row:
-    """Return name and mode of the metric that chooses the best checkpoint, from what first tells it: a config, or a result."""
-    told = (one["metric"] for one in known if isinstance(one.get("metric"), dict))
-    found: Mapping[str, Any] = next(told, {})
-    return {"name": str(found.get("name", "loss")), "mode": str(found.get("mode", "min"))}
-
-
-def planned_steps(config: Mapping[str, Any], samples: Any) -> int | None:
+def planned_steps(config: KnownConfig, samples: Any) -> int | None:
     """Return the steps of a whole run, as its trainer plans them; None where not enough is known yet."""
     try:
-        return math.ceil(int(samples) / int(config["batch_size"] * config["accumulate"])) * int(config["epochs"])
-    except (KeyError, TypeError, ZeroDivisionError):
+        return math.ceil(int(samples) / int(config.batch_size * config.accumulate)) * int(config.epochs)
+    except (TypeError, ValueError, ZeroDivisionError):
         return None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mltrainer.checkpointing.ranking import best_row, flat_metrics
+from mltrainer.checkpointing.ranking import flat_metrics, rank_of
 from mltrainer.configs.project import Metric, load_project
 from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
-from mltrainer.follow.log import Log, slim
+from mltrainer.follow.log import Evaluation, Log, known, slim
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
-from mltrainer.monitor.run import metric_of, planned_steps
+from mltrainer.monitor.run import KnownConfig, KnownResult, metric_of, planned_steps
+from mltrainer.monitor.shown import ItemShown, NextStep, PhaseShown, ProjectShown, ReportFile, RunSummary, StudyShown
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
@@ -25,8 +27,6 @@ from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_fol
 AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
 AGAIN_SHARE = 0.05  # of the time goes into that, where deriving takes longer than a second
 AT_ONCE = 4  # runs that are looked at unasked
-GATE_ITEM = ("id", "statement", "verdict", "mend", "evidence")
-Row = dict[str, Any]
 
 
 class Scene:
@@ -42,29 +42,25 @@ class Scene:
         self._phases: list[PhaseState] = []
         self._derived: tuple[Any, float] = (None, 0.0)  # from which files, and until when it counts
         self._name = project.root.name
-        self._summaries: dict[str, tuple[Any, Row]] = {}
-        self._logs: dict[str, Log] = {}
+        self._summaries: dict[str, tuple[Any, RunSummary]] = {}
+        self._logs: dict[str, Log[Evaluation]] = {}
         self._unasked: list[str] = []
 
-    def look(self) -> Row:
-        """Return the project's present state as plain values."""
+    def look(self) -> ProjectShown:
+        """Return the project's present state."""
         study = running_study(self._project.state_dir, self._project.state_dir / RUNNING_FILE)
         is_busy = is_locked(self._project.state_dir / LOCK_FILE)
         states, runs = self._states(is_busy), self.runs()
         self._unasked = unasked(runs, self._unasked)
-        return dict(
-            plain(
-                {
-                    "project": self._name,
-                    "folder": str(self._project.root),
-                    "phases": [phase_row(state) for state in states],
-                    "next": next_row(states),
-                    "study": {**study, "text": study_text(study)} if study and is_busy else None,
-                    "runs": runs,
-                    "unasked": self._unasked,
-                    "reports": reports(self._project),
-                }
-            )
+        return ProjectShown(
+            project=self._name,
+            folder=str(self._project.root),
+            phases=[phase_row(state) for state in states],
+            next=next_row(states),
+            study=StudyShown(**study.model_dump(exclude_unset=True), text=study_text(study)) if study and is_busy else None,
+            runs=runs,
+            unasked=self._unasked,
+            reports=reports(self._project),
         )
 
     def _states(self, is_busy: bool) -> list[PhaseState]:
@@ -83,11 +79,11 @@ class Scene:
             self._derived = marks, now + max(AGAIN_S, (now - begun) / AGAIN_SHARE)
         return self._phases
 
-    def runs(self) -> list[Row]:
+    def runs(self) -> list[RunSummary]:
         """Return every run's summary, the oldest first."""
         return [self._summary(run) for run in run_ids(self._project)]
 
-    def _summary(self, run: str) -> Row:
+    def _summary(self, run: str) -> RunSummary:
         folder = self._project.runs_dir / run
         is_running = is_locked(folder / "lock")
         mark = is_running, *(_mark(folder / name) for name in (RESULT_FILE, CHAIN_FILE, ERROR_FILE))
@@ -99,16 +95,16 @@ class Scene:
         return known[1]
 
 
-def unasked(runs: Sequence[Mapping[str, Any]], before: Sequence[str]) -> list[str]:
+def unasked(runs: Sequence[RunSummary], before: Sequence[str]) -> list[str]:
     """Return the runs to look at where nobody chose: those that train, else what was looked at before, else the newest.
 
     Args:
         runs: The summaries of all, the oldest first.
         before: What was looked at.
     """
-    live = [str(run["id"]) for run in runs if run["state"] == "running"]
-    known = {run["id"] for run in runs}
-    return live[-AT_ONCE:] or [run for run in before if run in known] or [str(run["id"]) for run in runs[-1:]]
+    live = [run.id for run in runs if run.state == "running"]
+    there = {run.id for run in runs}
+    return live[-AT_ONCE:] or [run for run in before if run in there] or [run.id for run in runs[-1:]]
 
 
 def _mark(path: Path) -> tuple[int, int] | None:
@@ -122,28 +118,28 @@ def _mark(path: Path) -> tuple[int, int] | None:
 # --- phases ---------------------------------------------------------------------------------------
 
 
-def phase_row(state: PhaseState) -> Row:
+def phase_row(state: PhaseState) -> PhaseShown:
     """Return a phase with its gate, as a screen shows it."""
-    items = [{key: item.view()[key] for key in GATE_ITEM} for item in state.gate.items]
-    return {"name": state.name, "state": state.state, "reasons": list(state.reasons), "items": items}
+    items = [ItemShown(item.id, item.statement, item.verdict, item.mend, plain(item.evidence)) for item in state.gate.items]
+    return PhaseShown(state.name, state.state, state.reasons, items)
 
 
-def next_row(states: list[PhaseState]) -> Row | None:
-    """Return the next step as a row: phase, command and reason; None where nothing is left to do."""
+def next_row(states: list[PhaseState]) -> NextStep | None:
+    """Return the next step; None where nothing is left to do."""
     found = advice(states) if states else None
-    return None if found is None else {"phase": found.phase, "command": found.command, "why": found.explained}
+    return None if found is None else NextStep(found.phase, found.command, found.explained)
 
 
-def reports(project: Project) -> list[Row]:
-    """Return the rendered reports that lie in the phases' folders: path, phase and title."""
+def reports(project: Project) -> list[ReportFile]:
+    """Return the rendered reports that lie in the phases' folders."""
     folders = {phase: project.phase_dir(phase) for phase in PHASES}
     found = [(phase, path) for phase in PHASES for depth in ("*.md", "*/*.md") for path in sorted(folders[phase].glob(depth))]
     return [
-        {
-            "path": project.relative(path),
-            "phase": phase,
-            "title": path.relative_to(folders[phase]).with_suffix("").as_posix().replace("_", " "),
-        }
+        ReportFile(
+            path=project.relative(path),
+            phase=phase,
+            title=path.relative_to(folders[phase]).with_suffix("").as_posix().replace("_", " "),
+        )
         for phase, path in found
     ]
 
@@ -151,7 +147,31 @@ def reports(project: Project) -> list[Row]:
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def summary(project: Project, run: str, is_running: bool, log: Log) -> Row:
+@dataclass(frozen=True)
+class KnownJob:
+    """What is shown of a run's job; any of it may be missing."""
+
+    phase: str | None = None
+    parent: str | None = None
+    contract: Mapping[str, Any] | None = None
+
+    @property
+    def forked_from(self) -> str | None:
+        """The run that it is a fork of."""
+        return self.parent if "parent_sha256" in (self.contract or {}) else None
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How far a run came, of how many steps, and the metrics by which it is described."""
+
+    step: int | None
+    steps: int | None
+    epoch: float | None
+    metrics: Mapping[str, Any]
+
+
+def summary(project: Project, run: str, is_running: bool, log: Log[Evaluation]) -> RunSummary:
     """Return a run in a line: what it is for, how far it came and the metric that chooses its best checkpoint.
 
     Args:
@@ -161,58 +181,58 @@ def summary(project: Project, run: str, is_running: bool, log: Log) -> Row:
         log: Its log as far as it goes.
     """
     folder = project.runs_dir / run
-    job, result = read_if_whole(folder / JOB_FILE), {} if is_running else _result(project, run)
-    config = config_of(project, run)
-    shown = _from_result(result) if result else _so_far(folder, config, log)
-    ended = result.get("state") or ("failed" if (folder / ERROR_FILE).exists() else "interrupted")
-    return {
-        "id": run,
-        "phase": result.get("phase") or job.get("phase"),
-        "parent": job.get("parent") if "parent_sha256" in (job.get("contract") or {}) else None,
-        "state": "running" if is_running else ended,
-        "begun": _begun(folder),
-        "metric": metric_of(config, result),
-        "planned": config.get("epochs"),
-        **shown,
-    }
+    job = known(KnownJob, read_if_whole(folder / JOB_FILE))
+    result = None if is_running else _result(project, run)
+    config = known(KnownConfig, config_of(project, run))
+    came = _so_far(folder, config, log) if result is None else _ended(result)
+    ended = (result and result.state) or ("failed" if (folder / ERROR_FILE).exists() else "interrupted")
+    return RunSummary(
+        id=run,
+        phase=(result and result.phase) or job.phase,
+        parent=job.forked_from,
+        state="running" if is_running else ended,
+        begun=_begun(folder),
+        metric=metric_of(config.metric, result and result.metric),
+        planned=config.epochs,
+        step=came.step,
+        steps=came.steps,
+        epoch=came.epoch,
+        metrics=came.metrics,
+        seconds=result.wall_s if result else None,
+    )
 
 
-def _result(project: Project, run: str) -> Row:
+def _result(project: Project, run: str) -> KnownResult | None:
     """Return a run's result as it lies in its folder, whose seal is for gates to check, else the one of a record."""
-    return read_if_whole(project.runs_dir / run / RESULT_FILE) or result_of(project, run) or {}
+    found = read_if_whole(project.runs_dir / run / RESULT_FILE) or result_of(project, run)
+    return known(KnownResult, {key: value for key, value in found.items() if key != "history"}) if found else None
 
 
-def _from_result(result: Mapping[str, Any]) -> Row:
-    best = result.get("best") or {}
-    measured = flat_metrics(dict(best)) if best else result.get("metrics") or {}
-    return {
-        "step": result.get("steps"),
-        "steps": result.get("planned_steps"),
-        "epoch": result.get("epochs"),
-        "metrics": measured,
-        "seconds": result.get("wall_s"),
-    }
+def _ended(result: KnownResult) -> _Progress:
+    metrics = flat_metrics(dict(result.best)) if result.best else result.metrics or {}
+    return _Progress(result.steps, result.planned_steps, result.epochs, metrics)
 
 
-def _so_far(folder: Path, config: Mapping[str, Any], log: Log) -> Row:
-    """Return the progress of a run without a result: step, planned steps, epoch, and metrics of its best evaluation."""
+def _so_far(folder: Path, config: KnownConfig, log: Log[Evaluation]) -> _Progress:
+    """Return the progress of a run without a result; the metrics are those of its best evaluation."""
     best = _best(log.rows, config)
-    return {
-        "step": _last_step(folder),
-        "steps": planned_steps(config, log.observed.get("train_samples")),
-        "epoch": log.rows[-1]["epoch"] if log.rows else 0,
-        "metrics": flat_metrics(best) if best else {},
-        "seconds": None,
-    }
+    train = {f"train_{name}": value for name, value in best.train.items()} if best else {}
+    return _Progress(
+        step=_last_step(folder),
+        steps=planned_steps(config, log.observed.train_samples),
+        epoch=log.rows[-1].epoch if log.rows else 0,
+        metrics={**best.validation, **train} if best else {},
+    )
 
 
-def _best(rows: Iterable[Row], config: Mapping[str, Any]) -> Row | None:
+def _best(rows: Sequence[Evaluation], config: KnownConfig) -> Evaluation | None:
     """Return the evaluation by which a run is described, of those that tell the metric."""
-    told, given = metric_of(config), config.get("metric")
+    told, given = metric_of(config.metric), config.metric
     ties: Literal["first", "loss"] = "loss" if isinstance(given, dict) and given.get("ties") == "loss" else "first"
-    metric = Metric.model_construct(name=str(told["name"]), mode=told["mode"], ties=ties)
+    metric = Metric.model_construct(name=told.name, mode=told.mode, ties=ties)  # type: ignore[arg-type]
     needed = (metric.name, "loss") if ties == "loss" else (metric.name,)
-    return best_row([row for row in rows if all(row["validation"].get(name) is not None for name in needed)], metric)
+    measured = [row for row in rows if all(row.validation.get(name) is not None for name in needed)]
+    return max(measured, key=lambda row: rank_of({"validation": row.validation}, metric), default=None)
 
 
 def _last_step(folder: Path) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
@@ -18,9 +17,11 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from mltrainer.errors import InputError, MachineError
+from mltrainer.follow.steps import StepsView
 from mltrainer.monitor import pages
 from mltrainer.monitor.follower import Follower
-from mltrainer.monitor.run import Seen
+from mltrainer.monitor.run import Seen, WatchedRun
+from mltrainer.monitor.shown import sent
 from mltrainer.workspace import Project, machine_faults, read_whole
 
 LOOPBACK = "127.0.0.1"
@@ -86,7 +87,7 @@ class Server(ThreadingHTTPServer):
     @property
     def unasked(self) -> list[str]:
         """The runs that a page shows where its user chose none."""
-        return self.chosen or list(self.follower.shown["unasked"])
+        return self.chosen or list(self.follower.shown.unasked)
 
     def admits(self, token: str) -> bool:
         """Return True if a token is this server's; the comparison takes constant time, so that its duration reveals nothing."""
@@ -141,13 +142,13 @@ class Handler(BaseHTTPRequestHandler):
             name, kind = STATIC[path]
             return (resources.files("mltrainer.monitor") / "web" / name).read_bytes(), kind
         if path == "steps":
-            return _json(self._steps(asked)), "application/json"
+            return sent(self._steps(asked)), "application/json"
         folder, _, rest = path.partition("/")
         if folder not in _PAGES:
             raise InputError("nothing lies at this address", where=path[:200])
         return _PAGES[folder](self.server.project, rest, path.count("/"))
 
-    def _steps(self, asked: dict[str, list[str]]) -> dict[str, Any]:
+    def _steps(self, asked: dict[str, list[str]]) -> StepsView:
         first, last = (int(float(asked[key][0])) if key in asked else None for key in ("first", "last"))
         points = min(MOST_POINTS, max(1, int(asked.get("points", ["1000"])[0])))
         return self.server.follower.steps(asked.get("run", [""])[0], first, last, points)
@@ -163,14 +164,14 @@ class Handler(BaseHTTPRequestHandler):
             with contextlib.suppress(ConnectionError, TimeoutError):
                 self._stream(runs)
 
-    def _stream(self, runs: list[Any]) -> None:
+    def _stream(self, runs: list[WatchedRun]) -> None:
         follower, version, shown = self.server.follower, -1, None
         chosen = [run.id for run in runs]  # what a page that did not choose hears first, is what it shows
         seen: dict[str, Seen] = {}
         while not follower.has_ended:
-            new = [("run", found) for found in follower.news(runs, seen)]
+            new: list[tuple[str, Any]] = [("run", found) for found in follower.news(runs, seen)]
             if follower.shown is not shown and follower.shown != shown:
-                new.insert(0, ("project", {**follower.shown, "chosen": self.server.unasked if shown else chosen}))
+                new.insert(0, ("project", {**vars(follower.shown), "chosen": self.server.unasked if shown else chosen}))
             shown = follower.shown
             self.wfile.write(b"".join(_event(name, value) for name, value in new) or b": still here\n\n")
             version = follower.wait(version, BEAT_S)
@@ -193,12 +194,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()  # what is shown is plain already
-
-
 def _event(name: str, value: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), _json(value))
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), sent(value))
 
 
 def _report(project: Project, path: str, depth: int) -> Answer:

@@ -8,8 +8,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TextIO
+from collections.abc import Sequence
+from typing import ClassVar, TextIO
 
 from rich.markdown import Markdown
 from rich.text import Text
@@ -22,22 +22,25 @@ from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
 from mltrainer.errors import InputError
+from mltrainer.figures.series import Curve, bucket_points, known_points
 from mltrainer.follow.live import short, study_words
 from mltrainer.monitor.follower import Follower
-from mltrainer.monitor.plot import MARGIN, Line, drawn, rows_line, steps_line
+from mltrainer.monitor.plot import MARGIN, Line, drawn
+from mltrainer.monitor.run import WatchedRun
+from mltrainer.monitor.shown import Picture, ProjectShown, ReportFile, RunSummary, StudyShown
 from mltrainer.reports.values import duration, visible
 from mltrainer.workspace import Project, read_whole
 
 MARKS = {"passed": "✓", "skipped": "↷", "running": "●", "failed": "✕", "stale": "!", "ready": "○", "locked": "·"}
 MARKS |= {"pass": "✓", "fail": "✕", "waived": "!", "not_applicable": "-"}
 STYLES = {"✓": "green", "↷": "green", "●": "bold blue", "✕": "bold red", "!": "yellow"}
+BESIDE = {"training": "dim", "validation": "bold white"}  # what stands beside a chart's main line
 COLOURS = ("#5b9bff", "#f0944d", "#3fc08f", "#b48af0", "#f0716b", "#3fbccc")
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "blue"}
 LOOK_S = 0.25  # after so long it is seen that the user has ended it
 TERMINATED = 128 + signal.SIGTERM
 REDRAW_S = 0.01  # at least so long between two drawings, and half of the time is left to others
-
-Seen = Mapping[str, Any]
+CHARTS = ("loss", "metric", "norm", "update", "rate")  # of a run's: what a terminal has room for
 
 
 class Plot(Widget):
@@ -76,14 +79,14 @@ class Pages(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,r", "app.pop_screen", "back")]
 
-    def __init__(self, project: Project, reports: Sequence[Seen]) -> None:
+    def __init__(self, project: Project, reports: Sequence[ReportFile]) -> None:
         super().__init__()
         self._project, self._reports = project, reports
 
     def compose(self) -> ComposeResult:
         """Lay the list beside the report."""
         with Horizontal():
-            yield OptionList(*(Option(str(one["title"]), id=str(one["path"])) for one in self._reports), id="list")
+            yield OptionList(*(Option(one.title, id=one.path) for one in self._reports), id="list")
             with VerticalScroll():
                 yield Static(id="page")
         yield Footer()
@@ -134,10 +137,10 @@ class Monitor(App[int]):
         super().__init__()
         self._project, self._follower = project, follower
         self._chosen, self._is_asked = list(chosen), bool(chosen)
-        self._watched, self._stack = list[Any](), contextlib.ExitStack()
+        self._watched, self._stack = list[WatchedRun](), contextlib.ExitStack()
         self._shows_gates = self._is_over = False
         self._shown: dict[str, Text] = {}
-        self._listed: Any = None
+        self._listed: tuple[list[Text], list[str]] | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out phases, runs and charts."""
@@ -158,7 +161,7 @@ class Monitor(App[int]):
     def on_mount(self) -> None:
         """Begin to follow, and end by SIGTERM as by `q`: an exception in its place would leave textual half ended."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, TERMINATED)
-        self._choose(self._chosen or self._follower.shown["unasked"])
+        self._choose(self._chosen or [*self._follower.shown.unasked])
         self.run_worker(self._wait, thread=True, exclusive=True)
 
     def on_unmount(self) -> None:
@@ -180,7 +183,7 @@ class Monitor(App[int]):
 
     def _choose(self, runs: list[str]) -> None:
         self._stack.close()
-        runs = [run for run in runs if run in {one["id"] for one in self._follower.shown["runs"]}]
+        runs = [run for run in runs if run in {one.id for one in self._follower.shown.runs}]
         self._chosen = runs
         self._watched = self._stack.enter_context(self._follower.watching(runs))
         self._draw()
@@ -205,7 +208,7 @@ class Monitor(App[int]):
 
     def action_reports(self) -> None:
         """Show the rendered reports."""
-        self.push_screen(Pages(self._project, self._follower.shown["reports"]))
+        self.push_screen(Pages(self._project, self._follower.shown.reports))
 
     def action_flip_log(self) -> None:
         """Draw the loss by its logarithm, or no longer."""
@@ -218,7 +221,7 @@ class Monitor(App[int]):
     def _draw(self) -> None:
         if isinstance(self.screen, Pages):
             return
-        if not self._is_asked and (wanted := self._follower.shown["unasked"]) != self._chosen:
+        if not self._is_asked and (wanted := [*self._follower.shown.unasked]) != self._chosen:
             self._choose(wanted)
             return
         shown, width = self._follower.shown, max(20, self.query_one("#loss").size.width - MARGIN)
@@ -226,14 +229,14 @@ class Monitor(App[int]):
         self._put("phases", phases_text(shown))
         self._put("gate", gates_text(shown) if self._shows_gates else Text())
         self._put("heads", heads_text(runs))
-        self._put("study", study_text(shown["study"]))
+        self._put("study", study_text(shown.study))
         self._put("findings", findings_text(runs))
-        self._list(shown["runs"])
-        first = min((run["first"] for run in runs), default=1)
-        last = max((run["last"] for run in runs), default=1)
-        evaluated = max((run["rows"][-1]["step"] for run in runs if run["rows"]), default=last)
-        for name, pick in CHARTS.items():
-            lines = [line for nr, run in enumerate(runs) for line in pick(run, colour(nr))]
+        self._list(shown.runs)
+        first = min((run.first for run in runs), default=1)
+        last = max((run.last for run in runs), default=1)
+        evaluated = max((run.rows[-1].step for run in runs if run.rows), default=last)
+        for name in CHARTS:
+            lines = [line for nr, run in enumerate(runs) for line in lines_of(run, name, colour(nr))]
             self.query_one(f"#{name}", Plot).show(lines, (first, last if name in OF_STEPS else evaluated))
 
     def _put(self, name: str, text: Text) -> None:
@@ -243,7 +246,7 @@ class Monitor(App[int]):
             place.display = bool(text)
             place.update(text, layout=before is None or len(before) != len(text))  # of equal length it takes the same room
 
-    def _list(self, runs: Sequence[Seen]) -> None:
+    def _list(self, runs: Sequence[RunSummary]) -> None:
         rows = [run_text(run, self._chosen) for run in reversed(runs)]
         if self._listed == (rows, self._chosen):
             return
@@ -251,7 +254,7 @@ class Monitor(App[int]):
         options = self.query_one("#list", OptionList)
         place = options.highlighted or 0
         options.clear_options()
-        options.add_options([Option(text, id=str(run["id"])) for text, run in zip(rows, reversed(runs), strict=True)])
+        options.add_options([Option(text, id=run.id) for text, run in zip(rows, reversed(runs), strict=True)])
         options.highlighted = min(place, len(rows) - 1) if rows else None
 
 
@@ -269,74 +272,72 @@ def mark(state: str) -> tuple[str, str]:
     return sign, STYLES.get(sign, "dim")
 
 
-def phases_text(shown: Seen) -> Text:
+def phases_text(shown: ProjectShown) -> Text:
     """Return the project with each phase's state, in a line."""
-    text = Text.assemble((visible(shown["project"]), "bold"), "   ")
-    for phase in shown["phases"]:
-        text.append(*mark(phase["state"])).append(f" {phase['name']}   ", "" if phase["state"] == "running" else "dim")
+    text = Text.assemble((visible(shown.project), "bold"), "   ")
+    for phase in shown.phases:
+        text.append(*mark(phase.state)).append(f" {phase.name}   ", "" if phase.state == "running" else "dim")
     return text
 
 
-def gates_text(shown: Seen) -> Text:
+def gates_text(shown: ProjectShown) -> Text:
     """Return each phase's gate, item by item, and what comes next."""
     text = Text()
-    for phase in shown["phases"]:
-        text.append(f"{phase['name']}: {phase['state']}", "bold").append(f" {visible('; '.join(phase['reasons']))}\n", "dim")
-        for item in phase["items"]:
-            text.append("  ").append(*mark(item["verdict"])).append(f" {item['statement']}\n", "dim")
-    found = shown["next"]
-    return text.append(f"next: {visible(found['command'] or found['why'])}" if found else "all five gates hold")
+    for phase in shown.phases:
+        text.append(f"{phase.name}: {phase.state}", "bold").append(f" {visible('; '.join(phase.reasons))}\n", "dim")
+        for item in phase.items:
+            text.append("  ").append(*mark(item.verdict)).append(f" {item.statement}\n", "dim")
+    found = shown.next
+    return text.append(f"next: {visible(found.command or found.why)}" if found else "all five gates hold")
 
 
-def heads_text(runs: Sequence[Seen]) -> Text:
+def heads_text(runs: Sequence[Picture]) -> Text:
     """Return the headings of the chosen runs, a line each."""
     if not runs:
         return Text("Nothing has been trained yet. As soon as a run begins, its curves appear here.", "dim")
     return Text("\n").join([head_text(run, colour(nr)) for nr, run in enumerate(runs)])
 
 
-def head_text(run: Seen, style: str) -> Text:
+def head_text(run: Picture, style: str) -> Text:
     """Return a run's heading: state, progress, best metric, rate and usage."""
-    facts, metric = run["facts"], run["facts"]["metric"]
-    planned, rate = facts["planned"], run["rate"]
-    parts = [str(facts["state"])]
-    if run["rows"]:
-        parts.append(f"epoch {run['rows'][-1]['epoch']}/{planned['epochs']}")
-    parts.append(f"step {run['last']:,}" + (f"/{planned['steps']:,}" if planned["steps"] else ""))
-    known = [row["validation"].get(metric["name"]) for row in run["rows"]]
-    if known := [value for value in known if value is not None]:
-        parts.append(f"best {metric['name'].replace('_', ' ')} {short((min if metric['mode'] == 'min' else max)(known))}")
-    if rate and planned["steps"]:
-        parts += [f"{rate:,.0f} steps/s", f"{duration(max(0, planned['steps'] - run['last']) / rate)} left"]
-    if facts["usage"]:
-        parts.append(f"{facts['usage']['memory_mb']:,.0f} MiB")
-        parts += [f"GPU {gpu['percent']} %" for gpu in facts["usage"]["gpus"]]
-    return Text.assemble(("● ", style), (run["id"], "bold"), "  ", visible("  ".join(parts)))
+    facts, planned = run.facts, run.facts.planned
+    parts = [facts.state]
+    if run.rows:
+        parts.append(f"epoch {run.rows[-1].epoch}/{planned.epochs}")
+    parts.append(f"step {run.last:,}" + (f"/{planned.steps:,}" if planned.steps else ""))
+    if known := [value for row in run.rows if (value := row.validation.get(facts.metric.name)) is not None]:
+        best = min(known) if facts.metric.mode == "min" else max(known)
+        parts.append(f"best {facts.metric.name.replace('_', ' ')} {short(best)}")
+    if run.rate and planned.steps:
+        parts += [f"{run.rate:,.0f} steps/s", f"{duration(max(0, planned.steps - run.last) / run.rate)} left"]
+    if facts.usage:
+        parts.append(f"{facts.usage.memory_mb:,.0f} MiB")
+        parts += [f"GPU {gpu.percent} %" for gpu in facts.usage.gpus]
+    return Text.assemble(("● ", style), (run.id, "bold"), "  ", visible("  ".join(parts)))
 
 
-def study_text(study: Seen | None) -> Text:
+def study_text(study: StudyShown | None) -> Text:
     """Return the progress of a search and of each of its workers."""
     if study is None:
         return Text()
-    what = study["what"]
-    text = Text(f"Search: {study['done']} of {study['planned']} {what}", "bold")
+    text = Text(f"Search: {study.done} of {study.planned} {study.what}", "bold")
     text.append(visible("".join(f"  {word}" for word in study_words(study))), "not bold")
-    for one in study["running"]:
-        place = f"epoch {one['epoch']}/{one['epochs']}" if one.get("epoch") is not None else "starts"
-        text.append(f"\n  {what.removesuffix('s')} {one['nr']}: {place}", "not bold dim")
+    for one in study.running:
+        place = f"epoch {one.epoch}/{one.epochs}" if one.epoch is not None else "starts"
+        text.append(f"\n  {study.what.removesuffix('s')} {one.nr}: {place}", "not bold dim")
     return text
 
 
-def findings_text(runs: Sequence[Seen]) -> Text:
+def findings_text(runs: Sequence[Picture]) -> Text:
     """Return the findings of diagnostics over the chosen runs, a line each."""
     text = Text()
     for run in runs:
-        for one in run["facts"]["findings"]:
-            where = f", epoch {one['epoch']}" if one.get("epoch") else ""
-            where += f", {run['id']}" if len(runs) > 1 else ""
-            text.append("\n" if text else "").append(f"▌ {one['title']}", SEVERITY.get(str(one["severity"]), ""))
-            text.append(f" {one['severity']}{where}: ", "dim")
-            text.append(visible(one["reason"])).append(f"  mltrainer guide {one['page'].removesuffix('.md')}", "dim")
+        for one in run.facts.findings:
+            where = f", epoch {one.epoch}" if one.epoch else ""
+            where += f", {run.id}" if len(runs) > 1 else ""
+            text.append("\n" if text else "").append(f"▌ {one.title}", SEVERITY.get(str(one.severity), ""))
+            text.append(f" {one.severity}{where}: ", "dim")
+            text.append(visible(one.reason)).append(f"  mltrainer guide {one.page.removesuffix('.md')}", "dim")
     return text
 
 
@@ -346,48 +347,28 @@ def readable(report: str) -> str:
     return re.sub(r"<summary>(.*?)</summary>", r"**\1**", unfolded)
 
 
-def run_text(run: Seen, chosen: Sequence[str]) -> Text:
+def run_text(run: RunSummary, chosen: Sequence[str]) -> Text:
     """Return a run in the list."""
-    value = run["metrics"].get(run["metric"]["name"])
-    sign = ("● ", colour(chosen.index(run["id"]))) if run["id"] in chosen else ("○ ", "dim")
-    told = "running" if run["state"] == "running" else short(value) if value is not None else str(run["state"])
-    return Text.assemble(sign, run["id"][:8], (f" {str(run['phase'] or '')[:12]:12} ", "dim"), told)
+    value = run.metrics.get(run.metric.name)
+    sign = ("● ", colour(chosen.index(run.id))) if run.id in chosen else ("○ ", "dim")
+    told = "running" if run.state == "running" else short(value) if value is not None else run.state
+    return Text.assemble(sign, run.id[:8], (f" {str(run.phase or '')[:12]:12} ", "dim"), told)
 
 
 # --- what is drawn --------------------------------------------------------------------------------
 
 
-def _steps(run: Seen, name: str, style: str) -> Line:
-    found = run["steps"][name]
-    return steps_line(run["steps"]["step"], found["low"], found["high"], style)
+def lines_of(run: Picture, name: str, style: str) -> list[Line]:
+    """Return the lines of one of a run's charts."""
+    (curves,) = (chart.curves for chart in run.facts.charts if chart.name == name)
+    return [Line(_points(run, curve), BESIDE[curve.name] if curve.is_beside else style) for curve in curves]
 
 
-def _rows(run: Seen, style: str, pick: Callable[[Seen], float | None]) -> Line:
-    return rows_line([(row["step"], pick(row)) for row in run["rows"]], style)
-
-
-def _middle(values: Sequence[float | None]) -> float | None:
-    kept = sorted(value for value in values if value is not None)
-    return kept[len(kept) // 2] if kept else None
-
-
-def _loss(run: Seen, style: str) -> list[Line]:
-    return [_steps(run, "loss", style), _rows(run, "bold white", lambda row: row["validation"].get("loss"))]
-
-
-def _metric(run: Seen, style: str) -> list[Line]:
-    name = run["facts"]["metric"]["name"]
-    train = _rows(run, "dim", lambda row: row["train"].get(name))
-    return [train, _rows(run, style, lambda row: row["validation"].get(name))]
-
-
-CHARTS: dict[str, Callable[[Seen, str], list[Line]]] = {
-    "loss": _loss,
-    "metric": _metric,
-    "norm": lambda run, style: [_steps(run, "norm", style)],
-    "update": lambda run, style: [_rows(run, style, lambda row: _middle(row["update_ratios"]))],
-    "rate": lambda run, style: [_rows(run, style, lambda row: row["samples_per_s"])],
-}
+def _points(run: Picture, curve: Curve) -> list[tuple[float, float]]:
+    if curve.of_steps:
+        band = getattr(run.steps, str(curve.path[-1]))
+        return bucket_points(run.steps.step, band.low, band.high)
+    return known_points([row.step for row in run.rows], [curve.value(row) for row in run.rows])
 
 
 OF_STEPS = ("loss", "norm")  # the others grow at evaluations alone, and are drawn anew only then

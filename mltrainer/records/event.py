@@ -94,7 +94,7 @@ class Study(Part):
     what: Literal["trials", "runs"]
     done: int
     planned: int
-    left_s: Measured | None = None
+    left_s: Number | None = None
     metric: str | None = None
     best: Best | None = None
     running: list[Running] = Field(default_factory=list)
@@ -108,6 +108,20 @@ class Size(Part):
     step_us: Number
     samples_per_s: Number
     peak_mb: Number
+
+
+class Alert(Part):
+    """A diagnostic that fired while a run trained; no tool sends it, but whoever watches the run."""
+
+    event: Literal["alert"] = "alert"
+    run: str
+    diagnostic: str
+    epoch: Measured
+    step: int
+    title: str
+    severity: str
+    reason: str
+    page: str
 
 
 class Done(Part):

@@ -6,13 +6,13 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import is_opaque
-from mltrainer.follow.log import Log, Row, slim
+from mltrainer.follow.log import Evaluation, Log, known, slim
 from mltrainer.follow.steps import Steps
 from mltrainer.follow.usage import Usage
 from mltrainer.gates.gate import Gate
@@ -24,7 +24,7 @@ from mltrainer.workspace import PHASES, Project, read_if_whole, sha256_file
 MOST = 500  # steps at once, so that a tracker is never asked for long
 USAGE_EVERY_S = 2.0
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
-OF_A_ROW = ("epoch", "lr", "train_loss", "samples_per_s", "data_wait", "clipped", "seconds", "memory_mb")
+OF_AN_EVALUATION = ("epoch", "lr", "train_loss", "samples_per_s", "data_wait", "clipped", "seconds", "memory_mb")
 SHOWN_FILES = (".md", ".svg", ".json", ".yaml")
 
 
@@ -45,6 +45,16 @@ class Sent:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TrackedJob:
+    """What a tracker is told of a run's job."""
+
+    phase: str | None = None
+    config: dict[str, Any] | None = None
+    contract: dict[str, str] | None = None
+    parent: str | None = None
+
+
 class Feed:
     """A run's files, followed as they grow.
 
@@ -56,14 +66,11 @@ class Feed:
 
     def __init__(self, project: Project, run: str, every_n_steps: int = 1) -> None:
         self.folder, self._every = project.runs_dir / run, every_n_steps
-        self._job: Row = read_if_whole(self.folder / JOB_FILE)
+        self._job = known(TrackedJob, read_if_whole(self.folder / JOB_FILE))
+        self._config = dict(self._job.config or {})
         self._steps, self._log = Steps(self.folder), Log(self.folder, slim)
         self._usage = Usage(self.folder / "lock", str(self._config.get("device")))
         self._used_at = -USAGE_EVERY_S
-
-    @property
-    def _config(self) -> Row:
-        return dict(self._job.get("config") or {})
 
     @property
     def name(self) -> str:
@@ -73,7 +80,7 @@ class Feed:
     @property
     def phase(self) -> str:
         """The phase that trains the run."""
-        return str(self._job.get("phase"))
+        return str(self._job.phase)
 
     def params(self) -> dict[str, Param]:
         """Return the config by dotted key, without what looks like a secret."""
@@ -82,9 +89,9 @@ class Feed:
     def tags(self) -> dict[str, str]:
         """Return the run's id, phase, digests and parent, and once it has ended the digest of its weights."""
         result = read_if_whole(self.folder / RESULT_FILE)
-        known = {**(self._job.get("contract") or {}), **result}
-        named = {key: str(known[key]) for key in (*DIGESTS, "weights_sha256") if known.get(key)}
-        parent = {"parent": str(self._job["parent"])} if self._job.get("parent") else {}
+        digests = {**(self._job.contract or {}), **result}
+        named = {key: str(digests[key]) for key in (*DIGESTS, "weights_sha256") if digests.get(key)}
+        parent = {"parent": str(self._job.parent)} if self._job.parent else {}
         return {"run": self.folder.name, "phase": self.phase, **named, **parent}
 
     def state(self) -> str:
@@ -100,23 +107,23 @@ class Feed:
         """Return the points behind those sent, of `MOST` steps, and the state once they are sent; equal when there are none."""
         now = time.time()
         steps = self._steps.exact(sent.step + 1, max(sent.step + 1, self._steps.first) + MOST - 1)
-        rows = [row for row in self._rows() if row["step"] > sent.row]
+        rows = [row for row in self._rows() if row.step > sent.row]
         chosen = [(nr, loss, norm) for nr, loss, norm in steps if nr % self._every == 0 or nr == self._steps.first]
         points = [Point(nr, now, self._of_step(loss, norm)) for nr, loss, norm in chosen]
-        points += [Point(row["step"], now, numbers(row)) for row in rows]
-        last, row = steps[-1][0] if steps else sent.step, rows[-1]["step"] if rows else sent.row
+        points += [Point(row.step, now, numbers(row)) for row in rows]
+        last, row = steps[-1][0] if steps else sent.step, rows[-1].step if rows else sent.row
         return points, replace(sent, step=last, row=row)
 
     def _of_step(self, loss: float, norm: float) -> dict[str, float]:
         """Return the numbers of a step; the norm of a program's is not among them."""
         return {"step/loss": loss} if is_opaque(self._config) else {"step/loss": loss, "step/grad_norm": norm}
 
-    def _rows(self) -> list[Row]:
-        """Return the evaluations: of a program, which has no event log, those of its result, without unknown values."""
+    def _rows(self) -> list[Evaluation]:
+        """Return the evaluations: of a program, which has no event log, those of its result, as they stand there."""
         if not is_opaque(self._config):
             return self._log.rows
         history = read_if_whole(self.folder / RESULT_FILE).get("history", [])
-        return [{key: value for key, value in row.items() if value is not None and not _is_nan(value)} for row in history]
+        return [known(Evaluation, row) for row in history]
 
     @property
     def last(self) -> int:
@@ -129,15 +136,15 @@ class Feed:
         if now - self._used_at < USAGE_EVERY_S or (found := self._usage.sample()) is None:
             return []
         self._used_at = now
-        values = {f"system/{key}": found[key] for key in ("memory_mb", "processors") if found[key] is not None}
-        gpus = {f"system/gpu{nr}_{key}": float(value) for nr, gpu in enumerate(found["gpus"]) for key, value in gpu.items()}
-        return [Point(max(self.last, 0), time.time(), {**values, **gpus})]
+        busy = {} if found.processors is None else {"system/processors": found.processors}
+        gpus = {f"system/gpu{nr}_{key}": float(value) for nr, gpu in enumerate(found.gpus) for key, value in asdict(gpu).items()}
+        return [Point(max(self.last, 0), time.time(), {"system/memory_mb": found.memory_mb, **busy, **gpus})]
 
 
-def numbers(row: Row) -> dict[str, float]:
+def numbers(row: Evaluation) -> dict[str, float]:
     """Return the numbers of an evaluation by the names that trackers show."""
-    own = {key: row.get(key) for key in OF_A_ROW}
-    splits = {f"{split}/{key}": value for split in ("train", "validation") for key, value in row[split].items()}
+    own = {key: value for key in OF_AN_EVALUATION if not _is_nan(value := getattr(row, key))}
+    splits = {f"{split}/{key}": value for split in ("train", "validation") for key, value in getattr(row, split).items()}
     return {key: float(value) for key, value in {**own, **splits}.items() if value is not None}
 
 

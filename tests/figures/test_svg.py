@@ -9,12 +9,12 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from mltrainer.figures import axes, canvas, heat, svg
-from mltrainer.figures.canvas import Series
+from mltrainer.figures import axes, canvas, heat, series, svg
+from mltrainer.figures.series import Series
 
 
-def chart(series: list[Series], **options: object) -> str:
-    return svg.line_chart("Title", "What it shows", series, x_label="epoch", y_label="loss", **options)  # type: ignore[arg-type]
+def chart(lines: list[Series], **options: object) -> str:
+    return svg.line_chart("Title", "What it shows", lines, x_label="epoch", y_label="loss", **options)  # type: ignore[arg-type]
 
 
 def test_a_chart_names_its_axes_series_title_and_description() -> None:
@@ -63,8 +63,8 @@ def test_thinning_keeps_the_smallest_the_largest_the_last_and_the_broken() -> No
     points = [(float(x), draw.random()) for x in range(10_000)]
     points[5_050], points[6_050] = (5_050.0, 9.0), (6_050.0, -9.0)
     points[7_050], points[8_050] = (7_050.0, math.nan), (8_050.0, math.inf)  # amid their stretches, whose first points are kept
-    kept = axes.thin(points)
-    assert len(kept) <= axes.MAX_POINTS + 1
+    kept = series.thin(points)
+    assert len(kept) <= series.MAX_POINTS + 1
     assert {points[place] for place in (5_050, 6_050, 7_050, 8_050, -1)} <= set(kept)
 
 

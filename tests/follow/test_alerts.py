@@ -16,6 +16,7 @@ from mltrainer.diagnostics.rules import RULES
 from mltrainer.follow.alert_sinks import COMMAND, WEBHOOK, send
 from mltrainer.follow.alerts import AT_ONCE, AT_THE_END, Alerts, may_speak
 from mltrainer.follow.progress import alert_text
+from mltrainer.records.event import Alert
 from tests.diagnostics.observed import observed
 
 CONFIG = {"metric": {"name": "accuracy", "mode": "max"}, "batch_size": 64}
@@ -44,8 +45,8 @@ def told(folder: Path, run: dict[str, Any], upto: int = 10) -> list[dict[str, An
 def test_a_leak_is_told_at_the_first_evaluation_and_once(tmp_path: Path) -> None:
     found = told(tmp_path, observed(signals__start__data__shared=0.5))
     assert [(alert["diagnostic"], alert["epoch"]) for alert in found] == [("leakage", 1)]
-    assert alert_text(found[0]).startswith("warning: Leakage, epoch 1: 50 % of the validation samples")
-    assert alert_text(found[0]).endswith("(mltrainer guide diagnostics/leakage)")
+    assert alert_text(Alert.model_validate(found[0])).startswith("warning: Leakage, epoch 1: 50 % of the validation samples")
+    assert alert_text(Alert.model_validate(found[0])).endswith("(mltrainer guide diagnostics/leakage)")
 
 
 def test_a_run_that_evaluates_often_is_not_looked_at_each_time(tmp_path: Path) -> None:

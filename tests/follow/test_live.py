@@ -8,6 +8,7 @@ from typing import Any
 
 from mltrainer.follow.live import running_study, running_words, study_text
 from mltrainer.gates.machine import RUNNING_FILE, derive
+from mltrainer.records.event import Running, Study
 from mltrainer.workspace import LOCK_FILE, locked, write_json
 from tests.projects import write_rings
 
@@ -18,11 +19,15 @@ STUDY: dict[str, Any] = {
 TOLD = "12 of 20 trials; 3 min left; best accuracy 0.9833 of trial 7"
 
 
+def study(**changes: Any) -> Study:
+    return Study.model_validate({"event": "study", **STUDY, **changes})
+
+
 def test_a_study_is_told_in_a_line_with_what_is_known() -> None:
-    assert study_text(STUDY) == TOLD
-    assert study_text({**STUDY, "left_s": None, "best": None}) == "12 of 20 trials"
-    assert running_words({"nr": 3}, "accuracy") == ["starts"]
-    assert running_words({"nr": 3, "epoch": 2, "epochs": 9, "value": 0.5, "steps_per_s": 31.4}, "log_loss") == [
+    assert study_text(study()) == TOLD
+    assert study_text(study(left_s=None, best=None)) == "12 of 20 trials"
+    assert running_words(Running(nr=3), "accuracy") == ["starts"]
+    assert running_words(Running(nr=3, epoch=2, epochs=9, value=0.5, steps_per_s=31.4), "log_loss") == [
         "epoch 2/9",
         "log loss 0.5",
         "31 steps/s",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.follow.progress import Progress, progress_parts
+from mltrainer.follow.progress import Progress, Training, progress_parts
 from tests.projects import write_rings
 
 EVENTS: list[dict[str, Any]] = [
@@ -161,8 +161,8 @@ def test_nothing_passing_is_shown_under_ci(capsys: pytest.CaptureFixture[str], m
 
 
 def test_what_is_not_known_yet_is_left_out() -> None:
-    assert progress_parts({"epoch": 1, "epochs": 2, "step": 3, "steps": 8}) == ["epoch 1/2", "step 3/8"]
-    assert progress_parts({"step": 3, "steps": 8, "loss": 0.5, "steps_per_s": 1.0}) == [
+    assert progress_parts(Training(epoch=1, epochs=2, step=3, steps=8)) == ["epoch 1/2", "step 3/8"]
+    assert progress_parts(Training(step=3, steps=8, loss=0.5, steps_per_s=1.0)) == [
         "step 3/8",
         "train loss 0.5",
         "1 steps/s",
@@ -171,7 +171,7 @@ def test_what_is_not_known_yet_is_left_out() -> None:
 
 
 def test_the_loss_of_each_split_is_named() -> None:
-    row = {"step": 3, "steps": 8, "loss": 2.709, "metric": "loss", "validation": {"loss": 3.033}}
+    row = Training(step=3, steps=8, loss=2.709, metric="loss", validation={"loss": 3.033})
     assert progress_parts(row) == ["step 3/8", "train loss 2.709", "validation loss 3.033"]
 
 

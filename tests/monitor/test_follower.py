@@ -17,12 +17,13 @@ from mltrainer.errors import InputError
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.scene import Scene, unasked
+from mltrainer.monitor.shown import MetricShown, News, Planned, RunSummary, sent
 from mltrainer.records import reading
 from mltrainer.workspace import Project, locked, write_json
 from tests.monitor.invented import Training, empty_project
 
 
-def all_of(run: WatchedRun) -> dict[str, Any]:
+def all_of(run: WatchedRun) -> News:
     """Return what is to be seen of a run by who has seen nothing."""
     run.poll()
     run.look()
@@ -39,14 +40,15 @@ def test_who_comes_late_sees_the_whole_history(tmp_path: Path) -> None:
     training.epoch(0.75)
     with training.living():
         found = all_of(WatchedRun(project, training.run))
-    assert found["whole"]
-    assert found["steps"]["loss"]["mean"] == [0.5] * 20 + [0.25] * 20
-    assert [row["validation"]["accuracy"] for row in found["rows"]] == [0.5, 0.75]
-    assert found["rows"][0]["memory_mb"] == 300.0
-    facts = found["facts"]
-    assert (facts["state"], facts["planned"]) == ("running", {"steps": 200, "epochs": 10})
-    assert facts["layers"] == ["first.weight", "second.weight"]
-    assert [(one["id"], one["epoch"]) for one in facts["findings"]] == [("loss_spike", 1)]
+    assert found.whole
+    assert found.steps.loss.mean == [0.5] * 20 + [0.25] * 20
+    assert [row.validation["accuracy"] for row in found.rows] == [0.5, 0.75]
+    assert found.rows[0].memory_mb == 300.0
+    facts = found.facts
+    assert facts is not None
+    assert (facts.state, facts.planned) == ("running", Planned(steps=200, epochs=10))
+    assert facts.layers == ["first.weight", "second.weight"]
+    assert [(one.id, one.epoch) for one in facts.findings] == [("loss_spike", 1)]
 
 
 def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:
@@ -61,14 +63,15 @@ def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:
     run.poll()
     found = run.since(seen)
     assert found is not None
-    assert (found["whole"], found["rows"], found["last"]) == (False, [], 22)
-    assert (found["steps"]["step"], found["steps"]["loss"]["mean"]) == ([21, 22], [0.25, 40.0])
+    assert (found.whole, found.rows, found.last) == (False, [], 22)
+    assert (found.steps.step, found.steps.loss.mean) == ([21, 22], [0.25, 40.0])
     seen = run.seen
     training.warn()
     run.poll()
     found = run.since(seen)
     assert found is not None
-    assert [one["reason"] for one in found["facts"]["findings"]] == ["So."]
+    assert found.facts is not None
+    assert [one.reason for one in found.facts.findings] == ["So."]
 
 
 def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_back(tmp_path: Path) -> None:
@@ -84,17 +87,18 @@ def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_
     run.poll()
     found = run.since(seen)
     assert found is not None
-    assert found["whole"]
-    assert [row["step"] for row in found["rows"]] == [20]
+    assert found.whole
+    assert [row.step for row in found.rows] == [20]
 
 
 def test_a_run_that_ends_is_told_with_its_state_and_findings(digits: Project) -> None:
-    (run,) = [run for run in Scene(digits).runs() if run["phase"] == "baseline"]
-    facts = all_of(WatchedRun(digits, run["id"]))["facts"]
-    assert run["metrics"]["accuracy"] > 0.9
-    assert (facts["state"], run["state"]) == ("finished", "finished")
-    assert facts["planned"]["epochs"] == 12
-    assert facts["config"]["optimizer.name"] == "adamw"
+    (run,) = [run for run in Scene(digits).runs() if run.phase == "baseline"]
+    facts = all_of(WatchedRun(digits, run.id)).facts
+    assert facts is not None
+    assert run.metrics["accuracy"] > 0.9
+    assert (facts.state, run.state) == ("finished", "finished")
+    assert facts.planned.epochs == 12
+    assert facts.config["optimizer.name"] == "adamw"
 
 
 def test_a_process_that_died_leaves_an_interrupted_run(tmp_path: Path) -> None:
@@ -103,10 +107,11 @@ def test_a_process_that_died_leaves_an_interrupted_run(tmp_path: Path) -> None:
     training.epoch(0.5)
     run = WatchedRun(project, training.run)
     with training.living():
-        assert all_of(run)["facts"]["state"] == "running"
-        assert Scene(project).runs()[0]["state"] == "running"
+        all_of(run)
+        assert run.facts().state == "running"
+        assert Scene(project).runs()[0].state == "running"
     assert run.look()
-    assert run.facts()["state"] == Scene(project).runs()[0]["state"] == "interrupted"
+    assert run.facts().state == Scene(project).runs()[0].state == "interrupted"
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("loss", {"loss": 0.25}), ("accuracy", {"accuracy": 0.75})])
@@ -117,8 +122,8 @@ def test_a_run_so_far_is_shown_by_its_best_evaluation(tmp_path: Path, metric: st
         training.epoch(accuracy)
     with training.living():
         (shown,) = Scene(project).runs()
-    assert (shown["step"], shown["epoch"]) == (60, 3)
-    assert {metric: shown["metrics"][metric]} == expected
+    assert (shown.step, shown.epoch) == (60, 3)
+    assert {metric: shown.metrics[metric]} == expected
 
 
 def test_a_run_that_left_an_error_failed(tmp_path: Path) -> None:
@@ -126,20 +131,21 @@ def test_a_run_that_left_an_error_failed(tmp_path: Path) -> None:
     training = Training(project)
     training.epoch(0.5)
     write_json(training.folder / "error.json", {"message": "So."})
-    assert Scene(project).runs()[0]["state"] == "failed"
+    assert Scene(project).runs()[0].state == "failed"
 
 
 def test_gates_show_as_they_come_true(digits: Project) -> None:
     scene = Scene(digits)
-    assert [phase["state"] for phase in scene.look()["phases"]] == ["passed", "passed", "passed", "skipped", "passed"]
+    assert [phase.state for phase in scene.look().phases] == ["passed", "passed", "passed", "skipped", "passed"]
     hidden = digits.phase_dir("finalization").rename(digits.root / "hidden")
     shown = scene.look()
-    assert (shown["phases"][4]["state"], shown["next"]["command"]) == ("ready", "mltrainer phase run finalization")
+    assert shown.next is not None
+    assert (shown.phases[4].state, shown.next.command) == ("ready", "mltrainer phase run finalization")
     hidden.rename(digits.phase_dir("finalization"))
     shown = scene.look()
-    assert shown["phases"][4]["state"] == "passed"
-    assert {item["verdict"] for item in shown["phases"][4]["items"]} <= {"pass", "not_applicable"}
-    assert "phases/02_baseline/baseline_results.md" in [report["path"] for report in shown["reports"]]
+    assert shown.phases[4].state == "passed"
+    assert {item.verdict for item in shown.phases[4].items} <= {"pass", "not_applicable"}
+    assert "phases/02_baseline/baseline_results.md" in [report.path for report in shown.reports]
 
 
 @pytest.mark.parametrize(("took", "until"), [(0.5, 20.0), (3.0, 60.0)])
@@ -163,12 +169,16 @@ def test_gates_that_take_long_are_derived_the_less_often(
     assert asked == [100.0, 101.0 + took + until]
 
 
+def summary_of(run: str, state: str) -> RunSummary:
+    return RunSummary(run, "baseline", None, state, None, MetricShown(), None, None, None, None, {}, None)
+
+
 def test_unasked_those_are_looked_at_that_train_else_those_before_else_the_newest() -> None:
-    ended = [{"id": name, "state": "finished"} for name in "abc"]
+    ended = [summary_of(name, "finished") for name in "abc"]
     assert unasked([], []) == []
     assert unasked(ended, []) == ["c"]
     assert unasked(ended, ["a", "gone"]) == ["a"]
-    live = [{"id": str(nr), "state": "running"} for nr in range(6)]
+    live = [summary_of(str(nr), "running") for nr in range(6)]
     assert unasked([*ended, *live], ["a"]) == ["2", "3", "4", "5"]
 
 
@@ -177,9 +187,9 @@ def test_a_running_study_shows_with_its_trials(tmp_path: Path) -> None:
     write_json(project.state_dir / "running.json", {"phase": "optimization"})
     told = {"what": "trials", "done": 3, "planned": 8, "left_s": 60.0, "metric": "accuracy", "running": [{"nr": 3}]}
     write_json(project.state_dir / "studies/abc/live.json", told)
-    assert Scene(project).look()["study"] is None  # what a killed study left behind
+    assert Scene(project).look().study is None  # what a killed study left behind
     with locked(project.state_dir / "lock", "the project"):
-        assert Scene(project).look()["study"] == {**told, "text": "3 of 8 trials; 60 s left"}
+        assert json.loads(sent(Scene(project).look()))["study"] == {**told, "text": "3 of 8 trials; 60 s left"}
 
 
 def test_nothing_of_the_project_is_written(digits: Project) -> None:
@@ -189,7 +199,7 @@ def test_nothing_of_the_project_is_written(digits: Project) -> None:
 
     (digits.state_dir / "cache/digests.json").unlink()  # which other commands would write again
     before = state()
-    with Follower(digits) as follower, follower.watching([run["id"] for run in follower.shown["runs"]]) as runs:
+    with Follower(digits) as follower, follower.watching([run.id for run in follower.shown.runs]) as runs:
         assert len(follower.news(runs, {})) == len(runs) >= 2
         time.sleep(0.7)
     assert state() == before
@@ -211,7 +221,7 @@ def latencies(project: Project, training: Training, events: int) -> list[float]:
         version = -1
         while len(found) < events:
             for new in follower.news(runs, seen):
-                found.extend(time.monotonic() - written[step] for step in new["steps"]["step"] if step in written)
+                found.extend(time.monotonic() - written[step] for step in new.steps.step if step in written)
             version = follower.wait(version, 2.0)
 
     with Follower(project) as follower, follower.watching([training.run]) as runs:
@@ -256,7 +266,7 @@ def test_no_torch_is_imported_by_looking(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from mltrainer.workspace import Project\nfrom mltrainer.monitor.follower import Follower\n"
-        f"with Follower(Project(pathlib.Path({str(tmp_path)!r}))) as f, f.watching([f.shown['runs'][0]['id']]) as r:\n"
+        f"with Follower(Project(pathlib.Path({str(tmp_path)!r}))) as f, f.watching([f.shown.runs[0].id]) as r:\n"
         "    f.news(r, {})\n"
         "print([name for name in ('torch', 'polars', 'sklearn') if name in sys.modules])\n"
     )
@@ -281,10 +291,10 @@ def test_a_damaged_file_of_one_run_hides_no_other(tmp_path: Path, damage: bytes)
     for run, name in zip(names[1:], FILES, strict=True):
         (project.runs_dir / run / name).write_bytes(damage)
     with Follower(project) as follower, follower.watching(names) as runs:
-        assert sorted(run["id"] for run in follower.shown["runs"]) == names
-        found = {new["run"]: new for new in follower.news(runs, {})}
-        assert json.dumps(list(found.values()))
-        assert found[names[0]]["rows"][0]["validation"]["accuracy"] == 0.5
+        assert sorted(run.id for run in follower.shown.runs) == names
+        found = {new.run: new for new in follower.news(runs, {})}
+        assert sent(list(found.values()))
+        assert found[names[0]].rows[0].validation["accuracy"] == 0.5
 
 
 def test_a_record_is_read_again_only_where_it_changed(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,5 +307,5 @@ def test_a_record_is_read_again_only_where_it_changed(digits: Project, monkeypat
     assert read == []
     path = digits.phase_dir("baseline") / "record.json"
     path.write_text(path.read_text().replace("accuracy", "accuracies"))
-    assert {phase["name"]: phase["state"] for phase in scene.look()["phases"]}["baseline"] == "stale"
+    assert {phase.name: phase.state for phase in scene.look().phases}["baseline"] == "stale"
     assert read == [path.read_bytes()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mltrainer.monitor.plot import MARGIN, Line, drawn, label_of, steps_line
+from mltrainer.figures.series import bucket_points
+from mltrainer.monitor.plot import MARGIN, Line, drawn, label_of
 
 EMPTY = 0x2800
 
@@ -27,13 +28,13 @@ def test_a_rising_line_rises() -> None:
 def test_a_bucket_with_a_spike_is_drawn_to_its_top() -> None:
     high = [1.0] * 50
     high[30] = 40.0
-    line = steps_line(list(range(50)), [1.0] * 50, list(high), "blue")
+    line = Line(bucket_points(list(range(50)), [1.0] * 50, list(high)), "blue")
     top = dots(drawn([line], 60, 12).plain)[0]
     assert sum(cell != " " for cell in top) == 1
 
 
 def test_a_bucket_without_a_finite_number_is_left_out() -> None:
-    assert steps_line([1, 2, 3], [1.0, None, 3.0], [1.0, None, 3.0], "blue").points == [(1, 1.0), (3, 3.0)]
+    assert bucket_points([1, 2, 3], [1.0, None, 3.0], [1.0, None, 3.0]) == [(1, 1.0), (3, 3.0)]
 
 
 def test_a_scale_by_logarithms_leaves_out_what_has_none() -> None:

@@ -51,7 +51,7 @@ def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Pro
     run = WatchedRun(digits, read_json(digits.phase_dir("baseline") / "record.json")["evidence"]["run"]["id"])
     note_alert(run.folder, {"event": "alert", "diagnostic": "loss_spike", "reason": "Told in mid-run, and not so of the whole."})
     run.look()
-    assert {row["id"]: row["reason"] for row in run.facts()["findings"]} == said
+    assert {row.id: row.reason for row in run.facts().findings} == said
 
 
 def test_its_report_says_how_many_diagnostics_looked_where_none_fired(digits_once: Path) -> None:

@@ -336,40 +336,56 @@ function drawCharts() {
   wanted.forEach(drawChart);
 }
 
+// Which charts a run has, and where their values stand, its facts tell.
 function wantedCharts() {
   const live = state.chosen.filter((id) => state.runs[id]?.steps);
-  const metric = live.length ? state.runs[live[0]].facts.metric?.name : null;
-  const rows = (pick, options) => live.flatMap((id) => rowLine(id, pick, options));
-  const several = live.length > 1;
+  const { charts: told = [], metric } = live.length ? state.runs[live[0]].facts : {};
   const trials = { name: "trials", title: "Trials", note: "best value of each, in order", isTrials: true, lines: trialLines() };
+  const shown = told.filter((chart) => chart.name !== "metric" || metric?.name !== "loss"); // which the chart of the loss has
   return [
     ...(state.project.study ? [{ ...trials, wide: true }] : []),
-    { name: "loss", title: "Loss", note: "each step, and at evaluations", wide: true, canLog: true, lines: live.flatMap((id) => [...stepLines(id, "loss", several), ...rowLine(id, (row) => row.validation.loss, { label: "validation", dash: several ? [6, 4] : null, colour: several ? null : COLOURS[1] })]) },
-    { name: "metric", title: metric ? words(metric[0].toUpperCase() + metric.slice(1)) : "", note: "training and validation", lines: metric && metric !== "loss" ? [...rows((row) => row.train[metric], { label: "training", faded: several, dash: several ? [2, 3] : null }), ...rows((row) => row.validation[metric], { label: "validation", colour: several ? null : COLOURS[1] })] : [] },
-    { name: "norm", title: "Gradient norm", note: "each step, before clipping", canLog: true, isLog: true, lines: live.flatMap((id) => stepLines(id, "norm", several)) },
-    { name: "update", title: "Update / weight", note: several ? "median over layers" : "each layer", canLog: true, isLog: true, lines: live.flatMap((id) => layerLines(id, several)) },
-    { name: "rate", title: "Samples per second", lines: rows((row) => row.samples_per_s, { label: "samples/s" }) },
-    { name: "wait", title: "Waiting for data", note: "share of a step's time", lines: rows((row) => row.data_wait, { label: "share" }) },
-    { name: "memory", title: "Memory", note: "MiB, at evaluations", lines: rows((row) => row.memory_mb, { label: "MiB" }) },
-    { name: "lr", title: "Learning rate", lines: rows((row) => row.lr, { label: "rate" }) },
+    ...shown.map((chart) => followed(chart, live)),
     ...(state.project.study ? [] : [trials]),
   ];
 }
 
+function followed(chart, live) {
+  const several = live.length > 1;
+  const isAlone = !several && chart.alone.length > 0;
+  const curves = isAlone ? chart.alone : chart.curves;
+  const lines = live.flatMap((id) => curves.flatMap((curve, place) => curveLines(id, curve, several, isAlone ? place : null)));
+  return { name: chart.name, title: chart.title, note: isAlone ? "each layer" : chart.note || undefined, wide: chart.is_wide, canLog: chart.can_log, isLog: chart.is_log, lines };
+}
+
+function curveLines(id, { name, path, is_beside }, several, layer) {
+  if (path[0] === "steps") return stepLines(id, path[1], name, several);
+  const isMeasured = name === "validation";
+  const colour = layer !== null ? COLOURS[layer % COLOURS.length] : isMeasured && !several ? COLOURS[1] : null;
+  const dash = several && is_beside ? (isMeasured ? [6, 4] : [2, 3]) : null;
+  return rowLine(id, (row) => valueAt(row, path), { label: name, colour, dash, faded: several && is_beside && !isMeasured });
+}
+
+// Of many values, such as one for each layer, the median.
+function valueAt(row, path) {
+  const found = path.reduce((value, key) => value?.[key], row);
+  if (!Array.isArray(found)) return found;
+  const kept = found.filter(isNumber).sort((a, b) => a - b);
+  return kept.length ? kept[kept.length >> 1] : null;
+}
+
 const named = (id, label) => (state.chosen.length > 1 ? `${id.slice(0, 6)} ${label}` : label);
 
-function stepLines(id, name, isOne) {
+function stepLines(id, name, label, several) {
   const run = state.runs[id];
   const { step, [name]: found } = run.detail ?? run.steps;
   if (!step.length) return [];
   const colour = colourOf(id);
   const isThinned = (run.detail ?? run.steps).width > 1;
-  const label = name === "loss" ? "training" : "norm";
   const band = isThinned ? [
     { label: named(id, "highest"), table: [step, found.high], colour: faint(colour, 0.35), width: 0.5, isQuiet: true },
     { label: named(id, "lowest"), table: [step, found.low], colour: faint(colour, 0.35), width: 0.5, isQuiet: true, band: faint(colour, 0.16) },
   ] : [];
-  return [...band, { label: named(id, isThinned ? `${label}, mean` : label), table: [step, found.mean], colour, width: isOne ? 1.3 : 1.5 }];
+  return [...band, { label: named(id, isThinned ? `${label}, mean` : label), table: [step, found.mean], colour, width: several ? 1.3 : 1.5 }];
 }
 
 function rowLine(id, pick, { label, dash, colour, faded }) {
@@ -379,14 +395,6 @@ function rowLine(id, pick, { label, dash, colour, faded }) {
   const kept = rows.map((row, place) => [row.step, values[place]]).filter(([, value]) => value !== null);
   const own = colour ?? colourOf(id);
   return [{ label: named(id, label), table: [kept.map(([step]) => step), kept.map(([, value]) => value)], colour: faded ? faint(own, 0.55) : own, width: 1.8, dash, points: kept.length < 25 }];
-}
-
-function layerLines(id, several) {
-  const { rows, facts } = state.runs[id];
-  const layers = (facts.layers ?? []).length;
-  const median = (values) => { const kept = values.filter(isNumber).sort((a, b) => a - b); return kept.length ? kept[kept.length >> 1] : null; };
-  if (several || layers > 8) return rowLine(id, (row) => median(row.update_ratios), { label: "median layer" });
-  return facts.layers.flatMap((layer, place) => rowLine(id, (row) => row.update_ratios[place], { label: layer, colour: COLOURS[place % COLOURS.length] }));
 }
 
 function trialLines() {

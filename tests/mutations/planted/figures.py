@@ -78,14 +78,14 @@ FAULTS = (
     ),
     Fault(
         "thinning drops a curve's last point",
-        "mltrainer/figures/axes.py",
+        "mltrainer/figures/series.py",
         "return kept if kept[-1] == points[-1] else [*kept, points[-1]]",
         "return kept",
         SVG,
     ),
     Fault(
         "thinning drops what is not finite",
-        "mltrainer/figures/axes.py",
+        "mltrainer/figures/series.py",
         "chosen = {0, *broken[:1]} |",
         "chosen = {0} |",
         SVG,

@@ -79,8 +79,8 @@ FAULTS = (
     Fault(
         "a range's last step is left out",
         "mltrainer/follow/steps.py",
-        "place = slice(begin - self.first, end - self.first + 1)\n        loss, norm = (self._values[name][place].tolist()",
-        "place = slice(begin - self.first, end - self.first)\n        loss, norm = (self._values[name][place].tolist()",
+        "place = slice(first - self.first, last - self.first + 1)",
+        "place = slice(first - self.first, last - self.first)",
         "tests/trackers/test_sender.py::test_a_tracker_is_given_config_steps_evaluations_and_the_machine",
     ),
     Fault(

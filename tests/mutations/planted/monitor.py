@@ -8,7 +8,7 @@ FAULTS = (
     Fault(
         "the best evaluation of a loss is the largest",
         "mltrainer/monitor/scene.py",
-        'mode=told["mode"], ties=ties)',
+        "mode=told.mode, ties=ties)",
         'mode="max", ties=ties)',
         "tests/monitor/test_follower.py::test_a_run_so_far_is_shown_by_its_best_evaluation",
     ),
@@ -29,8 +29,8 @@ FAULTS = (
     Fault(
         "a warning that the whole run does not bear out stays",
         "mltrainer/monitor/run.py",
-        "self._findings = {row",
-        "self._findings |= {row",
+        "self._findings = {row.id",
+        "self._findings |= {row.id",
         "tests/phases/test_baseline.py::test_report_monitor_and_diagnose_say_the_same_of_a_run",
     ),
 )

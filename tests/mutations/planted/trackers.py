@@ -15,8 +15,8 @@ FAULTS = (
     Fault(
         "an evaluation is sent again on going on",
         "mltrainer/trackers/feed.py",
-        'if row["step"] > sent.row]',
-        'if row["step"] >= sent.row]',
+        "if row.step > sent.row]",
+        "if row.step >= sent.row]",
         "tests/trackers/test_sender.py::test_who_goes_on_sends_nothing_twice_and_in_the_same_run",
     ),
     Fault(
@@ -29,8 +29,8 @@ FAULTS = (
     Fault(
         "of validation the training numbers are shown",
         "mltrainer/trackers/feed.py",
-        'f"{split}/{key}": value for split in ("train", "validation") for key, value in row[split].items()',
-        'f"{split}/{key}": value for split in ("train", "validation") for key, value in row["train"].items()',
+        'f"{split}/{key}": value for split in ("train", "validation") for key, value in getattr(row, split).items()',
+        'f"{split}/{key}": value for split in ("train", "validation") for key, value in row.train.items()',
         "tests/trackers/test_sender.py::test_each_split_has_its_own_numbers",
     ),
     Fault(

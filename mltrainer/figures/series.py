@@ -1,0 +1,168 @@
+"""The series of a run, prepared once for all that draw them: SVG, terminal and browser.
+
+A series is points in the order of x. What cannot be drawn stays among them as a break, and thinning keeps every break and every
+peak. The charts that follow a run while it trains are named here, so that terminal and browser show the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.figures.axes import drawable
+
+Point = tuple[float, float]
+MAX_POINTS = 400
+MOST_LAYERS = 8  # that have a line each
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart.
+
+    Attributes:
+        name: What the legend calls it.
+        points: x and y; a y that is not finite leaves a marked gap.
+        dashed: Draw it dashed, for what is beside the point.
+        dots: Draw points without a line between them.
+    """
+
+    name: str
+    points: Sequence[Point]
+    dashed: bool = False
+    dots: bool = False
+
+
+# --- points -------------------------------------------------------------------------------------
+
+
+def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """Return at most so many points and the last; each stretch keeps its smallest, largest and a value that is not finite."""
+    if len(points) <= limit:
+        return list(points)
+    width = -(-len(points) * 4 // limit)
+    kept: list[Point] = []
+    for start in range(0, len(points), width):
+        kept += _extremes(points[start : start + width])
+    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
+
+
+def _extremes(stretch: Sequence[Point]) -> list[Point]:
+    whole = [place for place, point in enumerate(stretch) if drawable(point[1])]
+    broken = [place for place in range(len(stretch)) if not drawable(stretch[place][1])]
+
+    def height(place: int) -> float:
+        return stretch[place][1]
+
+    chosen = {0, *broken[:1]} | ({min(whole, key=height), max(whole, key=height)} if whole else set())
+    return [stretch[place] for place in sorted(chosen)]
+
+
+def segments(points: Sequence[Point], drawn: Callable[[float], bool]) -> list[list[Point]]:
+    """Return the stretches of points between the ones that cannot be drawn."""
+    found: list[list[Point]] = [[]]
+    for point in points:
+        if drawn(point[1]):
+            found[-1].append(point)
+        elif found[-1]:
+            found.append([])
+    return [stretch for stretch in found if stretch]
+
+
+def known_points(places: Sequence[float], values: Sequence[float | None]) -> list[Point]:
+    """Return the points that have a value."""
+    return [(x, y) for x, y in zip(places, values, strict=True) if y is not None]
+
+
+def bucket_points(places: Sequence[float], low: Sequence[float | None], high: Sequence[float | None]) -> list[Point]:
+    """Return the lowest and the highest value of each bucket, so that no peak is lost; those without a value are left out."""
+    spans = ((x, a, b) for x, a, b in zip(places, low, high, strict=True) if a is not None and b is not None)
+    return [(x, y) for x, a, b in spans for y in ((a, b) if a != b else (a,))]
+
+
+# --- the charts of a run that is followed -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a chart, by where its values stand.
+
+    Attributes:
+        name: What the legend calls it.
+        path: The keys that lead to its values: in an evaluation, or behind "steps" in those of every step.
+        is_beside: It stands beside the chart's main line, and is drawn fainter.
+    """
+
+    name: str
+    path: tuple[str | int, ...]
+    is_beside: bool = False
+
+    @property
+    def of_steps(self) -> bool:
+        """Whether it has a value at every step, not at evaluations alone."""
+        return self.path[0] == "steps"
+
+    def value(self, row: Any) -> float | None:
+        """Return its value in an evaluation; of many, such as one for each layer, the median."""
+        first, *rest = self.path
+        found = getattr(row, str(first))
+        for key in rest:
+            found = found.get(key) if isinstance(key, str) else found[key]
+        return median(found) if isinstance(found, list) else found
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of a run that is followed.
+
+    Attributes:
+        name: Its own, short.
+        title: What it shows.
+        curves: Its lines.
+        note: What its lines are.
+        alone: Its lines where the run is shown alone, if these are others.
+        can_log: Its values may be drawn by their logarithm.
+        is_log: They are, until the user says otherwise.
+        is_wide: It gets the whole width.
+    """
+
+    name: str
+    title: str
+    curves: tuple[Curve, ...]
+    note: str = ""
+    alone: tuple[Curve, ...] = ()
+    can_log: bool = False
+    is_log: bool = False
+    is_wide: bool = False
+
+
+def followed(metric: str, layers: Sequence[str]) -> tuple[Chart, ...]:
+    """Return the charts of a run.
+
+    Args:
+        metric: The name of the one that chooses the best checkpoint.
+        layers: The names of its layers.
+    """
+    loss = (Curve("training", ("steps", "loss")), Curve("validation", ("validation", "loss"), is_beside=True))
+    of_metric = (Curve("training", ("train", metric), is_beside=True), Curve("validation", ("validation", metric)))
+    each = tuple(Curve(layer, ("update_ratios", nr)) for nr, layer in enumerate(layers)) if len(layers) <= MOST_LAYERS else ()
+    updates = (Curve("median layer", ("update_ratios",)),)
+    return (
+        Chart("loss", "Loss", loss, "each step, and at evaluations", can_log=True, is_wide=True),
+        Chart("metric", f"{metric[:1].upper()}{metric[1:]}".replace("_", " "), of_metric, "training and validation"),
+        Chart(
+            "norm", "Gradient norm", (Curve("norm", ("steps", "norm")),), "each step, before clipping", can_log=True, is_log=True
+        ),
+        Chart("update", "Update / weight", updates, "median over layers", each, can_log=True, is_log=True),
+        Chart("rate", "Samples per second", (Curve("samples/s", ("samples_per_s",)),)),
+        Chart("wait", "Waiting for data", (Curve("share", ("data_wait",)),), "share of a step's time"),
+        Chart("memory", "Memory", (Curve("MiB", ("memory_mb",)),), "MiB, at evaluations"),
+        Chart("lr", "Learning rate", (Curve("rate", ("lr",)),)),
+    )
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """Return the upper median of the values that are there."""
+    kept = sorted(value for value in values if value is not None)
+    return kept[len(kept) // 2] if kept else None

@@ -1,0 +1,198 @@
+"""What the monitor shows of a project and its runs, as the terminal reads it and the browser gets it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from mltrainer.figures.series import Chart
+from mltrainer.follow.log import Evaluation
+from mltrainer.follow.steps import StepsView
+from mltrainer.follow.usage import Sample
+from mltrainer.records.event import Study
+
+
+@dataclass(frozen=True)
+class MetricShown:
+    """The metric that chooses the best checkpoint, and which of two values is better."""
+
+    name: str = "loss"
+    mode: str = "min"
+
+
+# --- a project ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ItemShown:
+    """An item of a gate with its verdict."""
+
+    id: str
+    statement: str
+    verdict: str
+    mend: str | None
+    evidence: Any
+
+
+@dataclass(frozen=True)
+class PhaseShown:
+    """A phase with its gate."""
+
+    name: str
+    state: str
+    reasons: Sequence[str]
+    items: Sequence[ItemShown]
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What is to be done next, and why."""
+
+    phase: str
+    command: str | None
+    why: str
+
+
+@dataclass(frozen=True)
+class ReportFile:
+    """A rendered report, by its path from the project's folder."""
+
+    path: str
+    phase: str
+    title: str
+
+
+class StudyShown(Study):
+    """A running search, and its progress in words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in a line.
+
+    Attributes:
+        id: Of the run.
+        phase: That began it.
+        parent: The run that it was forked from, if it was.
+        state: Of its result, else `running`, `failed` or `interrupted`.
+        begun: When, in seconds since 1970.
+        metric: That chooses its best checkpoint.
+        planned: Epochs.
+        step: How far it came.
+        steps: That were planned.
+        epoch: How far it came.
+        metrics: Of its best evaluation; those of the training set begin with `train_`.
+        seconds: That it took.
+    """
+
+    id: str
+    phase: str | None
+    parent: str | None
+    state: str
+    begun: float | None
+    metric: MetricShown
+    planned: int | None
+    step: int | None
+    steps: int | None
+    epoch: float | None
+    metrics: Mapping[str, Any]
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class ProjectShown:
+    """A project as it is now; `unasked` are the runs to look at where nobody chose."""
+
+    project: str
+    folder: str
+    phases: Sequence[PhaseShown]
+    next: NextStep | None
+    study: StudyShown | None
+    runs: Sequence[RunSummary]
+    unasked: Sequence[str]
+    reports: Sequence[ReportFile]
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FindingShown:
+    """A diagnostic that fired; `epoch` and `step` are known of one that spoke while the run trained."""
+
+    id: str = ""
+    severity: str = ""
+    title: str = ""
+    reason: str = ""
+    page: str = ""
+    epoch: float | None = None
+    step: int | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    changes: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The length of a run; None where it is not known yet."""
+
+    steps: int | None
+    epochs: int | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run's facts beside its curves; `charts` are those that it is drawn in."""
+
+    state: str
+    stop_reason: str | None
+    metric: MetricShown
+    layers: Sequence[str]
+    planned: Planned
+    wall_s: float | None
+    nonfinite: Mapping[str, Any] | None
+    interruptions: Sequence[Mapping[str, Any]]
+    findings: Sequence[FindingShown]
+    usage: Sample | None
+    config: Mapping[str, Any]
+    charts: Sequence[Chart]
+
+
+@dataclass(frozen=True)
+class News:
+    """What is new of a run; `whole`: it begins anew, and this is all of it. `facts` are None where they are as before."""
+
+    run: str
+    whole: bool
+    last: int
+    rate: float | None
+    steps: StepsView
+    rows: Sequence[Evaluation]
+    facts: Facts | None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All there is to be seen of a run."""
+
+    id: str
+    first: int
+    last: int
+    rate: float | None
+    steps: StepsView
+    rows: Sequence[Evaluation]
+    facts: Facts
+
+
+def sent(value: Any) -> bytes:
+    """Return a value of this module as the JSON that the browser gets."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_entries).encode()
+
+
+def _entries(value: Any) -> Any:
+    return value.model_dump(exclude={"event"}, exclude_unset=True) if isinstance(value, BaseModel) else vars(value)
