@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mltrainer.cli import completion
 from mltrainer.reports.values import cut, visible
 from mltrainer.workspace import PHASES, PhaseName, Project, find_project
+
+if TYPE_CHECKING:
+    from mltrainer.runs.launcher import Tools
 
 
 def group(name: str | None = None, **settings: Any) -> typer.Typer:
@@ -23,6 +27,17 @@ def group(name: str | None = None, **settings: Any) -> typer.Typer:
 def open_project(folder: Path | None) -> Project:
     """Return the project that a command works on."""
     return find_project(folder or Path.cwd())
+
+
+@contextlib.contextmanager
+def tools(folder: Path | None) -> Iterator[Tools]:
+    """Yield the tools of the project that a command works on; their progress is shown meanwhile."""
+    from mltrainer.follow.progress import Progress
+    from mltrainer.runs.launcher import tools_of
+
+    project = open_project(folder)
+    with Progress() as progress:
+        yield tools_of(project, progress)
 
 
 def path_name(text: str) -> Path:

@@ -28,5 +28,5 @@ def emit(value: Any) -> None:
 
 def show(found: Any, text: Callable[[Any], str], as_json: bool) -> int:
     """Print what a command found, as one JSON object or as the text of it for a person; return the exit code."""
-    emit(found) if as_json else print(printable(text(found)), flush=True)
+    emit(found if isinstance(found, dict) else found.written()) if as_json else print(printable(text(found)), flush=True)
     return 0

@@ -471,7 +471,7 @@ class Project:
             **asked: `steps`, `low` and `high`, as `mltrainer.questions.learning_rate.ask.find_rate` takes them.
         """
         with self._tools(tell) as tools:
-            return find_rate(tools, as_assignments(set), **asked)
+            return find_rate(tools, as_assignments(set), **asked).written()
 
     def batch_size(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
         """Find a batch size on a copy, as `mltrainer batch-size --json` prints it; nothing of the project changes.
@@ -482,7 +482,7 @@ class Project:
             **asked: `first` and `minutes`, as `mltrainer.questions.batch_size.ask.find_batch_size` takes it.
         """
         with self._tools(tell) as tools:
-            return find_batch_size(tools, as_assignments(set), **asked)
+            return find_batch_size(tools, as_assignments(set), **asked).written()
 
     def profile(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
         """Show where a step's time goes, as `mltrainer profile --json` prints it; nothing of the project changes.
@@ -493,7 +493,7 @@ class Project:
             **asked: `steps`, as `mltrainer.questions.profile.ask.profile` takes it.
         """
         with self._tools(tell) as tools:
-            return profile(tools, as_assignments(set), **asked)
+            return profile(tools, as_assignments(set), **asked).written()
 
     def landscape(self, run: str | None = None, *, tell: Tell | None = None, **asked: Any) -> Found:
         """Measure the loss around a run's best checkpoint, as `mltrainer landscape --json` prints it; nothing changes.
@@ -504,7 +504,7 @@ class Project:
             **asked: `points`, `samples` and `span`, as `mltrainer.questions.loss_landscape.ask.landscape` takes them.
         """
         with self._tools(tell) as tools:
-            return landscape(tools, find_run(self._places, run), **asked)
+            return landscape(tools, find_run(self._places, run), **asked).written()
 
     def extrapolate(self, run: str | None = None, *, seeds: int = SCALING_SEEDS, tell: Tell | None = None) -> Found:
         """Return a run's learning curves over epochs and data, as `mltrainer extrapolate --json` prints them; nothing changes.
@@ -515,7 +515,7 @@ class Project:
             tell: Takes the events.
         """
         with self._tools(tell) as tools:
-            return extrapolate(tools, find_run(self._places, run), seeds)
+            return extrapolate(tools, find_run(self._places, run), seeds).written()
 
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""

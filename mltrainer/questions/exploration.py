@@ -13,13 +13,14 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mltrainer.configs.pages import phase_page, tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, StoppedError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import plan_config
+from mltrainer.questions.findings import Explored, Findings, State
 from mltrainer.questions.registry import EXPLORER
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.reading import read_record
@@ -31,7 +32,7 @@ RESULT_FILE = "result.json"
 NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 KEEP_SECRETS = "keep it in an environment variable that your code reads"
 
-Found = dict[str, Any]
+AnyExplored = TypeVar("AnyExplored", bound=Explored)
 
 
 class Exploration:
@@ -52,7 +53,7 @@ class Exploration:
         self.settings = tool_page(EXPLORER, project.root).settings
         self._before = files(project, self.folder)
 
-    def ask(self, asked: dict[str, Any], on_event: Tell | None = None) -> Found:
+    def ask(self, asked: Findings, on_event: Tell | None = None) -> dict[str, Any]:
         """Return the explorer's answer; where it was stopped, its folder is removed.
 
         Args:
@@ -69,7 +70,7 @@ class Exploration:
             contract={},
             threads=self.config.threads,
             settings=self.settings,
-            asked=asked,
+            asked=asked.written(),
         )
         try:
             return self.tools.run(EXPLORER, job, on_event=on_event)
@@ -85,12 +86,13 @@ class Exploration:
         values = [*self.assignments, *(f"{key}={value}" for key, value in changes.items())]
         return shlex.join(["mltrainer", "phase", "run", "planning", *(part for value in values for part in ("--set", value))])
 
-    def kept(self, found: Found) -> Found:
+    def kept(self, found: AnyExplored) -> AnyExplored:
         """Return the findings with digests of the project's files before and after, and write them to the scratch folder."""
         after = files(self.project, self.folder)
         changed = sorted({path for path, _ in self._before.items() ^ after.items()})
-        result = {**found, "state": {"before": digest(self._before), "after": digest(after), "changed": changed}}
-        write_json(self.folder / RESULT_FILE, result)
+        state = State(before=digest(self._before), after=digest(after), changed=changed)
+        result = found.model_copy(update={"state": state})
+        write_json(self.folder / RESULT_FILE, result.written())
         return result
 
 

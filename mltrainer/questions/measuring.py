@@ -35,7 +35,7 @@ def work(job: ExplorationJob, root: Path, events: Events) -> int:
     session = Session(job, folder, events, stopping(StopSignals(events)), root)
     session.prepare()
     session.model.train()
-    write_json(folder / "result.json", measurement.measure(session, job))
+    write_json(folder / "result.json", measurement.measure(session, job).written())
     return 0
 
 

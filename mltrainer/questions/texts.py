@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mltrainer.questions.findings import Explored
 from mltrainer.reports.values import as_float, duration, number
 
 
@@ -15,7 +16,7 @@ def step_time(us: Any) -> str:
     return f"{number(value / 1e3)} ms" if value < 1e6 else duration(value / 1e6)
 
 
-def changed_files(found: dict[str, Any]) -> list[str]:
+def changed_files(found: Explored) -> list[str]:
     """Return a warning where files of the project changed meanwhile: not by the explorer, so by the user or their code."""
-    changed = found["state"]["changed"]
+    changed = found.state.changed if found.state else []
     return [f"these files changed meanwhile, by somebody else or by your code: {', '.join(changed)}"] if changed else []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -134,9 +135,9 @@ def test_events_are_shown_or_told(kept: Path, monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_exploring_and_forking_ask_what_the_commands_ask(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(front, "find_rate", lambda _tools, *given, **named: asked.append((given, named)))
-    monkeypatch.setattr(front, "find_batch_size", lambda _tools, *given, **named: asked.append((given, named)))
+    asked, found = list[Any](), SimpleNamespace(written=dict)
+    monkeypatch.setattr(front, "find_rate", lambda _tools, *given, **named: asked.append((given, named)) or found)
+    monkeypatch.setattr(front, "find_batch_size", lambda _tools, *given, **named: asked.append((given, named)) or found)
     monkeypatch.setattr(front, "fork_run", lambda _tools, *given: asked.append(given) or {"run": given[0]})
     monkeypatch.setattr(front, "export_run", lambda _tools, *given, **named: asked.append((given, named)))
     project, baseline = mltrainer.Project(kept), mltrainer.load_run(kept, "baseline").id

@@ -10,6 +10,7 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.questions.batch_size.decisions import adaptations, doubled, needed_mb, needed_s, suggest_size
+from mltrainer.questions.batch_size.findings import Size
 from mltrainer.questions.learning_rate.decisions import Smoothing, diverged, log_spaced, suggest_rate
 from mltrainer.questions.suggestion import Suggestion
 
@@ -99,8 +100,12 @@ def test_a_loss_diverged_when_it_is_four_times_its_best(values: list[float], exp
 # --- batch sizes ----------------------------------------------------------------------------------
 
 
-def sizes(**rates: float) -> list[dict[str, Any]]:
-    return [{"batch_size": int(size[1:]), "samples_per_s": rate, "peak_mb": 100.0} for size, rate in rates.items()]
+def sizes(**rates: float) -> list[Size]:
+    return [measured(batch_size=int(size[1:]), samples_per_s=rate) for size, rate in rates.items()]
+
+
+def measured(**values: float) -> Size:
+    return Size.model_validate({"batch_size": 8, "step_us": 1.0, "samples_per_s": 1.0, "peak_mb": 100.0, **values})
 
 
 def test_sizes_double_up_to_the_samples() -> None:
@@ -122,12 +127,12 @@ def test_where_no_size_fits_none_is_suggested() -> None:
 
 
 def test_twice_the_batch_needs_twice_what_the_last_doubling_added() -> None:
-    assert needed_mb([{"peak_mb": 100.0}, {"peak_mb": 120.0}, {"peak_mb": 160.0}]) == 240
-    assert needed_mb([{"peak_mb": 100.0}]) == 100
+    assert needed_mb([measured(peak_mb=peak) for peak in (100.0, 120.0, 160.0)]) == 240
+    assert needed_mb([measured(peak_mb=100.0)]) == 100
 
 
 def test_the_time_to_expect_doubles_with_the_batch() -> None:
-    assert needed_s([{"step_us": 1e6}, {"step_us": 1.5e6}], steps=3) == 9
+    assert needed_s([measured(step_us=1e6), measured(step_us=1.5e6)], steps=3) == 9
 
 
 def config(**changes: Any) -> TrainingConfig:
@@ -136,7 +141,7 @@ def config(**changes: Any) -> TrainingConfig:
 
 
 def changes(size: int, **given: Any) -> list[dict[str, Any]]:
-    return [row["set"] for row in adaptations(size, config(**given))]
+    return [row.written()["set"] for row in adaptations(size, config(**given))]
 
 
 def test_a_smaller_batch_keeps_the_samples_of_a_step_by_accumulating() -> None:

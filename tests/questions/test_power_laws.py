@@ -23,25 +23,25 @@ def test_nine_of_ten_intervals_hold_the_truth() -> None:
     law, held = Law(0.05, 2.0, 0.5), 0
     for seed in range(40):
         noise = 1 + 0.05 * np.random.default_rng(seed).normal(size=8)
-        (row,) = extrapolated(AMOUNTS, (law(AMOUNTS) * noise).tolist(), [2000.0], seed)["predictions"]
-        held += row["low"] <= law(2000.0) <= row["high"]
+        (row,) = extrapolated(AMOUNTS, (law(AMOUNTS) * noise).tolist(), [2000.0], seed).predictions
+        held += row.low <= law(2000.0) <= row.high
     assert held >= 34
 
 
 def test_noise_without_a_fall_promises_nothing_and_a_clear_fall_does() -> None:
     draw = np.random.default_rng(3)
     flat = extrapolated(AMOUNTS, (0.2 * (1 + 0.02 * draw.normal(size=8))).tolist(), [1000.0], 1)
-    assert flat["verdict"] != "helps"
+    assert flat.verdict != "helps"
     steep = extrapolated(AMOUNTS, (Law(0.0, 1.0, 0.35)(AMOUNTS) * (1 + 0.02 * draw.normal(size=8))).tolist(), [1000.0], 1)
-    assert (steep["verdict"], steep["gain"]) == ("helps", pytest.approx(1 - 2**-0.35, abs=0.05))
-    assert steep["gain_low"] > WORTH
+    assert (steep.verdict, steep.gain) == ("helps", pytest.approx(1 - 2**-0.35, abs=0.05))
+    assert steep.gain_low > WORTH
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     errors = (Law(0.1, 2.0, 0.5)(AMOUNTS) * (1 + 0.05 * np.random.default_rng(0).normal(size=8))).tolist()
     first, again, other = (extrapolated(AMOUNTS, errors, [2000.0], seed) for seed in (1, 1, 2))
     assert first == again
-    assert first["predictions"] != other["predictions"]
+    assert first.predictions != other.predictions
 
 
 def test_what_counts_as_the_error() -> None:

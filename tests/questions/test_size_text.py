@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from mltrainer.questions.batch_size.findings import FoundSize, Present, Size
 from mltrainer.questions.batch_size.report import text
 
 
 @pytest.mark.parametrize(("us", "shown"), [(128.5, "128.5 µs"), (12_345.0, "12.35 ms"), (1.128e7, "11.3 s")])
 def test_a_step_takes_a_time_in_the_unit_that_a_person_would_use(us: float, shown: str) -> None:
-    row = {"batch_size": 8, "samples_per_s": 1.0, "step_us": us, "peak_mb": 1.0}
-    found = {"sizes": [row], "stopped": "", "suggestion": None, "reason": "", "largest": 8, "present": {"batch_size": 8}}
-    assert shown in text({**found, "state": {"changed": []}})
+    size = Size(batch_size=8, samples_per_s=1.0, step_us=us, peak_mb=1.0)
+    present = Present(batch_size=8, accumulate=1)
+    found = FoundSize(sizes=[size], stopped="", limit_mb=None, suggestion=None, reason="", largest=8, present=present, changes=[])
+    assert shown in text(found)

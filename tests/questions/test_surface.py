@@ -55,8 +55,8 @@ def test_the_ends_of_the_spectrum_are_those_of_the_whole_hessian(surface: Surfac
     exact = torch.linalg.eigvalsh(exact_hessian(surface))
     surface.product = getattr(surface, product)
     found = lanczos(surface, 1, lambda _: None)
-    assert found["largest"] == pytest.approx(float(exact[-1]), rel=0.01)
-    assert found["smallest"] == pytest.approx(float(exact[0]), abs=max(2 * found["residual"], 1e-3))
+    assert found.largest == pytest.approx(float(exact[-1]), rel=0.01)
+    assert found.smallest == pytest.approx(float(exact[0]), abs=max(2 * found.residual, 1e-3))
 
 
 def test_an_operation_without_a_second_derivative_is_followed_by_differences(surface: Surface) -> None:
@@ -75,9 +75,9 @@ def test_an_operation_without_a_second_derivative_is_followed_by_differences(sur
     surface.model[2].forward = Once.apply
     surface.product = surface.exact_product
     found = sharpness(surface, lambda _: None)
-    assert (smooth["method"], found["method"]) == ("double backward", "finite differences of gradients")
-    assert found["largest"] == pytest.approx(smooth["largest"], rel=0.01)
-    assert found["sam"]["rise"] > 0
+    assert (smooth.method, found.method) == ("double backward", "finite differences of gradients")
+    assert found.largest == pytest.approx(smooth.largest, rel=0.01)
+    assert found.sam.rise > 0
 
 
 def test_filters_of_a_direction_are_as_large_as_the_weights_and_biases_stay(surface: Surface) -> None:

@@ -6,15 +6,16 @@ from typing import Any
 
 from mltrainer.errors import KilledError
 from mltrainer.questions.batch_size.decisions import adaptations, suggest_size
+from mltrainer.questions.batch_size.findings import AdoptedBy, Asked, FoundSize, Present, Size, SizeTest
 from mltrainer.questions.exploration import exploring
 from mltrainer.runs.launcher import Tools
 
 FIRST_SIZE = 8  # unless asked otherwise
 
-Found = dict[str, Any]
 
-
-def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIRST_SIZE, minutes: float | None = None) -> Found:
+def find_batch_size(
+    tools: Tools, assignments: tuple[str, ...], first: int = FIRST_SIZE, minutes: float | None = None
+) -> FoundSize:
     """Return the measurements of each batch size, the largest that fits, the suggested one or None, and the reason.
 
     Args:
@@ -23,24 +24,30 @@ def find_batch_size(tools: Tools, assignments: tuple[str, ...], first: int = FIR
         first: The first batch size.
         minutes: No size is begun that would go beyond them; None: as many as the explorer's page says.
     """
-    rows: list[Found] = []
+    rows: list[Size] = []
 
-    def on_event(event: Found) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "size":
-            rows.append({key: value for key, value in event.items() if key != "event"})
+            rows.append(Size.model_validate({key: value for key, value in event.items() if key != "event"}))
         tools.tell(event)
 
     with exploring(tools, "batch_size", assignments) as exploration:
         try:
             limit = exploration.settings.get("minutes") if minutes is None else minutes  # a page of 0.1 has none
-            answer = exploration.ask({"first": first, "minutes": limit}, on_event)
+            test = SizeTest.model_validate(exploration.ask(Asked(first=first, minutes=limit), on_event))
         except KilledError:  # what was measured before has been told
-            tried = 2 * rows[-1]["batch_size"] if rows else first
-            answer = {"limit_mb": None, "stopped": f"{tried} does not fit: the system killed the process, as it does for memory"}
+            tried = 2 * rows[-1].batch_size if rows else first
+            test = SizeTest(limit_mb=None, stopped=f"{tried} does not fit: the system killed the process, as it does for memory")
         config, found = exploration.config, suggest_size(rows, exploration.settings["near_best"])
-        present = {"batch_size": config.batch_size, "accumulate": config.accumulate}
         changes = [] if found.value is None else adaptations(int(found.value), config)
-        told = [{**change, "command": exploration.command(change["set"])} for change in changes]
-        largest = rows[-1]["batch_size"] if rows else None
-        suggested = {"suggestion": found.value, "reason": found.reason, "changes": told}
-        return exploration.kept({**answer, "sizes": rows, "largest": largest, "present": present, **suggested})
+        return exploration.kept(
+            FoundSize.of(
+                test,
+                sizes=rows,
+                largest=rows[-1].batch_size if rows else None,
+                present=Present(batch_size=config.batch_size, accumulate=config.accumulate),
+                suggestion=found.value,
+                reason=found.reason,
+                changes=[AdoptedBy.of(change, command=exploration.command(change.changes)) for change in changes],
+            )
+        )

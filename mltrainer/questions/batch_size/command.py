@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, Assignments, Folder, group
+from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.project.front import Project
-from mltrainer.questions.batch_size.ask import FIRST_SIZE
+from mltrainer.questions.batch_size.ask import FIRST_SIZE, find_batch_size
 from mltrainer.questions.batch_size.report import text
 
 app = group()
@@ -30,5 +29,6 @@ def batch_size(
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    found = Project(folder).batch_size(set=assignments, first=first, minutes=minutes)
+    with tools(folder) as running:
+        found = find_batch_size(running, tuple(assignments or ()), first, minutes)
     return show(found, text, as_json)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.questions.batch_size.findings import Adaptation, Size
 from mltrainer.questions.suggestion import Suggestion, rounded
 
-Row = dict[str, Any]
 LINEAR = ("sgd", "lars")  # their update is as large as the gradient, or held to a share of the weights
 
 
@@ -21,57 +20,52 @@ def doubled(first: int, samples: int) -> Iterator[int]:
         size *= 2
 
 
-def needed_mb(rows: Sequence[Row]) -> float:
+def needed_mb(rows: Sequence[Size]) -> float:
     """Return the expected peak memory in MiB of twice the last batch: the last doubling's growth, twice."""
-    peaks = [row["peak_mb"] for row in rows[-2:]]
+    peaks = [row.peak_mb for row in rows[-2:]]
     return float(peaks[-1] + 2 * max(0.0, peaks[-1] - peaks[0]))
 
 
-def needed_s(rows: Sequence[Row], steps: int) -> float:
+def needed_s(rows: Sequence[Size], steps: int) -> float:
     """Return the expected seconds of some steps of twice the last batch: a step takes twice as long at most."""
-    return steps * 2 * float(rows[-1]["step_us"]) / 1e6
+    return steps * 2 * rows[-1].step_us / 1e6
 
 
-def suggest_size(rows: Sequence[Row], near_best: float) -> Suggestion:
+def suggest_size(rows: Sequence[Size], near_best: float) -> Suggestion:
     """Return the smallest batch whose throughput is within a share of the best.
 
     Args:
-        rows: `batch_size` and `samples_per_s` of each size that fits, rising.
+        rows: Each size that fits, rising.
         near_best: The share.
     """
     if not rows:
         return Suggestion(None, "not one batch size fits: begin with a smaller one, with --from")
-    best = max(rows, key=lambda row: float(row["samples_per_s"]))
-    chosen = next(row for row in rows if row["samples_per_s"] >= (1 - near_best) * best["samples_per_s"])
-    rate = f"{chosen['samples_per_s']:,.0f} samples/s"
+    best = max(rows, key=lambda row: row.samples_per_s)
+    chosen = next(row for row in rows if row.samples_per_s >= (1 - near_best) * best.samples_per_s)
+    rate = f"{chosen.samples_per_s:,.0f} samples/s"
     rate += "; smaller ones were not tried" if chosen is rows[0] else ""
     if chosen is best:
-        return Suggestion(chosen["batch_size"], f"the most of all, {rate}")
-    more = best["samples_per_s"] / chosen["samples_per_s"] - 1
-    return Suggestion(chosen["batch_size"], f"{rate}; {best['batch_size']} would bring only {more:.1%} more")
+        return Suggestion(chosen.batch_size, f"the most of all, {rate}")
+    more = best.samples_per_s / chosen.samples_per_s - 1
+    return Suggestion(chosen.batch_size, f"{rate}; {best.batch_size} would bring only {more:.1%} more")
 
 
-def adaptations(size: int, config: TrainingConfig) -> list[Row]:
-    """Return the ways to train with micro-batches of another size, as config changes (`set`), each with what it means (`why`).
+def adaptations(size: int, config: TrainingConfig) -> list[Adaptation]:
+    """Return the ways to train with micro-batches of another size, each with what it means.
 
     With more samples in a step the learning rate grows: with SGD as they do (Goyal et al., 2017, arXiv 1706.02677), with
     optimizers that divide by the gradients' size as their root does (Malladi et al., 2022, arXiv 2205.10287).
     """
     samples, lr = config.batch_size * config.accumulate, config.optimizer.lr
-    found: list[Row] = []
+    found: list[Adaptation] = []
     if size != config.batch_size and samples % size == 0:
-        found.append(
-            {
-                "set": {"batch_size": size, "accumulate": samples // size},
-                "why": f"{samples} samples in a step, as now: the rate fits",
-            }
-        )
+        change: dict[str, float] = {"batch_size": size, "accumulate": samples // size}
+        found.append(Adaptation(changes=change, why=f"{samples} samples in a step, as now: the rate fits"))
     if size != samples:
         linear = config.optimizer.name in LINEAR
         rate = rounded(lr * (size / samples if linear else math.sqrt(size / samples)))
         law = "as the samples do" if linear else "as their root does"
         change = {"batch_size": size, "accumulate": 1, "optimizer.lr": rate}
-        found.append(
-            {"set": change, "why": f"{size} samples in a step instead of {samples}; the rate changes {law}: try it with lr-find"}
-        )
+        why = f"{size} samples in a step instead of {samples}; the rate changes {law}: try it with lr-find"
+        found.append(Adaptation(changes=change, why=why))
     return found

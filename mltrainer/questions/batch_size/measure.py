@@ -6,12 +6,12 @@ import dataclasses
 import statistics
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from mltrainer.errors import is_out_of_memory
 from mltrainer.questions.batch_size.decisions import doubled, needed_mb, needed_s
+from mltrainer.questions.batch_size.findings import Asked, Size, SizeTest
 from mltrainer.questions.measuring import first_steps
 from mltrainer.records.job import ExplorationJob
 from mltrainer.reproducibility.environment import available_mb
@@ -21,41 +21,41 @@ WARM_UP, LEAST, MOST = 1, 2, 30  # steps of a size that are not timed, and that 
 SECONDS = 1.0  # timed at least for the least steps, then until so much time has gone by
 
 
-def measure(session: Session, job: ExplorationJob) -> dict[str, Any]:
+def measure(session: Session, job: ExplorationJob) -> SizeTest:
     """Return the memory limit in MiB and the reason why no larger size was tried.
 
     Each measured size is sent as an event, which outlives this process. A size is only tried while its expected memory, by
     the sizes before it, is within the page's share of the memory, and its expected time within the time that is left;
     the first one is always tried.
     """
-    asked, begun = job.asked, time.perf_counter()
+    asked, begun = Asked.model_validate(job.asked), time.perf_counter()
     limit = job.settings["memory_share"] * memory_mb(session.config.device)
-    rows: list[dict[str, Any]] = []
-    for size in doubled(asked["first"], session.plan.samples):
+    rows: list[Size] = []
+    for size in doubled(asked.first, session.plan.samples):
         if rows and needed_mb(rows) > limit:
-            return {"limit_mb": limit, "stopped": f"{size} would take about {needed_mb(rows):,.0f} of {limit:,.0f} MiB"}
-        if rows and _takes_too_long(rows, asked["minutes"], time.perf_counter() - begun):
-            return {"limit_mb": limit, "stopped": f"{size} would go beyond {asked['minutes']:g} minutes; --minutes allows more"}
+            return SizeTest(limit_mb=limit, stopped=f"{size} would take about {needed_mb(rows):,.0f} of {limit:,.0f} MiB")
+        if rows and _takes_too_long(rows, asked.minutes, time.perf_counter() - begun):
+            return SizeTest(limit_mb=limit, stopped=f"{size} would go beyond {asked.minutes:g} minutes; --minutes allows more")
         try:
             rows.append(_measured(session, size))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return {"limit_mb": limit, "stopped": f"{size} does not fit into the memory"}
-        session.events.send("size", **rows[-1])
-    return {"limit_mb": limit, "stopped": f"twice as many would be more than the {session.plan.samples:,} training samples"}
+            return SizeTest(limit_mb=limit, stopped=f"{size} does not fit into the memory")
+        session.events.send("size", **rows[-1].written())
+    return SizeTest(limit_mb=limit, stopped=f"twice as many would be more than the {session.plan.samples:,} training samples")
 
 
-def _takes_too_long(rows: list[dict[str, Any]], minutes: float | None, spent_s: float) -> bool:
+def _takes_too_long(rows: list[Size], minutes: float | None, spent_s: float) -> bool:
     return minutes is not None and spent_s + needed_s(rows, WARM_UP + LEAST) > 60 * minutes
 
 
-def _measured(session: Session, size: int) -> dict[str, Any]:
+def _measured(session: Session, size: int) -> Size:
     device = session.config.device
     _forget_peak(device)
     step_s = step_seconds(_timed(session, size), size, in_bursts=session.readers > 0)
-    row = {"batch_size": size, "step_us": step_s * 1e6, "samples_per_s": size / step_s, "peak_mb": peak_mb(device)}
-    text = f"batch size {size}: {row['samples_per_s']:,.0f} samples/s, {row['peak_mb']:,.0f} MiB at most"
+    row = Size(batch_size=size, step_us=step_s * 1e6, samples_per_s=size / step_s, peak_mb=peak_mb(device))
+    text = f"batch size {size}: {row.samples_per_s:,.0f} samples/s, {row.peak_mb:,.0f} MiB at most"
     session.events.send("note", text=text)
     return row
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.questions.data_scaling.figure import of_curves
+from mltrainer.questions.data_scaling.findings import Asked, Curves, FoundCurves
 from mltrainer.questions.data_scaling.report import markdown
 from mltrainer.questions.exploration import exploring
 from mltrainer.questions.variants import require_one_trainer
 from mltrainer.reports.values import as_float, duration, finite
 from mltrainer.runs.find import config_of, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import plain, write_text
+from mltrainer.workspace import write_text
 
 SEEDS, MOST_SEEDS = 2, 10
 SIZES = 4  # parts of the data that are trained on, all of it among them
 PAGE = "extrapolation.md"
 
-Found = dict[str, Any]
 
-
-def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> Found:
+def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> FoundCurves:
     """Return a run's learning curves over epochs and over data, with what they let expect.
 
     The curve over epochs is the run's own history. For that over data the run's config is trained on an eighth, a quarter, a half
@@ -50,12 +47,17 @@ def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> Found:
     if seeds:
         tools.note(f"{SIZES * seeds} trainings, each about as long as the run, {duration(as_float(result['wall_s']))}")
     with exploring(tools, "extrapolate", config=config) as exploration:
-        answer = exploration.ask({"history": history, "seeds": seeds})
-        decays = values["schedule"]["name"] != "constant"
-        about = {"run": run, "metric": result["metric"], "epochs_trained": result["epochs"], "decays": decays}
-        found = dict(plain({**about, **answer}))
+        curves = Curves.model_validate(exploration.ask(Asked(history=history, seeds=seeds)))
+        found = FoundCurves.of(
+            curves,
+            run=run,
+            metric=result["metric"],
+            epochs_trained=result["epochs"],
+            decays=config.schedule.name != "constant",
+            page=project.relative(exploration.folder / PAGE),
+        )
         figures = of_curves(found)
         for figure in figures:
             write_text(exploration.folder / figure.file, figure.content)
         write_text(exploration.folder / PAGE, markdown(found, figures))
-        return exploration.kept({**found, "page": project.relative(exploration.folder / PAGE)})
+        return exploration.kept(found)

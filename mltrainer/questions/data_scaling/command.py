@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AnyRun, AsJson, Folder, group
+from mltrainer.cli.common import AnyRun, AsJson, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.project.front import Project
-from mltrainer.questions.data_scaling.ask import MOST_SEEDS, SEEDS
+from mltrainer.questions.data_scaling import ask
 from mltrainer.questions.data_scaling.report import text
+from mltrainer.runs.find import find_run
 
 app = group()
 
@@ -23,11 +23,11 @@ def extrapolate(
         typer.Option(
             "--seeds",
             min=0,
-            max=MOST_SEEDS,
+            max=ask.MOST_SEEDS,
             metavar="N",
             help="Train each of four parts of the data on so many; 0: look at the run's epochs alone.",
         ),
-    ] = SEEDS,
+    ] = ask.SEEDS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -36,5 +36,6 @@ def extrapolate(
     Without RUN: the newest phase's run. It trains four times for each seed, as long as the run; nothing of it stays but a scratch
     folder with a page and its figures.
     """
-    found = Project(folder).extrapolate(run, seeds=count)
+    with tools(folder) as running:
+        found = ask.extrapolate(running, find_run(running.project, run), count)
     return show(found, text, as_json)

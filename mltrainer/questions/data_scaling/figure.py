@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mltrainer.figures.canvas import Series
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
+from mltrainer.questions.data_scaling.findings import Curves, Fit
 from mltrainer.questions.data_scaling.report import sentence
-from mltrainer.reports.values import as_float, visible
+from mltrainer.reports.values import visible
 
-Found = Mapping[str, Any]
 PLACES = 24  # at which a law is drawn
 
 
-def of_curves(found: Found) -> list[Figure]:
+def of_curves(found: Curves) -> list[Figure]:
     """Return the figures that there are the numbers for."""
-    epochs, data = found["epochs"], found.get("data")
-    drawn = [_drawn("epochs.svg", "Validation loss over the steps", epochs, _points(epochs), "step", "validation loss")]
-    if data is not None:
-        error = visible(data["error"])
-        drawn.append(_drawn("data.svg", "Error over the training samples", data, _points(data), "training samples", error))
-    return [figure for figure in drawn if figure is not None]
+    epochs, data = found.epochs, found.data
+    figures = []
+    if isinstance(epochs, Fit):
+        figures.append(_drawn("epochs.svg", "Validation loss over the steps", epochs, epochs.points(), "step", "validation loss"))
+    if isinstance(data, Fit):
+        title, error = "Error over the training samples", visible(data.error)
+        figures.append(_drawn("data.svg", title, data, data.points(), "training samples", error))
+    return figures
 
 
-def _points(curve: Found) -> list[tuple[float, float]]:
-    if "rows" in curve:
-        return [(float(row["samples"]), as_float(row["error"])) for row in curve["rows"]]
-    return [(float(step), as_float(loss)) for step, loss in zip(curve["steps"], curve["losses"], strict=True)]
-
-
-def _drawn(
-    file: str, title: str, curve: Found, points: Sequence[tuple[float, float]], x_label: str, y_label: str
-) -> Figure | None:
-    if "predictions" not in curve:
-        return None
-    caption, ends = sentence(curve), curve["predictions"]
-    first, last = min(x for x, _ in points), ends[-1]["amount"]
+def _drawn(file: str, title: str, curve: Fit, points: Sequence[tuple[float, float]], x_label: str, y_label: str) -> Figure:
+    caption, ends = sentence(curve), curve.predictions
+    first, last = min(x for x, _ in points), ends[-1].amount
     places = [first * (last / first) ** (nr / (PLACES - 1)) for nr in range(PLACES)]
     series = [
         Series("measured", points, dots=True),
-        Series("power law", [(x, curve["floor"] + curve["scale"] * x ** -curve["exponent"]) for x in places]),
-        *(
-            Series(f"{which} end", [(row["amount"], as_float(row[which])) for row in ends], dashed=True)
-            for which in ("low", "high")
-        ),
+        Series("power law", [(x, curve.floor + curve.scale * x**-curve.exponent) for x in places]),
+        Series("low end", [(row.amount, row.low) for row in ends], dashed=True),
+        Series("high end", [(row.amount, row.high) for row in ends], dashed=True),
     ]
     x_label, y_label = f"{x_label} (log scale)", f"{y_label} (log scale)"
     chart = DRAWER.line_chart(title, caption, series, x_label=x_label, y_label=y_label, log_x=True, log_y=True)

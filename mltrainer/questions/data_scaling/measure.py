@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import shutil
 import time
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from mltrainer.checkpointing.ranking import best_row
+from mltrainer.questions.data_scaling.findings import (
+    Asked,
+    Curves,
+    DataCurve,
+    FittedData,
+    FittedSteps,
+    MeasuredTraining,
+    StepCurve,
+    Training,
+    UnfittedData,
+    UnfittedSteps,
+)
 from mltrainer.questions.data_scaling.power_laws import extrapolated
 from mltrainer.records.job import ExplorationJob
 from mltrainer.reports.values import duration
@@ -42,33 +54,34 @@ def part_of(count: int, part: float) -> int:
     return max(1, round(part * count))
 
 
-def measure(session: Session, job: ExplorationJob) -> dict[str, Any]:
+def measure(session: Session, job: ExplorationJob) -> Curves:
     """Return the learning curve over steps, and with seeds the one over data, each with its extrapolation."""
-    asked, seed = job.asked, session.config.seed
-    found: dict[str, Any] = {"epochs": _of_epochs(asked["history"], seed)}
-    if asked["seeds"]:
-        found["data"] = _of_data(session, _trained(session, asked["seeds"]), seed)
-    return found
+    asked, seed = Asked.model_validate(job.asked), session.config.seed
+    epochs = _of_epochs(asked.history, seed)
+    if not asked.seeds:
+        return Curves(epochs=epochs)
+    return Curves(epochs=epochs, data=_of_data(session, _trained(session, asked.seeds), seed))
 
 
 # --- more epochs ----------------------------------------------------------------------------------
 
 
-def _of_epochs(history: list[list[float]], seed: int) -> dict[str, Any]:
+def _of_epochs(history: list[list[float]], seed: int) -> FittedSteps | UnfittedSteps:
     """Return the validation loss over the steps with its law's predictions at two and four times the steps, or the `reason`."""
     last = history[-1][0] if history else 0.0
     kept = [(step, loss) for step, loss in history if step > SETTLING * last]
-    points = {"steps": [step for step, _ in history], "losses": [loss for _, loss in history]}
+    curve = StepCurve(steps=[step for step, _ in history], losses=[loss for _, loss in history])
     if len(kept) < FEWEST_POINTS or min(loss for _, loss in kept) <= 0:
-        return {**points, "reason": f"of {len(kept)} evaluations no curve can be told, or a loss is not above 0"}
+        reason = f"of {len(kept)} evaluations no curve can be told, or a loss is not above 0"
+        return UnfittedSteps.of(curve, reason=reason)
     steps, losses = zip(*kept, strict=True)
-    return {**points, **extrapolated(steps, losses, [last, 2 * last, 4 * last], seed)}
+    return FittedSteps.of(curve, **dict(extrapolated(steps, losses, [last, 2 * last, 4 * last], seed)))
 
 
 # --- more data ------------------------------------------------------------------------------------
 
 
-def _trained(session: Session, count: int) -> list[dict[str, Any]]:
+def _trained(session: Session, count: int) -> list[Training]:
     """Train on each part under each seed, and return a row for each training."""
     config = session.config
     drawn = [config.seed, *fresh_seeds(config.seed, "extrapolate", count - 1)]
@@ -81,7 +94,7 @@ def _trained(session: Session, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(session: Session, part: float, seed: int) -> dict[str, Any]:
+def _row(session: Session, part: float, seed: int) -> Training:
     name = f"part-{part:g}-{seed}"
     folder = session.folder / name
     folder.mkdir()
@@ -94,23 +107,22 @@ def _row(session: Session, part: float, seed: int) -> dict[str, Any]:
     samples = part_of(len(trained.task.split("train")), part)
     trained.task.close()
     shutil.rmtree(folder)
-    return {"part": part, "samples": samples, "seed": seed, "validation": dict(best["validation"]) if best else None}
+    return Training(part=part, samples=samples, seed=seed, validation=dict(best["validation"]) if best else None)
 
 
-def _of_data(session: Session, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
+def _of_data(session: Session, rows: list[Training], seed: int) -> FittedData | UnfittedData:
     """Return the trainings' errors with their law's predictions at two and four times the data, or the `reason`."""
-    measured = [row for row in rows if row["validation"] is not None]
-    name = error_name([row["validation"] for row in measured], session.config.metric.name, session.config.metric.mode)
-    told = [{**row, "error": error_of(row["validation"], name)} for row in measured]
-    found = {"error": name, "rows": told}
-    if len(told) < FEWEST_POINTS or min(row["error"] for row in told) <= 0:
-        return {**found, "reason": "too few trainings came to an evaluation, or one made no error"}
-    whole = max(row["samples"] for row in told)
-    amounts, errors = [row["samples"] for row in told], [row["error"] for row in told]
-    return {**found, **extrapolated(amounts, errors, [whole, 2 * whole, 4 * whole], seed)}
+    evaluated = [(row, row.validation) for row in rows if row.validation is not None]
+    name = error_name([metrics for _, metrics in evaluated], session.config.metric.name, session.config.metric.mode)
+    curve = DataCurve(error=name, rows=[MeasuredTraining.of(row, error=error_of(metrics, name)) for row, metrics in evaluated])
+    amounts, errors = [row.samples for row in curve.rows], [row.error for row in curve.rows]
+    if len(errors) < FEWEST_POINTS or min(errors) <= 0:
+        return UnfittedData.of(curve, reason="too few trainings came to an evaluation, or one made no error")
+    whole = max(amounts)
+    return FittedData.of(curve, **dict(extrapolated(amounts, errors, [whole, 2 * whole, 4 * whole], seed)))
 
 
-def error_name(validation: list[dict[str, float]], metric: str, mode: str) -> str:
+def error_name(validation: Sequence[Mapping[str, float]], metric: str, mode: str) -> str:
     """Return the error's name: the metric where less is better, 1 minus it where 1 is perfect, else the loss."""
     values = [row[metric] for row in validation]
     if mode == "min":
@@ -118,6 +130,6 @@ def error_name(validation: list[dict[str, float]], metric: str, mode: str) -> st
     return f"1 - {metric}" if all(-1 <= value <= 1 for value in values) else "loss"
 
 
-def error_of(validation: dict[str, float], name: str) -> float:
+def error_of(validation: Mapping[str, float], name: str) -> float:
     """Return the error of that name."""
     return 1 - validation[name.removeprefix("1 - ")] if name.startswith("1 - ") else validation[name]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mltrainer.questions.data_scaling.findings import Fit, Prediction
 from mltrainer.reproducibility import seeds
 
 EXPONENTS = np.geomspace(0.05, 2.0, 60)  # of learning curves; Hestness et al., 2017, arXiv 1712.00409, found 0.07 to 0.5
@@ -68,7 +69,7 @@ def _line(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray
     return np.maximum(mean_y - slope * mean_x, 0.0), slope
 
 
-def extrapolated(amounts: Sequence[float], errors: Sequence[float], at: Sequence[float], seed: int) -> dict[str, Any]:
+def extrapolated(amounts: Sequence[float], errors: Sequence[float], at: Sequence[float], seed: int) -> Fit:
     """Return the fitted law, its predictions with intervals, and the gain of doubling the largest amount.
 
     The intervals are percentiles of laws fitted to the prediction with relative residuals drawn anew, addressed by the seed
@@ -80,11 +81,6 @@ def extrapolated(amounts: Sequence[float], errors: Sequence[float], at: Sequence
         errors: Above 0.
         at: Where to predict.
         seed: Of the draws.
-
-    Returns:
-        `floor`, `scale`, `exponent`; `predictions`, of each `amount` the `error` and its interval's ends `low` and `high`;
-        `gain`, `gain_low` and `gain_high`: by which share of itself a doubling would lower the error; `verdict`: "helps",
-        "hardly" or "not shown".
     """
     law = fitted(amounts, errors)
     x, y = np.asarray(amounts, dtype=np.float64), np.asarray(errors, dtype=np.float64)
@@ -94,17 +90,17 @@ def extrapolated(amounts: Sequence[float], errors: Sequence[float], at: Sequence
     largest = float(x.max())
     gains = [_gain(one, largest) for one in laws]
     low, high = _ends(gains)
-    return {
-        "floor": law.floor,
-        "scale": law.scale,
-        "exponent": law.exponent,
-        "confidence": CONFIDENCE,
-        "predictions": [_prediction(law, laws, amount) for amount in at],
-        "gain": _gain(law, largest),
-        "gain_low": low,
-        "gain_high": high,
-        "verdict": "helps" if low >= WORTH else "hardly" if high < WORTH else "not shown",
-    }
+    return Fit(
+        floor=law.floor,
+        scale=law.scale,
+        exponent=law.exponent,
+        confidence=CONFIDENCE,
+        predictions=[_prediction(law, laws, amount) for amount in at],
+        gain=_gain(law, largest),
+        gain_low=low,
+        gain_high=high,
+        verdict="helps" if low >= WORTH else "hardly" if high < WORTH else "not shown",
+    )
 
 
 def _gain(law: Law, amount: float) -> float:
@@ -112,9 +108,9 @@ def _gain(law: Law, amount: float) -> float:
     return (now - float(law(2 * amount))) / now if now > 0 else 0.0
 
 
-def _prediction(law: Law, laws: list[Law], amount: float) -> dict[str, float]:
+def _prediction(law: Law, laws: list[Law], amount: float) -> Prediction:
     low, high = _ends([float(one(amount)) for one in laws])
-    return {"amount": amount, "error": float(law(amount)), "low": low, "high": high}
+    return Prediction(amount=amount, error=float(law(amount)), low=low, high=high)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, Assignments, Folder, group
+from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.project.front import Project
-from mltrainer.questions.learning_rate.ask import HIGH, LOW, STEPS
+from mltrainer.questions.learning_rate.ask import HIGH, LOW, STEPS, find_rate
 from mltrainer.questions.learning_rate.report import text
 
 SMALLEST, LARGEST = 1e-30, 1e6  # learning rates; of smaller ones the ratio is no finite number
@@ -34,5 +33,6 @@ def lr_find(
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    found = Project(folder).lr_find(set=assignments, steps=steps, low=low, high=high)
+    with tools(folder) as running:
+        found = find_rate(running, tuple(assignments or ()), steps, low, high)
     return show(found, text, as_json)

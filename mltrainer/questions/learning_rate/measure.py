@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from mltrainer.questions.learning_rate.decisions import Smoothing, diverged, log_spaced, suggest_rate
+from mltrainer.questions.learning_rate.findings import Asked, RangeTest
 from mltrainer.questions.measuring import first_steps
 from mltrainer.records.job import ExplorationJob
 from mltrainer.trainers.native.session import Session
 
 
-def measure(session: Session, job: ExplorationJob) -> dict[str, Any]:
+def measure(session: Session, job: ExplorationJob) -> RangeTest:
     """Return rate, loss and smoothed loss of each step, and the rate that they suggest.
 
     Each step goes through the config's own optimizer, clipping and precision; a group keeps its share of the rate.
     """
-    asked, settings = job.asked, job.settings
-    rates = log_spaced(asked["low"], asked["high"], asked["steps"])
+    asked, settings = Asked.model_validate(job.asked), job.settings
+    rates = log_spaced(asked.low, asked.high, asked.steps)
     losses, smoothed = _losses(session, rates, settings["smoothing"], settings["divergence"])
     found = suggest_rate(rates, losses, smoothed, settings["margin"], settings["clear_fall"])
-    return {
-        "rates": rates[: len(losses)],
-        "losses": losses,
-        "smoothed": smoothed,
-        "stopped": len(losses) < len(rates) or diverged(smoothed, settings["divergence"]),
-        "suggestion": found.value,
-        "reason": found.reason,
-    }
+    return RangeTest(
+        rates=rates[: len(losses)],
+        losses=losses,
+        smoothed=smoothed,
+        stopped=len(losses) < len(rates) or diverged(smoothed, settings["divergence"]),
+        suggestion=found.value,
+        reason=found.reason,
+    )
 
 
 def _losses(session: Session, rates: list[float], beta: float, factor: float) -> tuple[list[float], list[float]]:

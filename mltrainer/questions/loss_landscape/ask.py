@@ -9,19 +9,18 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.questions.exploration import exploring
 from mltrainer.questions.loss_landscape.figure import of_landscape
+from mltrainer.questions.loss_landscape.findings import Asked, FoundLandscape, Landscape
 from mltrainer.questions.loss_landscape.report import markdown
 from mltrainer.runs.find import config_of, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, plain, write_text
+from mltrainer.workspace import Project, write_text
 
 POINTS, SAMPLES, SPAN = 21, 512, 1.0  # unless asked otherwise
 FEWEST_POINTS = 5
 PAGE = "landscape.md"
 
-Found = dict[str, Any]
 
-
-def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPLES, span: float = SPAN) -> Found:
+def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPLES, span: float = SPAN) -> FoundLandscape:
     """Return the loss along and over random directions around a run's best checkpoint, and its sharpness.
 
     The directions are normal numbers that the run's seed addresses, scaled filter by filter to the weights' norms (Li et al.,
@@ -44,17 +43,25 @@ def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPL
     checkpoint = best_checkpoint(project, run)
     values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
     with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:
-        asked = {"points": points, "samples": samples, "span": span}
-        answer = exploration.ask({**asked, "checkpoint": checkpoint["path"], "files": _digests(checkpoint)})
-        found = dict(plain({"run": run, "step": checkpoint["step"], "optimizer": values["optimizer"], "span": span, **answer}))
+        files = {Path(row["path"]).name: row["sha256"] for row in checkpoint["files"]}
+        asked = Asked(points=points, samples=samples, span=span, checkpoint=checkpoint["path"], files=files)
+        landscape = Landscape.model_validate(exploration.ask(asked))
+        found = FoundLandscape.of(
+            landscape,
+            run=run,
+            step=checkpoint["step"],
+            optimizer=values["optimizer"],
+            span=span,
+            page=project.relative(exploration.folder / PAGE),
+        )
         figures = of_landscape(found)
         for figure in figures:
             write_text(exploration.folder / figure.file, figure.content)
         write_text(exploration.folder / PAGE, markdown(found, figures))
-        return exploration.kept({**found, "page": project.relative(exploration.folder / PAGE)})
+        return exploration.kept(found)
 
 
-def best_checkpoint(project: Project, run: str) -> Found:
+def best_checkpoint(project: Project, run: str) -> dict[str, Any]:
     """Return the row of a run's best checkpoint.
 
     Raises:
@@ -64,13 +71,9 @@ def best_checkpoint(project: Project, run: str) -> Found:
     if result.get("program"):
         raise InputError(f"run {run} was trained by a program: only it can load what it left, and measure its loss")
     rows = result.get("checkpoints", [])
-    best: Found | None = next((row for row in rows if "best" in row["roles"] and row["verified"]), None)
+    best: dict[str, Any] | None = next((row for row in rows if "best" in row["roles"] and row["verified"]), None)
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", mend="mltrainer run")
     if not (project.root / best["path"]).is_dir():
         raise InputError("the checkpoint is not here: weights stay out of git", where=best["path"], mend="bring it back")
     return best
-
-
-def _digests(checkpoint: Found) -> dict[str, str]:
-    return {Path(row["path"]).name: row["sha256"] for row in checkpoint["files"]}

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AnyRun, AsJson, Folder, group
+from mltrainer.cli.common import AnyRun, AsJson, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.project.front import Project
-from mltrainer.questions.loss_landscape.ask import FEWEST_POINTS, POINTS, SAMPLES, SPAN
+from mltrainer.questions.loss_landscape import ask
 from mltrainer.questions.loss_landscape.report import text
+from mltrainer.runs.find import find_run
 
 app = group()
 
@@ -19,12 +19,12 @@ app = group()
 def landscape(
     run: AnyRun = None,
     points: Annotated[
-        int, typer.Option(min=FEWEST_POINTS, max=201, metavar="N", help="On each side of the plane; an odd number.")
-    ] = POINTS,
-    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Of each split, evenly spaced.")] = SAMPLES,
+        int, typer.Option(min=ask.FEWEST_POINTS, max=201, metavar="N", help="On each side of the plane; an odd number.")
+    ] = ask.POINTS,
+    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Of each split, evenly spaced.")] = ask.SAMPLES,
     span: Annotated[
         float, typer.Option(min=1e-6, max=100.0, metavar="X", help="How far to go; 1: as far as the weights' own norm.")
-    ] = SPAN,
+    ] = ask.SPAN,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -32,5 +32,6 @@ def landscape(
 
     Without RUN: the newest phase's run. Nothing of it stays but a scratch folder with a page and its figures.
     """
-    found = Project(folder).landscape(run, points=points, samples=samples, span=span)
+    with tools(folder) as running:
+        found = ask.landscape(running, find_run(running.project, run), points, samples, span)
     return show(found, text, as_json)

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from mltrainer.figures.canvas import Mark, Series
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.svg import log_suits
-from mltrainer.reports.values import as_float, number
+from mltrainer.questions.loss_landscape.findings import Landscape, Line, Plane
+from mltrainer.reports.values import number
 
-Found = Mapping[str, Any]
 BESIDE = "distance along the direction (1: the weights' own norm)"
 
 
-def of_landscape(found: Found) -> list[Figure]:
+def of_landscape(found: Landscape) -> list[Figure]:
     """Return both figures."""
-    return [_line(found["line"]), _plane(found["plane"])]
+    return [_line(found.line), _plane(found.plane)]
 
 
-def _line(found: Found) -> Figure:
-    names = {"train": "training", "validation": "validation"}
-    series = [
-        Series(name, [(place, as_float(loss)) for place, loss in zip(found["places"], found[split], strict=True)])
-        for split, name in names.items()
-    ]
-    middle = len(found["places"]) // 2
-    losses = [as_float(loss) for loss in found["train"]]
+def _line(line: Line) -> Figure:
+    curves = {"training": line.train, "validation": line.validation}
+    series = [Series(name, list(zip(line.places, losses, strict=True))) for name, losses in curves.items()]
+    losses, middle = line.train, len(line.places) // 2
     caption = (
         f"Training loss {number(losses[middle])} at the checkpoint, {number(losses[0])} and {number(losses[-1])} at the ends "
         "of a random direction."
@@ -42,8 +36,8 @@ def _line(found: Found) -> Figure:
     return Figure("line.svg", title, caption, chart)
 
 
-def _plane(found: Found) -> Figure:
-    places, rows = found["places"], [[as_float(loss) for loss in row] for row in found["losses"]]
+def _plane(plane: Plane) -> Figure:
+    places, rows = plane.places, plane.losses
     center = rows[len(rows) // 2][len(places) // 2]
     every = [loss for row in rows for loss in row if math.isfinite(loss)] or [math.nan]
     near = sum(loss <= 2 * center for loss in every) / (len(places) * len(rows))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from mltrainer.questions.loss_landscape.findings import Asked, Landscape, Line, Plane, Rise, Sharpness, Spectrum
 from mltrainer.questions.loss_landscape.surface import (
     Surface,
     Vector,
@@ -27,22 +28,22 @@ TINY = 1e-300  # a gradient of 0 has no direction, and the loss does not rise al
 RHO, ADAPTIVE_RHO = 0.05, 0.5  # of SAM (Foret et al., 2021) and of its adaptive form (Kwon et al., 2021), their defaults
 
 
-def measure(session: Session, job: ExplorationJob) -> dict[str, Any]:
+def measure(session: Session, job: ExplorationJob) -> Landscape:
     """Return the loss along one and over two directions around a run's checkpoint, and the sharpness there."""
-    asked = job.asked
-    load_checkpoint(session, session.root / asked["checkpoint"], asked["files"])
-    surface = Surface(session, asked["samples"])
-    ticker = _Ticker(session, 2 * asked["points"] - 1 + asked["points"] ** 2 + ITERATIONS)
+    asked = Asked.model_validate(job.asked)
+    load_checkpoint(session, session.root / asked.checkpoint, asked.files)
+    surface = Surface(session, asked.samples)
+    ticker = _Ticker(session, 2 * asked.points - 1 + asked.points**2 + ITERATIONS)
     seed = session.config.seed
     first, second = (scaled_by_filter(drawn(surface.at, seed, "landscape", nr), surface.at) for nr in range(2))
-    return {
-        "parameters": parameters_of(session.model),
-        "samples": surface.samples,
-        "center": {split: surface.loss(split) for split in surface.samples},
-        "line": _line(surface, first, spread(asked["span"], 2 * asked["points"] - 1), ticker),
-        "plane": _plane(surface, first, second, spread(asked["span"], asked["points"]), ticker),
-        "sharpness": sharpness(surface, ticker),
-    }
+    return Landscape(
+        parameters=parameters_of(session.model),
+        samples=surface.samples,
+        center={split: surface.loss(split) for split in surface.samples},
+        line=_line(surface, first, spread(asked.span, 2 * asked.points - 1), ticker),
+        plane=_plane(surface, first, second, spread(asked.span, asked.points), ticker),
+        sharpness=sharpness(surface, ticker),
+    )
 
 
 class _Ticker:
@@ -63,18 +64,18 @@ def spread(span: float, count: int) -> list[float]:
     return [span * (2 * nr - (count - 1)) / (count - 1) for nr in range(count)]
 
 
-def _line(surface: Surface, direction: Vector, places: list[float], ticker: _Ticker) -> dict[str, Any]:
+def _line(surface: Surface, direction: Vector, places: list[float], ticker: _Ticker) -> Line:
     rows: dict[str, list[float]] = {"train": [], "validation": []}
     for place in places:
         with surface.moved((place, direction), renew=True):
             for split, losses in rows.items():
                 losses.append(surface.loss(split))
         ticker(rows["train"][-1])
-    return {"places": places, **rows}
+    return Line(places=places, train=rows["train"], validation=rows["validation"])
 
 
-def _plane(surface: Surface, first: Vector, second: Vector, places: list[float], ticker: _Ticker) -> dict[str, Any]:
-    return {"places": places, "losses": [list(_row(surface, first, second, y, places, ticker)) for y in places]}
+def _plane(surface: Surface, first: Vector, second: Vector, places: list[float], ticker: _Ticker) -> Plane:
+    return Plane(places=places, losses=[list(_row(surface, first, second, y, places, ticker)) for y in places])
 
 
 def _row(surface: Surface, first: Vector, second: Vector, y: float, places: list[float], ticker: _Ticker) -> Iterator[float]:
@@ -88,17 +89,17 @@ def _row(surface: Surface, first: Vector, second: Vector, y: float, places: list
 # --- sharpness ------------------------------------------------------------------------------------
 
 
-def sharpness(surface: Surface, tick: Any) -> dict[str, Any]:
+def sharpness(surface: Surface, tick: Any) -> Sharpness:
     """Return the ends of the Hessian's spectrum, and by how much the loss rises at the worst point nearby."""
     surface.choose_product()
     gradient = surface.gradient()
-    return {
-        **lanczos(surface, surface.config.seed, tick),
-        "method": surface.method,
-        "gradient_norm": float(norm(gradient)),
-        "sam": {"rho": RHO, "rise": _rise(surface, gradient)},
-        "adaptive": {"rho": ADAPTIVE_RHO, "rise": _adaptive_rise(surface, gradient)},
-    }
+    return Sharpness.of(
+        lanczos(surface, surface.config.seed, tick),
+        method=surface.method,
+        gradient_norm=float(norm(gradient)),
+        sam=Rise(rho=RHO, rise=_rise(surface, gradient)),
+        adaptive=Rise(rho=ADAPTIVE_RHO, rise=_adaptive_rise(surface, gradient)),
+    )
 
 
 def _rise(surface: Surface, gradient: Vector) -> float:
@@ -119,13 +120,10 @@ def _risen(surface: Surface, direction: Vector, far: float) -> float:
         return surface.loss() - before
 
 
-def lanczos(surface: Surface, seed: int, tick: Any) -> dict[str, Any]:
+def lanczos(surface: Surface, seed: int, tick: Any) -> Spectrum:
     """Return the largest and the smallest eigenvalue of the Hessian (Lanczos, 1950), from a start that the seed addresses.
 
     Vectors are not made orthogonal again: eigenvalues may appear twice then, and the outermost ones stay right (Paige, 1980).
-
-    Returns:
-        `largest` and `smallest`; `residual`, which bounds the error of both; and the `iterations`.
     """
     vector = _unit(drawn(surface.at, seed, "lanczos", 0))
     before, diagonal, beside = [torch.zeros_like(p) for p in vector], [], [0.0]
@@ -144,7 +142,7 @@ def lanczos(surface: Surface, seed: int, tick: Any) -> dict[str, Any]:
         if residual <= EXACT_ENOUGH * max(abs(largest), abs(smallest)):
             break
         before, vector = vector, [r / beside[-1] for r in rest]
-    return {"largest": largest, "smallest": smallest, "residual": residual, "iterations": len(diagonal)}
+    return Spectrum(largest=largest, smallest=smallest, residual=residual, iterations=len(diagonal))
 
 
 def _tridiagonal(diagonal: list[float], beside: list[float]) -> torch.Tensor:

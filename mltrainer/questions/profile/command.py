@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, Assignments, Folder, group
+from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.project.front import Project
-from mltrainer.questions.profile.ask import STEPS
+from mltrainer.questions.profile import ask
 from mltrainer.questions.profile.report import text
 
 app = group()
@@ -18,7 +17,7 @@ app = group()
 @app.command(epilog="Example: mltrainer profile --steps 50")
 def profile(
     assignments: Assignments = None,
-    steps: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many steps to time.")] = STEPS,
+    steps: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many steps to time.")] = ask.STEPS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -26,5 +25,6 @@ def profile(
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
-    found = Project(folder).profile(set=assignments, steps=steps)
+    with tools(folder) as running:
+        found = ask.profile(running, tuple(assignments or ()), steps)
     return show(found, text, as_json)

@@ -17,13 +17,14 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
 from mltrainer.questions.measuring import first_steps
+from mltrainer.questions.profile.findings import Asked, Operator, Profile, Section
 from mltrainer.records.job import ExplorationJob
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.recording import NonFiniteError
 from mltrainer.trainers.native.session import Session
 from mltrainer.trainers.native.stages import Trainer
 
-Section = Callable[[str], AbstractContextManager[Any]]
+Within = Callable[[str], AbstractContextManager[Any]]
 
 SECTIONS = ("data", "forward", "backward", "optimizer", "other")
 PARTS = {"_loss": "forward", "_backward": "backward", "_update": "optimizer"}  # of a step; `other` is what lies between them
@@ -32,13 +33,13 @@ TRACE_FILE = "trace.json"
 WARM_UP, TRACED, OPERATORS = 5, 5, 10
 
 
-def measure(session: Session, job: ExplorationJob) -> dict[str, Any]:
+def measure(session: Session, job: ExplorationJob) -> Profile:
     """Return the sections of a step and the most expensive operators; the trace is written to the session's folder.
 
     The timed steps run without the tracer, which makes every operation slower; on a GPU each section waits for the
     device at its ends, so that its own work is counted to it.
     """
-    count = job.asked["steps"]
+    count = Asked.model_validate(job.asked).steps
     session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # a schedule ends with the epochs, these steps need not
     steps = first_steps(session, WARM_UP + count + TRACED)
     clock = Clock(session.config.device)
@@ -51,10 +52,18 @@ def measure(session: Session, job: ExplorationJob) -> dict[str, Any]:
     with profile(activities=kinds) as traced:
         _take(session, steps, TRACED, record_function)
     _export(traced, session.folder / TRACE_FILE)
-    return {**_summary(clock.steps), **_operations(traced, session.config.device)}
+    is_cuda = session.config.device == "cuda"
+    return Profile(
+        steps=len(clock.steps),
+        step_us=statistics.median(sum(step.values()) for step in clock.steps) * 1e6,
+        sections=_sections(clock.steps),
+        operators=_operators(traced, is_cuda),
+        traced_steps=TRACED,
+        host_waits=_waits(traced) if is_cuda else None,
+    )
 
 
-def _take(session: Session, steps: Iterator[Step], count: int, section: Section, *, fetches: bool = False) -> None:
+def _take(session: Session, steps: Iterator[Step], count: int, section: Within, *, fetches: bool = False) -> None:
     """Take steps as training does, each in sections, and on request bring the recorder's numbers to the host with the last."""
     trainer = session.trainer
     with _watched(trainer, steps, section):
@@ -76,7 +85,7 @@ def _fetch(trainer: Trainer) -> None:
 
 
 @contextlib.contextmanager
-def _watched(trainer: Trainer, steps: Iterator[Step], section: Section) -> Iterator[None]:
+def _watched(trainer: Trainer, steps: Iterator[Step], section: Within) -> Iterator[None]:
     """Put the parts of a trainer's steps into sections for the length of a block; training's own code knows nothing of it."""
     stepper, own = trainer.stepper, {name: getattr(trainer.stepper, name) for name in PARTS}
     trainer._steps = _within_data(steps, section)
@@ -89,7 +98,7 @@ def _watched(trainer: Trainer, steps: Iterator[Step], section: Section) -> Itera
             setattr(stepper, name, part)
 
 
-def _within(section: Section, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def _within(section: Within, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any) -> Any:
         with section(name):
             return call(*args)
@@ -97,7 +106,7 @@ def _within(section: Section, name: str, call: Callable[..., Any]) -> Callable[.
     return wrapped
 
 
-def _within_data(steps: Iterator[Step], section: Section) -> Iterator[Step]:
+def _within_data(steps: Iterator[Step], section: Within) -> Iterator[Step]:
     while True:
         with section("data"):
             step = next(steps, None)
@@ -143,14 +152,13 @@ class Clock:
         self._at = now
 
 
-def _summary(steps: list[dict[str, float]]) -> dict[str, Any]:
-    """Return the median of each section and of the whole step in microseconds, and each section's share of all the time."""
+def _sections(steps: list[dict[str, float]]) -> list[Section]:
+    """Return the median of each section in microseconds, and its share of all the time."""
     total = sum(sum(step.values()) for step in steps)
-    sections = [
-        {"name": name, "us": statistics.median(s[name] for s in steps) * 1e6, "share": sum(s[name] for s in steps) / total}
+    return [
+        Section(name=name, us=statistics.median(s[name] for s in steps) * 1e6, share=sum(s[name] for s in steps) / total)
         for name in SECTIONS
     ]
-    return {"steps": len(steps), "step_us": statistics.median(sum(s.values()) for s in steps) * 1e6, "sections": sections}
 
 
 # --- the trace ------------------------------------------------------------------------------------
@@ -162,19 +170,17 @@ def _export(traced: profile, path: Path) -> None:
         (temporary / path.name).rename(path)
 
 
-def _operations(traced: profile, device: str) -> dict[str, Any]:
-    """Return the operators with the most self time, per traced step, and on a GPU the counts of host waits."""
-    kind = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
+def _operators(traced: profile, is_cuda: bool) -> list[Operator]:
+    """Return the operators with the most self time, per traced step."""
+    kind = "self_device_time_total" if is_cuda else "self_cpu_time_total"
     host = (row for row in traced.key_averages() if row.device_type.name == "CPU")  # kernels count to their operators
     rows = [row for row in host if row.key not in SECTIONS]
     total = sum(getattr(row, kind) for row in rows) or 1
     rows.sort(key=lambda row: (-getattr(row, kind), row.key))
-    operators = [
-        {"name": r.key, "calls": r.count / TRACED, "us": getattr(r, kind) / TRACED, "share": getattr(r, kind) / total}
+    return [
+        Operator(name=r.key, calls=r.count / TRACED, us=getattr(r, kind) / TRACED, share=getattr(r, kind) / total)
         for r in rows[:OPERATORS]
     ]
-    waits = _waits(traced) if device == "cuda" else None
-    return {"operators": operators, "traced_steps": TRACED, "host_waits": waits}
 
 
 def _waits(traced: profile) -> dict[str, int]:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from mltrainer.questions.profile.findings import FoundProfile
 from mltrainer.questions.texts import changed_files, step_time
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number, share
 
-Found = dict[str, Any]
 
-
-def text(found: Found) -> str:
+def text(found: FoundProfile) -> str:
     """Return a step's time by section, its most expensive operators, and the path of the trace."""
-    sections = [[row["name"], step_time(row["us"]), share(row["share"])] for row in found["sections"]]
-    operators = [[r["name"], number(r["calls"]), step_time(r["us"]), share(r["share"])] for r in found["operators"]]
+    sections = [[row.name, step_time(row.us), share(row.share)] for row in found.sections]
+    operators = [[r.name, number(r.calls), step_time(r.us), share(r.share)] for r in found.operators]
     lines = [
-        f"a step takes {step_time(found['step_us'])} (median of {found['steps']} steps):",
+        f"a step takes {step_time(found.step_us)} (median of {found.steps} steps):",
         table(sections, ["section", "median", "share of all"]),
-        f"operators by their own time, per step (traced, {found['traced_steps']} steps):",
+        f"operators by their own time, per step (traced, {found.traced_steps} steps):",
         table(operators, ["operator", "calls", "time", "share of all"]).rstrip("\n"),
         *_waits(found),
-        f"trace: {found['trace']} (open it at https://ui.perfetto.dev or chrome://tracing)",
+        f"trace: {found.trace} (open it at https://ui.perfetto.dev or chrome://tracing)",
     ]
     return "\n".join([*lines, *changed_files(found)])
 
 
-def _waits(found: Found) -> list[str]:
-    if found["host_waits"] is None:
+def _waits(found: FoundProfile) -> list[str]:
+    if found.host_waits is None:
         return []
-    told = ", ".join(f"{name} {count} times" for name, count in sorted(found["host_waits"].items()))
+    told = ", ".join(f"{name} {count} times" for name, count in sorted(found.host_waits.items()))
     return [f"within these steps the host waited for the device: {told or 'never'}"]

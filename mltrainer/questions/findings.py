@@ -1,0 +1,48 @@
+"""The base of what questions measure and find: models in memory, dumped where a file or `--json` holds them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator
+
+from mltrainer.records.common import Part
+from mltrainer.workspace import plain
+
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
+def _from_json(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and value in _NOT_FINITE else value
+
+
+Value = Annotated[
+    int | float, BeforeValidator(_from_json)
+]  # what was measured may not be finite, and JSON has no number for that
+
+
+class Findings(Part):
+    """What a question asks, measures or finds."""
+
+    @classmethod
+    def of(cls, measured: Findings, **values: Any) -> Self:
+        """Return findings that are a measurement with further values."""
+        return cls(**{name: getattr(measured, name) for name in measured.model_fields_set}, **values)
+
+    def written(self) -> dict[str, Any]:
+        """Return the findings as JSON holds them: the entries that were given."""
+        return dict(plain(self.model_dump(by_alias=True, exclude_unset=True)))
+
+
+class State(Findings):
+    """Digests of the project's files before and after an exploration, and the files that changed meanwhile."""
+
+    before: str
+    after: str
+    changed: list[str]
+
+
+class Explored(Findings):
+    """What an exploration found; `state` once it has ended."""
+
+    state: State | None = None
