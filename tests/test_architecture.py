@@ -132,6 +132,7 @@ RAW = {
     "gates/released.py": (1, "our own pages"),
     "handbook.py": (1, "our own pages"),
     "executors/entering.py": (3, "the kernel's files"),
+    "executors/fork_server.py": (3, "processes print into it, likewise; and a pipe"),
     "executors/local.py": (1, "a process prints into it; redacted by who started it, when that has ended"),
     "questions/batch_size/measure.py": (1, "the kernel's file"),
     "project/start.py": (2, "the user's own project file, refused where it holds a secret, and .gitignore"),

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.process_tree import descendants
@@ -59,32 +59,52 @@ def _open(output: IO[bytes] | Path | int, write_end: int | None) -> Iterator[IO[
         yield write_end if output == PIPE else output
 
 
+class Child(Protocol):
+    """What a process needs of `subprocess.Popen`."""
+
+    pid: int
+    stdin: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: It still runs.
+        """
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal, unless it has ended."""
+
+
 class LocalProcess:
     """A process of this machine; see `executors.executor.Process`.
 
     Args:
-        popen: The process.
+        child: The process.
         read_end: The pipe that it writes lines to; None: there is none.
         has_session: Whether it leads a session, and so a group.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], read_end: int | None, has_session: bool) -> None:
-        self._popen, self._read_end, self._has_session = popen, read_end, has_session
+    def __init__(self, child: Child, read_end: int | None, has_session: bool) -> None:
+        self._child, self._read_end, self._has_session = child, read_end, has_session
         self._rest = b""
 
     @property
     def pid(self) -> int:
         """Its number."""
-        return self._popen.pid
+        return self._child.pid
 
     def poll(self) -> int | None:
         """Return its exit code, negative for a signal; None while it runs."""
-        return self._popen.poll()
+        return self._child.poll()
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Return its exit code, None where it still runs after `timeout` seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._popen.wait(timeout)
+            return self._child.wait(timeout)
         return None
 
     def fileno(self) -> int:
@@ -105,20 +125,20 @@ class LocalProcess:
 
     def send(self, data: bytes) -> None:
         """Write to its standard input; what it is not there to read is lost."""
-        assert self._popen.stdin is not None
+        assert self._child.stdin is not None
         with contextlib.suppress(OSError):
-            self._popen.stdin.write(data)
-            self._popen.stdin.flush()
+            self._child.stdin.write(data)
+            self._child.stdin.flush()
 
     def close_input(self) -> None:
         """Close its standard input."""
-        assert self._popen.stdin is not None
+        assert self._child.stdin is not None
         with contextlib.suppress(OSError):  # what was not written before it ended
-            self._popen.stdin.close()
+            self._child.stdin.close()
 
     def close(self) -> None:
         """Close all that leads to it; others that it started may hold their ends open."""
-        if self._popen.stdin is not None:
+        if self._child.stdin is not None:
             self.close_input()
         if self._read_end is not None:
             os.close(self._read_end)
@@ -127,7 +147,7 @@ class LocalProcess:
     def signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
-            self._popen.send_signal(number)
+            self._child.send_signal(number)
 
     def kill(self) -> None:
         """Kill it and all that it started; where it has a session, that and what is left of it."""

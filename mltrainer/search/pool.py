@@ -15,11 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, ended_with
-from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
+from mltrainer.executors.fork_server import ForkServer
 from mltrainer.records.job import JobBase
 from mltrainer.tools.mark import new_mark
+from mltrainer.trainers import MODULES
 from mltrainer.workspace import machine_faults, redact_file, write_json
 
 POLL_S = 0.2
@@ -74,6 +76,7 @@ class Pool:
         launch, self._mark = new_mark()
         self._job = job.model_copy(update={"launch": launch})
         self._workers: list[_Worker] = []
+        self._server = ForkServer(imported(job.config), os.environ, root, self._folder / LOG_FILE)
 
     def __enter__(self) -> Self:
         write_json(self._folder / "worker.json", self._job.written())
@@ -81,6 +84,7 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop(signal.SIGTERM)
+        self._server.close()
 
     @property
     def room(self) -> int:
@@ -140,7 +144,7 @@ class Pool:
         environment = {**os.environ, **self._places[place], **self._mark}
         command = Command(arguments=arguments, folder=self._root, environment=environment, input=PIPE, output=log)
         with machine_faults(str(log)):
-            return _Worker(local.start(command), place)
+            return _Worker(self._server.start(command), place)
 
     def _hear(self, worker: _Worker) -> list[Ended]:
         if (lines := worker.process.listen()) is None:
@@ -180,6 +184,11 @@ def _raised(said: Mapping[str, Any]) -> Exception:
     error = error_for_exit(said["exit_code"], said["message"])
     error.where, error.mend = said.get("where"), said.get("mend")
     return error
+
+
+def imported(config: TrainingConfig) -> list[str]:
+    """Return the modules that are imported once for all workers: theirs, and the trainer that a config is trained by."""
+    return ["mltrainer.search.worker", MODULES[config.task.trainer]]
 
 
 def places(workers: int | None, device: str, threads: int) -> list[dict[str, str]]:

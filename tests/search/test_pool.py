@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pools, "PROGRAM", "tests.search.worker_of_tests")
+    monkeypatch.setattr(pools, "imported", lambda _: [])
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return tmp_path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.fault import Fault
 
 TESTS = "tests/executors/test_sandbox.py"
+FORKS = "tests/executors/test_fork_server.py"
 FAULTS = (
     Fault(
         "a closed-off process keeps the network",
@@ -96,5 +97,40 @@ FAULTS = (
         "resource.setrlimit(kind, (lowest, lowest))",
         "resource.setrlimit(kind, (lowest, hard))",
         f"{TESTS} -k cannot_be_raised",
+    ),
+    Fault(
+        "a fork server ends at Ctrl-C",
+        "mltrainer/executors/fork_server.py",
+        "for number in (*STOPS, signal.SIGHUP):",
+        "for number in (signal.SIGTERM, signal.SIGHUP):",
+        f"{FORKS} -k passes_its_server_by",
+    ),
+    Fault(
+        "a forked process is deaf to Ctrl-C, as its server is",
+        "mltrainer/executors/fork_server.py",
+        "for number in (signal.SIGCHLD, *STOPS):",
+        "for number in (signal.SIGCHLD,):",
+        f"{FORKS} -k passes_its_server_by",
+    ),
+    Fault(
+        "a forked process has the variables of its server",
+        "mltrainer/executors/fork_server.py",
+        'os.environ.update(command["environment"])',
+        "os.environ.update({})",
+        f"{FORKS} -k own_variables",
+    ),
+    Fault(
+        "a forked process that was killed has ended well",
+        "mltrainer/executors/fork_server.py",
+        "os.waitstatus_to_exitcode(found[1])",
+        "os.WEXITSTATUS(found[1])",
+        f"{FORKS} -k code_of_a_program",
+    ),
+    Fault(
+        "what a killed process started goes on",
+        "mltrainer/executors/local.py",
+        "for pid in descendants(self.pid) if self.poll() is None else ():",
+        "for pid in ():",
+        f"{FORKS} -k killed_with_it",
     ),
 )

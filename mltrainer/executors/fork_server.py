@@ -1,0 +1,266 @@
+"""Processes forked from one that has imported its modules already: importing torch takes seconds, a fork some milliseconds.
+
+The server, `python -P -m mltrainer.executors.fork_server DESCRIPTOR MODULE...`, does nothing but import and fork: it starts no
+thread pool and no device, which a fork would not survive. Forked processes share addresses, so that a set of objects has one
+order in all of them: what must find such irreproducibility is started by `executors.local`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from mltrainer.executors import local
+from mltrainer.executors.executor import EVENTS, NOTHING, PIPE, Command
+
+MODULE = ["-P", "-m"]  # what stands before the module in a command that can be forked
+STOPS = (signal.SIGINT, signal.SIGTERM)
+HEADER = 8  # bytes: the length of what follows
+
+
+class ForkServer:
+    """An executor of commands `python -P -m MODULE ...`: its process is started with the first one, and ends with the context.
+
+    Args:
+        modules: What it imports before it forks.
+        environment: The variables that it is started with. Those of a command are set in its process, which is too late for
+            what a library reads while it is imported.
+        folder: Its current folder.
+        log: Where it prints.
+    """
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> None:
+        self._modules, self._environment, self._folder, self._log = modules, environment, folder, log
+        self._server: local.LocalProcess | None = None
+        self._control: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server; processes that still run see their parent's end."""
+        if self._control is not None and self._server is not None:
+            self._control.close()
+            self._server.wait()
+            self._control = self._server = None
+
+    def start(self, command: Command) -> ForkedProcess:
+        """Fork a process that becomes the command.
+
+        Raises:
+            OSError: The server cannot be started.
+        """
+        _, *switches, _module = command.arguments[:4]
+        assert switches == MODULE, command.arguments
+        if self._server is None or self._server.poll() is not None:
+            self.close()
+            self._begin()
+        assert self._control is not None
+        with contextlib.ExitStack() as theirs:  # closed here once they are sent
+            read_end = _pipe(theirs) if EVENTS in command.arguments else None
+            status = _pipe(theirs)
+            given, stdin = _input(command, theirs)
+            log = command.output
+            assert isinstance(log, Path)
+            out = theirs.enter_context(open(log, "ab"))
+            asked = {"arguments": command.arguments[3:], "folder": str(command.folder), "environment": dict(command.environment)}
+            data = json.dumps({**asked, "events": read_end is not None}).encode()
+            numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
+            with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the status pipe's end tells
+                socket.send_fds(self._control, [len(data).to_bytes(HEADER)], numbers)
+                self._control.sendall(data)
+        return ForkedProcess(_Child(status[0], stdin), read_end[0] if read_end else None)
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, open(self._log, "ab") as log:
+            command = [sys.executable, *MODULE, __name__, str(theirs.fileno()), *self._modules]
+            popen = subprocess.Popen(
+                command,
+                cwd=self._folder,
+                env=self._environment,
+                stdin=NOTHING,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+            )
+        self._control, self._server = ours, local.LocalProcess(popen, None, has_session=False)
+
+
+def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """Return a pipe whose write end is closed with the stack."""
+    read_end, write_end = os.pipe()
+    theirs.callback(os.close, write_end)
+    return read_end, write_end
+
+
+def _input(command: Command, theirs: contextlib.ExitStack) -> tuple[int, IO[bytes] | None]:
+    """Return the descriptor of a process's standard input, and the file that we write it to, if any."""
+    if command.input == PIPE:
+        read_end, write_end = os.pipe()
+        theirs.callback(os.close, read_end)
+        return read_end, open(write_end, "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    theirs.callback(os.close, null)
+    return null, None
+
+
+class _Child:
+    """A forked process, as `LocalProcess` uses `subprocess.Popen`.
+
+    The server writes its number, then its exit code; a pipe that ends without that one tells that the server was killed.
+    """
+
+    def __init__(self, status: int, stdin: IO[bytes] | None) -> None:
+        self.status, self.stdin = status, stdin
+        self.returncode: int | None = None
+        self.pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None and select.select([self.status], [], [], timeout)[0]:
+            said = os.read(self.status, 64)
+            if self.returncode is None:  # else a signal's handler has read it meanwhile
+                self.returncode = int(said or -signal.SIGKILL)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class ForkedProcess(local.LocalProcess):
+    """A forked process; see `executors.executor.Process`."""
+
+    def __init__(self, child: _Child, read_end: int | None) -> None:
+        super().__init__(child, read_end, has_session=False)
+        self._status = child.status
+
+    def close(self) -> None:
+        """Close all that leads to it."""
+        super().close()
+        os.close(self._status)
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Fork a process for each command until the other end is closed; return the command in the process that becomes it.
+
+    Raises:
+        SystemExit: In the server, at its end.
+    """
+    woken, wake = socket.socketpair()
+    for end in (woken, wake):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake.fileno())
+    status: dict[int, int] = {}
+    while True:
+        ready = select.select([control, woken], [], [])[0]
+        if woken in ready:
+            woken.recv(1 << 12)
+            for pid, code in _ended():
+                _say(status[pid], code)
+                os.close(status.pop(pid))
+        if control not in ready:
+            continue
+        if (found := _received(control)) is None:
+            sys.exit()
+        command, numbers = found
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # one that comes while the child still ignores it would be lost
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, *STOPS):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        if pid == 0:
+            for end in (control, woken, wake):
+                end.close()
+            for other in status.values():  # a process that holds them would hide the server's death from who waits for these
+                os.close(other)
+            os.close(numbers.pop(2))
+            return command, numbers
+        status[pid] = numbers.pop(2)
+        _say(status[pid], pid)
+        for descriptor in numbers:
+            os.close(descriptor)
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    """Yield the forked processes that have ended, each with its exit code."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            yield found[0], os.waitstatus_to_exitcode(found[1])
+
+
+def _say(status: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody waits any more
+        os.write(status, f"{number}\n".encode())
+
+
+def _received(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Return the next command and its descriptors; None once the other end is closed."""
+    header, numbers, *_ = socket.recv_fds(control, HEADER, 4)
+    data = bytearray()
+    while header and len(data) < int.from_bytes(header):
+        if not (more := control.recv(int.from_bytes(header) - len(data))):
+            return None
+        data += more
+    return (json.loads(data), numbers) if header else None
+
+
+def become(command: dict[str, Any], numbers: list[int]) -> None:
+    """Be the command: its files, folder and variables, then its module."""
+    given, out, *events = numbers
+    for target, source in ((0, given), (1, out), (2, out)):
+        os.dup2(source, target)
+    for source in (given, out):
+        os.close(source)
+    os.chdir(command["folder"])
+    os.environ.clear()
+    os.environ.update(command["environment"])
+    time.tzset()
+    module, *arguments = command["arguments"]
+    sys.argv = [module, *(str(events[0]) if argument == EVENTS else argument for argument in arguments)]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Import the modules, then serve; a forked process returns from there to end as any program does."""
+    # Ctrl-C in the terminal comes to all its processes; this one ends with the pipe of who started it, after those it forked.
+    for number in (*STOPS, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        command, numbers = serve(control)
+    become(command, numbers)
+
+
+if __name__ == "__main__":
+    main()
