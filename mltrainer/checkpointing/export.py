@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from mltrainer.errors import MachineError
+from mltrainer import plugins
+from mltrainer.errors import InputError, MachineError
 from mltrainer.leftovers import new_folder
 from mltrainer.redaction import shortened
 from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, sync
@@ -166,6 +167,21 @@ FORMATS = {
 }
 
 
+def format_of(name: str) -> Format:
+    """Return a format by its name: a built-in one, else a plug-in's, a `Format` in the entry points `mltrainer.exporters`.
+
+    Raises:
+        InputError: There is none, or it would write a built-in one's file.
+    """
+    if name in FORMATS:
+        return FORMATS[name]
+    found = plugins.load("exporters", name, "--format")
+    if not isinstance(found, Format) or Path(found.file).name != found.file or found.file in {f.file for f in FORMATS.values()}:
+        told = f"{plugins.find('exporters', name)} is no mltrainer.checkpointing.export.Format with a file name of its own"
+        raise InputError(told, where="--format", mend="install a version of it that is")
+    return found
+
+
 # --- exporting ----------------------------------------------------------------------------------
 
 
@@ -184,7 +200,7 @@ def export(
     Args:
         model: The trained model; it is moved to the CPU and put in evaluation mode.
         example_inputs: What the model is called with, samples first.
-        formats: Names of `FORMATS`.
+        formats: Names of built-in or installed formats.
         folder: Where the files go; files of these formats that are there already are replaced or removed.
         tolerance: Largest difference of an output, relative to the largest output.
         real_inputs: Real samples on which they are compared, in batches of several sizes.
@@ -220,7 +236,7 @@ def _on_cpu(inputs: Inputs) -> Inputs:
 def _export_one(
     program: Program, name: str, folder: Path, batches: list[Inputs], expected: list[list[Tensor]], tolerance: float
 ) -> dict[str, Any]:
-    kind = FORMATS[name]
+    kind = format_of(name)
     row: dict[str, Any] = {"format": name, "file": kind.file, "state": "written", "reason": None, "agrees": None}
     absent = [package for package in kind.needs if importlib.util.find_spec(package) is None]
     if absent:
@@ -286,13 +302,14 @@ def _leaves(outputs: Any) -> list[Tensor]:
 def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None:
     """Move what was written to the folder; what an earlier export left of these formats goes."""
     for name in formats:
-        for stale in folder.glob(f"{FORMATS[name].file}*"):
-            if not (temporary / stale.name).exists() and stale.name in (FORMATS[name].file, f"{FORMATS[name].file}.data"):
+        file = format_of(name).file
+        for stale in folder.glob(f"{file}*"):
+            if not (temporary / stale.name).exists() and stale.name in (file, f"{file}.data"):
                 stale.unlink()
     mode = temporary.stat().st_mode & 0o666  # as the umask allows: some libraries make their files private
-    for file in sorted(temporary.iterdir()):
-        file.chmod(mode)
-        os.replace(file, folder / file.name)
+    for made in sorted(temporary.iterdir()):
+        made.chmod(mode)
+        os.replace(made, folder / made.name)
 
 
 def _raise_machine_fault(error: Exception, path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from mltrainer import plugins
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group, one_of, open_project, path_name
 from mltrainer.cli.output import emit, warn
 from mltrainer.configs.project import load_project
@@ -20,6 +21,12 @@ from mltrainer.runs.find import find_run
 app = group()
 checkpoints = group("checkpoints", help="List, verify and export checkpoints.", epilog="Example: mltrainer checkpoints list")
 app.add_typer(checkpoints)
+
+
+def _format(text: str) -> str:
+    """Return a format's name; installed ones are looked for where it is no built-in one."""
+    built_in = get_args(ExportFormat)
+    return one_of(built_in if text in built_in else (*built_in, *plugins.installed("exporters")))(text)
 
 
 @checkpoints.command(name="list", epilog="Example: mltrainer checkpoints list")
@@ -72,9 +79,7 @@ def export(
     run: AnyRun = None,
     formats: Annotated[
         list[str] | None,
-        typer.Option(
-            "--format", metavar="FORMAT", parser=one_of(get_args(ExportFormat)), help="May be given more than once; default: all."
-        ),
+        typer.Option("--format", metavar="FORMAT", parser=_format, help="May be given more than once; default: all."),
     ] = None,
     trained: Annotated[bool, typer.Option("--trained", help="The trained weights, where averaged ones are delivered.")] = False,
     out: Annotated[Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write.")] = Path("exported"),

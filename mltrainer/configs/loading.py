@@ -58,8 +58,8 @@ class Strict(BaseModel):
 def told(model: BaseModel) -> dict[str, Any]:
     """Return a model as plain values, without the keys that came later and have their defaults."""
     fields = type(model).model_fields
-    values = {name: getattr(model, name) for name in fields}
-    return {name: _plain(value) for name, value in values.items() if not _is_neutral(fields[name], value)}
+    values = {name: getattr(model, name) for name in fields if not _is_neutral(fields[name], getattr(model, name))}
+    return {name: _plain(value) for name, value in {**values, **(model.__pydantic_extra__ or {})}.items()}
 
 
 def is_later(field: FieldInfo) -> bool:
@@ -130,7 +130,7 @@ def validate_values(model: type[Model], values: dict[str, Any], where: str) -> M
 def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewhere: Mapping[str, str]) -> str:
     path = _own_path(document, fault["loc"])
     if fault["type"] == "extra_forbidden":
-        names = known_keys(model, fault["loc"][:-1])
+        names = [*known_keys(model, fault["loc"][:-1]), *(fault.get("ctx") or {}).get("installed", ())]
         hint = _hint(str(path[-1]), names, elsewhere if len(path) == 1 else {})
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     found = fault.get("input")
@@ -198,10 +198,10 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 def _keys(root: dict[str, Any], node: dict[str, Any], rest: list[Any]) -> set[str]:
     while "$ref" in node:
         node = root["$defs"][node["$ref"].rsplit("/", 1)[-1]]
-    for tag, target in node.get("discriminator", {}).get("mapping", {}).items():
-        if rest and rest[0] == tag:
-            return _keys(root, {"$ref": target}, rest[1:])
     branches = node.get("anyOf", []) + node.get("oneOf", [])
+    for tagged in (node, *branches):
+        if rest and (target := tagged.get("discriminator", {}).get("mapping", {}).get(rest[0])):
+            return _keys(root, {"$ref": target}, rest[1:])
     if branches:
         return set().union(*(_keys(root, branch, rest) for branch in branches))
     properties = node.get("properties", {})

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import (
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
@@ -292,6 +293,22 @@ class _ByName:
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         as_it_is = core_schema.simple_ser_schema("any")
         return core_schema.with_info_wrap_validator_function(_by_name, handler.generate_schema(BuiltIn), serialization=as_it_is)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        plugin = PluginOptimizer.model_json_schema()
+        plugin["properties"]["name"]["not"] = {"enum": list(BUILT_IN)}
+        return {"anyOf": [handler(schema), _without_references(plugin, plugin.pop("$defs"))]}
+
+
+def _without_references(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Return a JSON schema with its definitions where it refers to them, as they cannot join those of another."""
+    if isinstance(schema, list):
+        return [_without_references(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _without_references(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {key: _without_references(value, definitions) for key, value in schema.items()}
 
 
 def _by_name(value: Any, built_in: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from mltrainer import plugins
 from mltrainer.configs import yaml
 from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
-from mltrainer.configs.loading import Decides, Later, Strict, read_text, told, validate
+from mltrainer.configs.loading import Decides, Later, Strict, needs_plugins, read_text, told, validate
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
@@ -37,7 +38,11 @@ class Task(Strict):
     """What is trained: one of the built-in kinds, a class of the user's own, or a program that trains by itself."""
 
     kind: TaskKind | None = Field(None, description="a built-in task")
-    use: str | None = Field(None, description='one\'s own task: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
+    use: str | None = Field(
+        None,
+        description='one\'s own task: "module.path:ClassName"; or the name of an installed one',
+        pattern=rf"^[\w.]+:\w+$|{plugins.NAME}",
+    )
     options: dict[str, Any] = Field({}, description="keyword arguments of one's own task")
     samples_per_epoch: Annotated[int | None, Later("0.2")] = Field(
         None, ge=1, description="training samples of an epoch, where the iterable of one's own task does not tell its length"
@@ -63,6 +68,14 @@ class Task(Strict):
     resume: Annotated[str | None, Later("0.2")] = Field(
         None, min_length=1, description="what goes on with the program after it was killed, as it is typed"
     )
+
+    @field_validator("use")
+    @classmethod
+    def _is_there(cls, use: str | None, info: ValidationInfo) -> str | None:
+        if use is not None and ":" not in use and needs_plugins(info) and plugins.find("tasks", use) is None:
+            names = ", ".join(plugins.installed("tasks")) or "none"
+            raise ValueError(f"no installed task has that name (installed: {names}); one's own is written module.path:ClassName")
+        return use
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mltrainer.configs.loading import Strict
+from mltrainer import plugins
+from mltrainer.configs.loading import Strict, needs_plugins
 from mltrainer.configs.storage import secrets_of
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -70,20 +71,38 @@ class Trackio(Tracker):
     project: str | None = Field(None, description="in which runs are shown; null: the project's name")
 
 
+class PluginTracker(Tracker):
+    """A tracker that an installed distribution adds: see docs/PLUGINS.md."""
+
+    options: dict[str, Any] = Field({}, description="the plug-in's own options")
+
+
 class Tracking(Strict):
-    """The trackers; each that is not named is off."""
+    """The trackers; each that is not named is off. A further name is that of a plug-in's."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, PluginTracker]
 
     tensorboard: TensorBoard | None = None
     mlflow: MLflow | None = None
     wandb: Wandb | None = None
     trackio: Trackio | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _are_there(cls, given: Any, info: ValidationInfo) -> Any:
+        names = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
+        if needs_plugins(info) and (unknown := [name for name in names if plugins.find("trackers", str(name)) is None]):
+            installed = {"installed": list(plugins.installed("trackers"))}
+            kind = PydanticCustomError("extra_forbidden", "a tracker that is built in or installed was expected", installed)
+            faults = [InitErrorDetails(type=kind, loc=(name,), input=given[name]) for name in unknown]
+            raise ValidationError.from_exception_data(cls.__name__, faults)
+        return given
+
     def named(self) -> Iterator[tuple[str, Tracker]]:
         """Yield the trackers that are on, by name."""
-        for name in type(self).model_fields:
-            tracker = getattr(self, name)
-            if tracker is not None:
-                yield name, tracker
+        given = {**{name: getattr(self, name) for name in type(self).model_fields}, **self.__pydantic_extra__}
+        yield from ((name, tracker) for name, tracker in given.items() if tracker is not None)
 
 
 def _spelled_out(given: Any) -> Any:

@@ -16,7 +16,7 @@ from torch import nn
 import mltrainer
 from mltrainer.checkpointing.calling import Call, as_called, call_of
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
-from mltrainer.checkpointing.export import FORMATS, Inputs, export
+from mltrainer.checkpointing.export import Inputs, export, format_of
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
@@ -157,9 +157,17 @@ def _remove_earlier(out: Path) -> None:
         (out / CHECKSUMS_FILE).unlink(missing_ok=True)
         if preprocess is not None:
             (out / Path(preprocess["file"]).name).unlink(missing_ok=True)
-        for made in (made for name, made in FORMATS.items() if name in named):
-            (out / made.file).unlink(missing_ok=True)
-            (out / f"{made.file}.data").unlink(missing_ok=True)
+        for file in filter(None, map(_file_of, named)):
+            (out / file).unlink(missing_ok=True)
+            (out / f"{file}.data").unlink(missing_ok=True)
+
+
+def _file_of(name: str) -> str | None:
+    """Return the file of a format, None where it is not here any more."""
+    try:
+        return format_of(name).file
+    except InputError:
+        return None
 
 
 def _origin(job: ExportJob, manifest: dict[str, Any], weights: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from mltrainer.tasks.sketch import sketch
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, ids_digest
 from mltrainer.tasks.task import Task
-from mltrainer.tasks.user_code import import_module, make_task
+from mltrainer.tasks.user_code import import_class, make_task
 from mltrainer.workspace import digest
 
 __all__ = ["OpenTask", "Samples", "check_model", "make_model", "open_task"]
@@ -220,7 +220,7 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
 
 def _users_task(config: TrainingConfig, use: str, root: Path) -> Task:
     """Return the user's task; where importing its module brought TensorFlow, that is seeded before the task is made."""
-    import_module(use, root)
+    import_class(use, root)
     if tensorflow.switch_on(config.threads):
         tensorflow.seed(seeds.key(config.data_seed, "task"))
     return make_task(use, config.task.options, root)

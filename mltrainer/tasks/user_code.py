@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from mltrainer import plugins
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.workspace import MACHINE_ERRNOS
 
@@ -89,7 +90,7 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
     """Return the user's task, made from its options.
 
     Args:
-        use: "module.path:ClassName", as in `task.use`.
+        use: "module.path:ClassName", or the name of a plug-in, as in `task.use`.
         options: Keyword arguments.
         root: The project's folder, from which the module is imported.
 
@@ -98,13 +99,27 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
     """
     from mltrainer.tasks.task import Task  # here, because it imports torch, which not every tool uses
 
-    module_name, _, class_name = use.partition(":")
-    found = getattr(import_module(use, root), class_name, None)
+    found, (module_name, _, class_name) = import_class(use, root), use.partition(":")
     if not (isinstance(found, type) and issubclass(found, Task)):
-        raise _no_such_task(sys.modules[module_name], class_name, found)
+        raise _no_such_task(sys.modules[module_name], class_name, found) if class_name else _no_task(use)
     check_options(found, options, "task.options")
-    with user_code(root, f"making {class_name}"):
+    with user_code(root, f"making {found.__name__}"):
         return found(**options)
+
+
+def import_class(use: str, root: Path) -> Any:
+    """Return the class of a task, the project's own or a plug-in's; None where its module has none of that name.
+
+    Raises:
+        InputError: It cannot be imported.
+    """
+    class_name = use.partition(":")[2]
+    return getattr(import_module(use, root), class_name, None) if class_name else plugins.load("tasks", use, "task.use")
+
+
+def _no_task(name: str) -> InputError:
+    told = f"{plugins.find('tasks', name)} is no class of mltrainer.Task"
+    return InputError(told, where="task.use", mend="install a version of it that is")
 
 
 def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:

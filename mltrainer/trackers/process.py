@@ -13,7 +13,7 @@ from mltrainer.configs.tracking import Tracker, Tracking
 from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
 from mltrainer.trackers.program import FOLDER
-from mltrainer.trackers.sink import ADAPTERS
+from mltrainer.trackers.sink import ADAPTERS, adapter
 from mltrainer.workspace import Project, redact_file
 
 GRACE_S = 2.0  # after which a process that should have ended by itself is killed
@@ -47,7 +47,7 @@ def start(project: Project, phase: str, name: str, options: Tracker, tracking: T
     command = Command(
         arguments=[sys.executable, "-P", "-m", "mltrainer.trackers.program", *own],
         folder=project.root,
-        environment={**ADAPTERS[name].variables, **os.environ},
+        environment={**adapter(name).variables, **os.environ},
         input=PIPE,
         output=log,
         has_session=True,  # Ctrl-C is the training's; the tracker then ends with what is left
@@ -76,17 +76,17 @@ def failed(process: TrackerProcess) -> Failed | None:
 
 def missing(tracking: Tracking | None) -> list[str]:
     """Return the trackers that are on, and whose package is not installed."""
-    return [name for name, _ in tracking.named() if not ADAPTERS[name].is_installed] if tracking is not None else []
+    return [name for name, _ in tracking.named() if not adapter(name).is_installed] if tracking is not None else []
 
 
 def installed(tracking: Tracking | None) -> list[tuple[str, Tracker]]:
     """Return the trackers that are on and installed, with their options."""
-    return [row for row in tracking.named() if ADAPTERS[row[0]].is_installed] if tracking is not None else []
+    return [row for row in tracking.named() if adapter(row[0]).is_installed] if tracking is not None else []
 
 
 def way(name: str) -> str:
     """Return the command that installs a tracker."""
-    return f"pip install 'mltrainer[{name}]'"
+    return f"pip install 'mltrainer[{name}]'" if name in ADAPTERS else f"pip install the package that adds the tracker {name}"
 
 
 def not_installed(name: str) -> str:

@@ -20,7 +20,7 @@ from mltrainer.configs.tracking import Tracker, Tracking
 from mltrainer.errors import InUseError, MltrainerError
 from mltrainer.redaction import redact
 from mltrainer.trackers.sender import PhaseSender, within
-from mltrainer.trackers.sink import ADAPTERS
+from mltrainer.trackers.sink import adapter
 from mltrainer.workspace import Project, locked
 
 POLL_S = 0.5
@@ -48,7 +48,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
     with contextlib.suppress(OSError):
         os.nice(POLITE)
     project = Project(Path(root))
-    own: Tracker = getattr(Tracking.model_validate_json(options), tracker)
+    own: Tracker = dict(Tracking.model_validate_json(options).named())[tracker]
 
     def give_up(why: str) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
@@ -80,7 +80,7 @@ def _told(error: Exception) -> str:
 
 def _rehearse(project: Project, tracker: str, own: Tracker, give_up: Callable[[str], None]) -> None:
     with within(own.wait_s, lambda: give_up(f"its package was not imported within {own.wait_s:g} s")):
-        check = ADAPTERS[tracker].check()
+        check = adapter(tracker).check()
     with within(own.wait_s, lambda: give_up(late(own.wait_s))):
         check(project.root, load_project(project.file).name, own)
 
@@ -92,7 +92,7 @@ def _follow(project: Project, phase: str, since: float, tracker: str, own: Track
         give_up(f"it did not answer for {own.wait_s:g} s; {follower.told()}")
 
     with within(own.wait_s, lambda: give_up(f"its package was not imported within {own.wait_s:g} s")):
-        begin = ADAPTERS[tracker].begin()
+        begin = adapter(tracker).begin()
     follower = PhaseSender(project, phase, since, tracker, own, begin, late)
     said, word = b"", heard(POLL_S)
     while word is not None:

@@ -1,4 +1,7 @@
-"""The interface of trackers, and their list: an adapter is one module with functions `begin` and `check`, and a line here."""
+"""The interface of trackers, and their list: an adapter is one module with functions `begin` and `check`, and a line here.
+
+A tracker of another distribution is a plug-in, `TrackerPlugin`, with the same two as methods.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from mltrainer import plugins
+from mltrainer.errors import InputError
+
+KIND = "trackers"
 Param = str | int | float | bool
 
 
@@ -88,6 +95,16 @@ class Check(Protocol):
         """
 
 
+class TrackerPlugin(Protocol):
+    """A tracker of another distribution: a pydantic model of its options, named in the entry points `mltrainer.trackers`."""
+
+    def begin(self, place: Place) -> Sink:
+        """Begin a run, or go on with it."""
+
+    def check(self, root: Path, project: str) -> None:
+        """Prove that a run could be begun, and leave none; any exception means that it could not."""
+
+
 @dataclass(frozen=True)
 class Adapter:
     """The place of a tracker's adapter.
@@ -128,3 +145,43 @@ ADAPTERS: dict[str, Adapter] = {  # by the keys of the config
     "wandb": Adapter("mltrainer.trackers.sinks.wandb", "wandb", {"WANDB_ERROR_REPORTING": "false"}),
     "trackio": Adapter("mltrainer.trackers.sinks.trackio", "trackio"),
 }
+
+
+@dataclass(frozen=True)
+class PluginAdapter:
+    """The adapter of a tracker that is a plug-in."""
+
+    name: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_installed(self) -> bool:
+        """True where a distribution adds it; it is not imported."""
+        return plugins.find(KIND, self.name) is not None
+
+    def begin(self) -> Begin:
+        """Import the plug-in."""
+        plugins.load(KIND, self.name, self._where)
+        return lambda place, options: self._made(options).begin(place)
+
+    def check(self) -> Check:
+        """Import the plug-in, as `begin` does."""
+        plugins.load(KIND, self.name, self._where)
+        return lambda root, project, options: self._made(options).check(root, project)
+
+    @property
+    def _where(self) -> str:
+        return f"tracking.{self.name}"
+
+    def _made(self, options: Any) -> TrackerPlugin:
+        try:
+            made: TrackerPlugin = plugins.made(KIND, self.name, options.options, self._where)
+        except ValueError as error:
+            told = "; ".join(line.strip() for line in str(error).splitlines())
+            raise InputError(told, where=f"{self._where}.options", mend="fix it in mltrainer.yaml") from None
+        return made
+
+
+def adapter(name: str) -> Adapter | PluginAdapter:
+    """Return the adapter of a tracker by its key of the config."""
+    return ADAPTERS.get(name) or PluginAdapter(name)

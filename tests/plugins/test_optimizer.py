@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from mltrainer.configs import yaml
@@ -116,6 +117,7 @@ def record(project: Project, phase: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("real_tools")
 def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,3 +153,13 @@ def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
     said = cli("gate", "check", "--json", "--project", one.root)
     assert said.code == 0
     assert "site-packages/mltrainer_signum/update.py: not here, digest recorded" in said.out
+
+
+def test_an_editor_takes_it_and_sees_wrong_keys_of_built_in_ones(signum: Path) -> None:
+    schema = TrainingConfig.model_json_schema()
+    jsonschema.validate(config("{name: signum, lr: 0.01}").model_dump(), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(
+            {**config("{name: adamw}").model_dump(), "optimizer": {"name": "adamw", "lr": 1.0, "options": {}}}, schema
+        )
+    assert "options" not in refusal("{name: adamw, opt: 1}")

@@ -1,0 +1,61 @@
+"""An export format of another distribution, written, read back and compared as the built-in ones are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mltrainer.checkpointing.export import Format, export, format_of
+from mltrainer.errors import InputError
+from mltrainer.workspace import Project
+from tests.conftest import Cli
+from tests.plugins.installing import install, use, write_metadata
+
+
+@pytest.fixture
+def npz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    site = install(tmp_path / "site", "mltrainer-npz")
+    use(monkeypatch, site)
+    yield site
+    sys.modules.pop("mltrainer_npz", None)
+
+
+def test_it_writes_a_file_that_is_compared_with_the_model(tmp_path: Path, npz: Path) -> None:
+    x = torch.randn(8, 4)
+    (row,) = export(nn.Linear(4, 2), (x,), ["npz"], tmp_path / "out", 1e-6, (x,))
+    assert (row["format"], row["file"], row["state"], row["agrees"]) == ("npz", "model.npz", "written", True)
+    with np.load(tmp_path / "out/model.npz") as file:
+        assert set(file) == {"weight", "bias"}
+
+
+def test_one_that_would_write_a_built_in_ones_file_is_refused(npz: Path) -> None:
+    write_metadata(npz, "thief", "mltrainer.exporters", {"thief": "thief:FORMAT"})
+    (npz / "thief.py").write_text("from mltrainer_npz import *\nFORMAT = Format('model.onnx', write, read)\n", "utf-8")
+    with pytest.raises(InputError, match="with a file name of its own"):
+        format_of("thief")
+    assert isinstance(format_of("npz"), Format)
+
+
+def test_the_command_line_takes_its_name_and_lists_it(cli: Cli, digits_once: Path, npz: Path, tmp_path: Path) -> None:
+    said = cli("checkpoints", "export", "baseline", "--format", "npy", "--project", digits_once)
+    assert said.code == 2
+    assert "did you mean 'npz'?" in said.err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_tools")
+def test_a_run_is_exported_in_it(cli: Cli, digits: Project, npz: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):
+        said = cli("checkpoints", "export", "baseline", "--format", "npz", "--to", out, "--project", digits.root)
+        assert said.code == 0, said.err
+        assert (out / "model.npz").is_file()
+    said = cli("checkpoints", "export", "baseline", "--format", "safetensors", "--to", out, "--project", digits.root)
+    assert said.code == 0, said.err
+    assert not (out / "model.npz").exists()

@@ -1,0 +1,66 @@
+"""A task of another distribution, which a config names in place of a class of the project."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mltrainer.configs.project import load_project
+from mltrainer.errors import InputError
+from mltrainer.tasks.user_code import make_task
+from mltrainer.workspace import Project, read_json
+from tests.conftest import Cli
+from tests.plugins.installing import install, use, write_metadata
+from tests.projects import write_rings
+
+
+@pytest.fixture
+def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    site = install(tmp_path / "site", "mltrainer-rings")
+    use(monkeypatch, site)
+    yield site
+    sys.modules.pop("mltrainer_rings", None)
+
+
+def project(folder: Path, use_: str, **options: object) -> Project:
+    folder.mkdir(exist_ok=True)
+    found = write_rings(folder, task={"use": use_, "options": options})
+    (folder / "my_task.py").unlink()
+    return found
+
+
+def test_it_is_made_from_its_options(tmp_path: Path, rings: Path) -> None:
+    assert load_project(project(tmp_path / "project", "rings", n=30).file).task.use == "rings"
+    assert len(make_task("rings", {"n": 30}, tmp_path).samples()) == 30
+    with pytest.raises(InputError, match=r"Rings takes no option 'm'"):
+        make_task("rings", {"m": 30}, tmp_path)
+
+
+def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(tmp_path: Path, rings: Path) -> None:
+    with pytest.raises(InputError, match=r"mltrainer.yaml:\d+.*no installed task has that name \(installed: rings\)"):
+        load_project(project(tmp_path / "project", "ring").file)
+
+
+def test_one_that_is_no_task_is_refused(tmp_path: Path, rings: Path) -> None:
+    write_metadata(rings, "other", "mltrainer.tasks", {"other": "mltrainer_rings:nn"})
+    with pytest.raises(InputError, match=r"other of other 1.0 is no class of mltrainer.Task"):
+        make_task("other", {}, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_tools")
+def test_it_is_trained_and_its_code_is_bound(cli: Cli, tmp_path: Path, rings: Path) -> None:
+    found = project(tmp_path / "project", "rings")
+    said = cli("phase", "run", "planning", "--set", "epochs=2", "--project", found.root)
+    assert said.code == 0, said.err
+    assert cli("phase", "run", "baseline", "--project", found.root).code == 0
+    planned = read_json(found.phase_dir("planning") / "record.json")
+    assert [row["path"] for row in planned["source"]["files"]] == ["site-packages/mltrainer_rings.py"]
+    assert cli("gate", "check", "--project", found.root).code == 0
+    (rings / "mltrainer_rings.py").write_text((rings / "mltrainer_rings.py").read_text("utf-8") + "# another\n", "utf-8")
+    said = cli("gate", "check", "--project", found.root)
+    assert said.code == 4
+    assert "site-packages/mltrainer_rings.py (plugin) changed" in said.out

@@ -1,0 +1,85 @@
+"""A tracker of another distribution: it is sent what every tracker is, and a name that nobody has is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.configs import yaml
+from mltrainer.configs.loading import told, validate
+from mltrainer.configs.project import ProjectConfig, config_digest
+from mltrainer.configs.tracking import Tracking
+from mltrainer.errors import InputError
+from mltrainer.trackers.beside import Beside
+from mltrainer.trackers.sanity_check import Rehearsal
+from tests.monitor.invented import PROJECT, Training, empty_project
+from tests.plugins.installing import install, use
+from tests.plugins.test_optimizer import config
+
+
+@pytest.fixture
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    site = install(tmp_path / "site", "mltrainer-lines")
+    use(monkeypatch, site)
+    return site
+
+
+def tracking(text: str) -> Tracking:
+    found = validate(ProjectConfig, yaml.parse(f"{PROJECT}tracking: {text}\n", "mltrainer.yaml")).tracking
+    assert found is not None
+    return found
+
+
+def tried(root: Path, text: str) -> dict[str, Any]:
+    with Rehearsal(empty_project(root), lambda _event: None) as rehearsal:
+        (row,) = rehearsal.begin(tracking(text))()
+    return row
+
+
+def test_it_is_named_beside_built_in_ones(lines: Path) -> None:
+    found = tracking("[lines, tensorboard]")
+    assert [name for name, _ in found.named()] == ["tensorboard", "lines"]
+    assert told(tracking("{lines: {options: {file: a}}}"))["lines"]["options"] == {"file": "a"}
+    assert Tracking.model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_name_that_nobody_has_is_refused_with_the_nearest(lines: Path) -> None:
+    with pytest.raises(InputError, match=r"mltrainer.yaml:6.*did you mean 'lines'"):
+        tracking("[line]")
+
+
+def test_it_decides_nothing(lines: Path) -> None:
+    plain = config("{name: adamw}")
+    assert config_digest(plain.model_copy(update={"tracking": tracking("[lines]")})) == config_digest(plain)
+
+
+def test_it_receives_the_rows_of_a_run(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / "project").mkdir()
+    project = empty_project(tmp_path / "project")
+    training = Training(project, name="invented")
+    heard: list[dict[str, Any]] = []
+    with Beside(project, "baseline", tracking("{lines: {options: {file: sent.jsonl}}}"), heard.append):
+        training.epoch(0.5)
+    assert heard == []
+    sent = [json.loads(line) for line in (project.root / "sent.jsonl").read_text("utf-8").splitlines()]
+    assert {"run", "params"} == set(sent[0])
+    assert [row["metrics"]["step"] for row in sent if "step/loss" in row.get("metrics", ())] == list(range(1, 21))
+    assert "close" in sent[-1]
+
+
+def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / "project").mkdir()
+    assert tried(tmp_path / "project", "[lines]")["state"] == "ready"
+    row = tried(tmp_path / "project", "{lines: {options: {fil: a}}}")
+    assert (row["state"], row["reason"]) == ("failed", "tracking.lines.options: lines has no option 'fil'; its options: file")
+
+
+def test_one_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    with Beside(empty_project(tmp_path), "baseline", Tracking.model_validate({"lines": {}}), heard.append):
+        pass
+    way = "pip install the package that adds the tracker lines"
+    assert [event["text"] for event in heard] == [f"lines is not installed, so that it shows nothing: {way}"]
