@@ -13,7 +13,7 @@ KINDS = ("trackers", "optimizers", "tasks", "exporters")
 LOOKS = (
     ["status"],
     ["gate", "check"],
-    ["report", "render"],
+    ["guide", "dead_units"],
     ["runs", "list"],
     ["checkpoints", "list"],
     ["diagnose", "baseline"],
