@@ -13,7 +13,7 @@ KINDS = ("trackers", "optimizers", "tasks", "exporters")
 LOOKS = (
     ["status"],
     ["gate", "check"],
-    ["guide", "dead_units"],
+    ["guide"],
     ["runs", "list"],
     ["checkpoints", "list"],
     ["diagnose", "baseline"],
