@@ -514,7 +514,7 @@ def artifacts(project: Project, record: Record, waivers: Sequence[Waiver], items
 
 def _pins(record: Envelope[Any]) -> dict[str, str]:
     """Return the requirements file of the environment that planning recorded; nothing of another phase."""
-    return {PINS_FILE: requirements_file(record.evidence.environment.written())} if record.phase == "planning" else {}
+    return {PINS_FILE: requirements_file(record.evidence.environment)} if record.phase == "planning" else {}
 
 
 def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) -> Iterator[str]:

@@ -65,12 +65,13 @@ def run(ctx: Context) -> Result:
     production_template(ctx.project.root)  # a fault in it is reported before anything is probed
     plan = plan_config(ctx)
     config, path = plan.config, ctx.folder / CONFIG_FILE
+    environment = capture(config.threads)
     evidence: dict[str, Any] = {
         "config": config.model_dump(),
         "generated": plan.generated,
         "template": plan.template,
         "edited": plan.edited,
-        "environment": capture(config.threads),
+        "environment": environment.model_dump(),
     }
     if redacted(evidence) != evidence:
         evidence["stopped"] = "a secret stands in the config, which is neither written nor run"
@@ -82,7 +83,7 @@ def run(ctx: Context) -> Result:
     first = probes.first
     options = what_options_bring(ctx, config, first)
     is_exported = "checkpoints" in ctx.trainer.capabilities
-    rehearsal = rehearse(ctx, fed(config, first), first, evidence["environment"]) if is_exported else None
+    rehearsal = rehearse(ctx, fed(config, first), first, environment) if is_exported else None
     schedule = _schedule(config, first)
     write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:

@@ -13,6 +13,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.phases.context import Context
 from mltrainer.records.job import ExportJob
+from mltrainer.records.planning import Environment
 from mltrainer.records.run import ProbeResult
 from mltrainer.reproducibility.environment import environment_digest
 from mltrainer.runs.exporting import MANAGER
@@ -21,7 +22,7 @@ from mltrainer.workspace import digest
 DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an untrained model and its inputs come from
 
 
-def rehearse(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: dict[str, Any]) -> dict[str, Any]:
+def rehearse(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> dict[str, Any]:
     """Return the outcome of exporting an untrained model, tried now, or reused from the last planning if nothing changed.
 
     Args:

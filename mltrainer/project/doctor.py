@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from mltrainer.records.planning import GpuDevice
 from mltrainer.reproducibility import environment, git
 
 Row = dict[str, str | None]
@@ -77,10 +78,10 @@ def version_of(distribution: str) -> str | None:
 
 def _python() -> Row:
     found = environment.python()
-    text = f"{found['version']} ({found['implementation']}, {found['executable_kind']})"
+    text = f"{found.version} ({found.implementation}, {found.executable_kind})"
     if sys.version_info < PYTHON_FROM:
         return _row("Python", "missing", text, f"install Python {'.'.join(map(str, PYTHON_FROM))} or newer")
-    get = None if found["executable_kind"] != "system" else "python3 -m venv .venv keeps a project's packages to itself"
+    get = None if found.executable_kind != "system" else "python3 -m venv .venv keeps a project's packages to itself"
     return _row("Python", "note" if get else "ok", text, get)
 
 
@@ -102,7 +103,7 @@ def _requirements() -> list[str]:
     return [match[0] for line in needed if (match := re.match(r"[\w.-]+", line))]
 
 
-def _torch_build(gpus: list[dict[str, str]]) -> Row:
+def _torch_build(gpus: list[GpuDevice]) -> Row:
     version = version_of("torch")
     if version is None:
         return _row("PyTorch", "missing", "not installed", "pip install torch")
@@ -137,10 +138,10 @@ def _git(folder: Path) -> list[Row]:
 # --- the machine --------------------------------------------------------------------------------
 
 
-def _gpu(gpus: list[dict[str, str]]) -> Row:
+def _gpu(gpus: list[GpuDevice]) -> Row:
     if gpus:
-        names = ", ".join(row["name"] for row in gpus)
-        return _row("GPU", "ok", f"{names}; driver {gpus[0]['driver']}, CUDA up to {gpus[0]['cuda']}")
+        names = ", ".join(device.name for device in gpus)
+        return _row("GPU", "ok", f"{names}; driver {gpus[0].driver}, CUDA up to {gpus[0].cuda}")
     if Path("/proc/driver/nvidia/version").exists() and version_of("nvidia-ml-py") is None:
         return _row("GPU", "note", "an NVIDIA driver is loaded, but nothing here can ask it", "pip install 'mltrainer[gpu]'")
     return _row("GPU", "note", "none that is visible; training runs on the CPU, GPU items are 'not applicable'")
@@ -148,8 +149,8 @@ def _gpu(gpus: list[dict[str, str]]) -> Row:
 
 def _cores() -> Row:
     cpu = environment.cpu()
-    quota = f", limited to {cpu['quota']:g} by the container" if cpu["quota"] else ""
-    return _row("CPU", "ok", f"{cpu['model']}, {cpu['cores']} core(s){quota}; {_widest(cpu['flags'])}")
+    quota = f", limited to {cpu.quota:g} by the container" if cpu.quota else ""
+    return _row("CPU", "ok", f"{cpu.model}, {cpu.cores} core(s){quota}; {_widest(cpu.flags)}")
 
 
 def _widest(flags: list[str]) -> str:
@@ -174,7 +175,7 @@ def _disk(folder: Path) -> Row:
     return _row("disk", "ok", text) if free >= DISK_MB else _row("disk", "note", text, "free some space for checkpoints")
 
 
-def _determinism(gpus: list[dict[str, str]]) -> Row:
+def _determinism(gpus: list[GpuDevice]) -> Row:
     """Return the row on the reproducibility to expect; the planning phase measures it."""
     same = "bit for bit on this machine with the same packages and thread count"
     gpu = "; GPU operations without a deterministic form stop the run instead of differing" if gpus else ""

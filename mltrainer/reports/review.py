@@ -13,6 +13,8 @@ from mltrainer.configs.items import is_weaker
 from mltrainer.configs.pages import PhasePage, numbers, shipped_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.envelope import Waiver
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment
 from mltrainer.reports import markdown as md
 from mltrainer.reports.changes import DIGESTS, decided, differences, digests
 from mltrainer.reports.impossible import contradictions, lost
@@ -169,7 +171,8 @@ def _change(before: Any, after: Any) -> str:
 
 def _environment(pairs: Mapping[str, tuple[Found, Found]]) -> list[Row]:
     found = [
-        environment.difference(*(side["evidence"]["environment"] for side in pair[::-1])) for pair in _with_environment(pairs)
+        environment.difference(*(partial(Environment, side["evidence"]["environment"]) for side in pair[::-1]))
+        for pair in _with_environment(pairs)
     ]
     rows = {
         row["what"]: {"what": row["what"], "before": row["expected"], "after": row["found"]} for part in found for row in part

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mltrainer.records.planning import Cpu, Distribution, Environment, GpuDevice, Platform, Python
 from mltrainer.redaction import shortened
 from mltrainer.reproducibility.pins import INSTALLERS, normal
 from mltrainer.workspace import digest
@@ -53,40 +54,38 @@ _FIELD = {name: re.compile(rf"^{name}:[ \t]*(\S+)", re.MULTILINE) for name in ("
 # --- capturing ----------------------------------------------------------------------------------
 
 
-def capture(threads: int) -> dict[str, Any]:
-    """Return this machine's environment.
+def capture(threads: int) -> Environment:
+    """Return this machine's environment: no host name, no user name, no path.
 
     Args:
         threads: CPU threads of one operation, as the run is configured.
-
-    Returns:
-        `python`, `platform`, `cpu`, `memory_mb`, `distributions`, `variables`, `gpu`, `threads` and `sha256`, the
-        digest of what decides results. No host name, no user name, no path.
     """
-    environment = {
-        "python": python(),
-        "platform": {"system": platform.system(), "release": os.uname().release, "machine": os.uname().machine, "libc": libc()},
-        "cpu": cpu(),
-        "memory_mb": memory_mb(),
-        "distributions": distributions(),
-        "variables": variables(os.environ),
-        "gpu": gpus(),
-        "threads": threads,
-    }
-    return {**environment, "sha256": environment_digest(environment)}
+    host = os.uname()
+    found = Environment(
+        python=python(),
+        platform=Platform(system=platform.system(), release=host.release, machine=host.machine, libc=libc()),
+        cpu=cpu(),
+        memory_mb=memory_mb(),
+        distributions=distributions(),
+        variables=variables(os.environ),
+        gpu=gpus(),
+        threads=threads,
+        sha256="",
+    )
+    return found.model_copy(update={"sha256": environment_digest(found)})
 
 
-def python() -> dict[str, str]:
+def python() -> Python:
     """Return the interpreter: version, implementation, build, and what kind of installation it is."""
     kind = "virtual environment" if sys.prefix != sys.base_prefix else "system"
     if (Path(sys.prefix) / "conda-meta").is_dir():
         kind = "conda"
-    return {
-        "version": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "build": " ".join((*platform.python_build(), platform.python_compiler())),
-        "executable_kind": kind,
-    }
+    return Python(
+        version=platform.python_version(),
+        implementation=platform.python_implementation(),
+        build=" ".join((*platform.python_build(), platform.python_compiler())),
+        executable_kind=kind,
+    )
 
 
 def libc() -> str:
@@ -105,20 +104,18 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 # --- distributions ------------------------------------------------------------------------------
 
 
-def distributions() -> list[dict[str, Any]]:
+def distributions() -> list[Distribution]:
     """Return the installed distributions, sorted by name.
 
-    Returns:
-        Rows of `name`, `version`, `record_sha256` and `editable`. The digest covers the lines of RECORD that came with
-        the package: the installer adds lines with the environment's own path in them, which differ from machine to
-        machine. It is None for an editable installation, or without a RECORD.
+    The digest covers the lines of RECORD that came with the package: the installer adds lines with the environment's own path
+    in them, which differ from machine to machine. It is None for an editable installation, or without a RECORD.
     """
     here = os.getcwd()  # the current folder is on the path or not, depending on how the program was started
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Distribution] = {}
     for distribution in importlib.metadata.distributions(path=[entry for entry in sys.path if entry not in ("", here)]):
         if not _is_leftover(distribution):
             row = _distribution(distribution)
-            found.setdefault(normal(row["name"]), row)  # the first on the path is the one that is imported
+            found.setdefault(normal(row.name), row)  # the first on the path is the one that is imported
     return [found[name] for name in sorted(found)]
 
 
@@ -131,18 +128,18 @@ def _folder(distribution: importlib.metadata.Distribution) -> str:
     return str(getattr(getattr(distribution, "_path", None), "name", ""))
 
 
-def _distribution(distribution: importlib.metadata.Distribution) -> dict[str, Any]:
+def _distribution(distribution: importlib.metadata.Distribution) -> Distribution:
     """Return one row; the header is searched, because parsing it as an e-mail takes most of the time."""
     header = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     name, version = (match[1] if (match := _FIELD[key].search(header)) else "" for key in ("Name", "Version"))
     editable = '"editable": true' in (distribution.read_text("direct_url.json") or "").replace('":true', '": true')
     record = None if editable else distribution.read_text("RECORD")
-    return {
-        "name": name or _folder(distribution).partition("-")[0],
-        "version": version,
-        "record_sha256": record_digest(record) if record else None,
-        "editable": editable,
-    }
+    return Distribution(
+        name=name or _folder(distribution).partition("-")[0],
+        version=version,
+        record_sha256=record_digest(record) if record else None,
+        editable=editable,
+    )
 
 
 def record_digest(record: str) -> str:
@@ -155,19 +152,19 @@ def record_digest(record: str) -> str:
 # --- the machine --------------------------------------------------------------------------------
 
 
-def cpu() -> dict[str, Any]:
-    """Return the CPU: `model`, `vendor`, `cores` (usable by this process), `quota` (a container's), instructions (`flags`)."""
+def cpu() -> Cpu:
+    """Return the CPU as this process may use it."""
     fields = _cpuinfo(_text("/proc/cpuinfo"))
     words = (fields.get("flags") or fields.get("features") or "").split()
     flags = sorted({word for word in words if _INSTRUCTIONS.fullmatch(word)})
-    return {
-        "model": fields.get("model name") or fields.get("cpu part") or platform.processor() or os.uname().machine,
-        "vendor": fields.get("vendor_id") or fields.get("cpu implementer") or "unknown",
-        "cores": cores(),
-        "quota": _cpu_quota(),
-        "flags_sha256": digest(flags),
-        "flags": flags,
-    }
+    return Cpu(
+        model=fields.get("model name") or fields.get("cpu part") or platform.processor() or os.uname().machine,
+        vendor=fields.get("vendor_id") or fields.get("cpu implementer") or "unknown",
+        cores=cores(),
+        quota=_cpu_quota(),
+        flags_sha256=digest(flags),
+        flags=flags,
+    )
 
 
 def _cpuinfo(text: str) -> dict[str, str]:
@@ -212,12 +209,10 @@ def _text(path: str) -> str:
         return ""
 
 
-def gpus() -> list[dict[str, Any]]:
-    """Return the NVIDIA GPUs that a run would see; empty without a driver or without the package nvidia-ml-py.
+def gpus() -> list[GpuDevice]:
+    """Return the NVIDIA GPUs that a run would see, in the driver's order.
 
-    Returns:
-        Rows of `name`, `driver`, `cuda` (the newest CUDA that the driver supports) and `memory_mb` (MiB, None where the
-        driver does not tell), in the driver's order.
+    Empty without a driver or without the package nvidia-ml-py; `memory_mb` is None where the driver does not tell.
     """
     if importlib.util.find_spec("pynvml") is None:
         return []
@@ -235,17 +230,18 @@ def gpus() -> list[dict[str, Any]]:
         pynvml.nvmlShutdown()
 
 
-def _nvml_rows(nvml: Any) -> Iterator[dict[str, Any]]:
+def _nvml_rows(nvml: Any) -> Iterator[tuple[str, GpuDevice]]:
+    """Yield the serial-like uuid of each GPU with what is recorded of it."""
     version = nvml.nvmlSystemGetCudaDriverVersion_v2()
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        yield {
-            "name": _string(nvml.nvmlDeviceGetName(handle)),
-            "driver": _string(nvml.nvmlSystemGetDriverVersion()),
-            "cuda": f"{version // 1000}.{version % 1000 // 10}",
-            "memory_mb": _gpu_memory_mb(nvml, handle),
-            "uuid": _string(nvml.nvmlDeviceGetUUID(handle)),
-        }
+        device = GpuDevice(
+            name=_string(nvml.nvmlDeviceGetName(handle)),
+            driver=_string(nvml.nvmlSystemGetDriverVersion()),
+            cuda=f"{version // 1000}.{version % 1000 // 10}",
+            memory_mb=_gpu_memory_mb(nvml, handle),
+        )
+        yield _string(nvml.nvmlDeviceGetUUID(handle)), device
 
 
 def _gpu_memory_mb(nvml: Any, handle: Any) -> int | None:
@@ -259,58 +255,56 @@ def _string(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value  # older bindings return bytes
 
 
-def _visible(rows: list[dict[str, Any]], wanted: str | None, order: str | None) -> list[dict[str, Any]]:
-    """Return the rows that CUDA_VISIBLE_DEVICES leaves, without their serial-like uuid.
+def _visible(devices: list[tuple[str, GpuDevice]], wanted: str | None, order: str | None) -> list[GpuDevice]:
+    """Return the GPUs, of all with their uuid, that CUDA_VISIBLE_DEVICES leaves.
 
     Numbers follow the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID; without it all of them are listed.
     """
-    chosen = rows
-    if wanted is not None:
-        names = [name.strip() for name in wanted.split(",")]
-        if not names[0] or names[0].startswith("-") or names[0] == "NoDevFiles":
-            chosen = []
-        elif names[0].startswith("GPU-"):
-            chosen = [row for row in rows if row["uuid"].startswith(tuple(names))]
-        elif all(name.isdigit() for name in names) and order == "PCI_BUS_ID":
-            chosen = [rows[int(name)] for name in names if int(name) < len(rows)]
-    return [{key: value for key, value in row.items() if key != "uuid"} for row in chosen]
+    names = [name.strip() for name in (wanted or "").split(",")]
+    if wanted is not None and (not names[0] or names[0].startswith("-") or names[0] == "NoDevFiles"):
+        return []
+    if names[0].startswith("GPU-"):
+        return [device for uuid, device in devices if uuid.startswith(tuple(names))]
+    if all(name.isdigit() for name in names) and order == "PCI_BUS_ID":
+        return [devices[int(name)][1] for name in names if int(name) < len(devices)]
+    return [device for _, device in devices]
 
 
 # --- comparing ----------------------------------------------------------------------------------
 
 
-def environment_digest(environment: Mapping[str, Any]) -> str:
+def environment_digest(environment: Environment) -> str:
     """Return the digest of what decides results: not of memory, a GPU's neither, number of cores, kernel or build date."""
     return digest(deciding(environment))
 
 
-def deciding(environment: Mapping[str, Any]) -> dict[str, str]:
+def deciding(environment: Environment) -> dict[str, str]:
     """Return the entries of an environment that decide results as one flat table, each named as a person would."""
-    python, host, cpu, threads = (environment[key] for key in ("python", "platform", "cpu", "threads"))
+    python, host, cpu = environment.python, environment.platform, environment.cpu
     table = {
-        "Python": f"{python['version']} ({python['implementation']})",
-        "system": f"{host['system']} {host['machine']}",
-        "C library": host["libc"],
-        "CPU vendor": cpu.get("vendor", "unknown"),
-        "CPU instructions": " ".join(cpu["flags"]),
-        "threads": str(threads),
-        "GPU": ", ".join(sorted({row["name"] for row in environment["gpu"]})) or "none",
-        "GPU driver": ", ".join(sorted({row["driver"] for row in environment["gpu"]})) or "none",
+        "Python": f"{python.version} ({python.implementation})",
+        "system": f"{host.system} {host.machine}",
+        "C library": host.libc,
+        "CPU vendor": cpu.vendor or "unknown",
+        "CPU instructions": " ".join(cpu.flags),
+        "threads": str(environment.threads),
+        "GPU": ", ".join(sorted({device.name for device in environment.gpu})) or "none",
+        "GPU driver": ", ".join(sorted({device.driver for device in environment.gpu})) or "none",
     }
-    if threads > cpu["cores"]:  # a library may then use fewer threads than asked, and sum in another order
-        table["cores for these threads"] = str(cpu["cores"])
-    values = {name: value for name, value in environment["variables"].items() if name not in NOT_DECIDING}
-    return {**table, **values, **_packages(environment)}
+    if environment.threads > cpu.cores:  # a library may then use fewer threads than asked, and sum in another order
+        table["cores for these threads"] = str(cpu.cores)
+    values = {name: value for name, value in environment.variables.items() if name not in NOT_DECIDING}
+    return {**table, **values, **_packages(environment.distributions)}
 
 
-def _packages(environment: Mapping[str, Any]) -> dict[str, str]:
-    rows = [row for row in environment["distributions"] if normal(row["name"]) not in INSTALLERS]
-    versions = {normal(row["name"]): f"{row['version']} (editable)" if row["editable"] else row["version"] for row in rows}
-    files = {f"files of {normal(row['name'])}": row["record_sha256"][:12] for row in rows if row["record_sha256"]}
+def _packages(distributions: list[Distribution]) -> dict[str, str]:
+    rows = [row for row in distributions if normal(row.name) not in INSTALLERS]
+    versions = {normal(row.name): f"{row.version} (editable)" if row.editable else row.version for row in rows}
+    files = {f"files of {normal(row.name)}": row.record_sha256[:12] for row in rows if row.record_sha256}
     return {**versions, **files}
 
 
-def difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, str]]:
+def difference(expected: Environment, found: Environment) -> list[dict[str, str]]:
     """Return the differences between two environments, to be read like a changelog: `numpy 2.4.6 -> 2.5.0`.
 
     Args:

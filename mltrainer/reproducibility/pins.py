@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+
+from mltrainer.records.planning import Distribution, Environment
 
 INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they put packages there and take no part in a run
 _PUBLISHED = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")  # versions that an index takes
@@ -21,29 +22,27 @@ def _build_tag(version: str) -> str | None:
     return match[1] if match else None
 
 
-def requirements(environment: Mapping[str, Any]) -> str:
+def requirements(environment: Environment) -> str:
     """Return the pins that rebuild an environment: a file for `pip install -r`; `builds` are not among them."""
-    python, host = environment["python"], environment["platform"]
-    head = f"# Python {python['version']}, {host['libc']}, {host['machine']}"
-    pins = (_pin(row) for row in environment["distributions"] if _build_tag(row["version"]) is None)
-    return "\n".join([head, *pins]) + "\n"
+    pins = (_pin(row) for row in environment.distributions if _build_tag(row.version) is None)
+    return "\n".join([f"# {_host(environment)}", *pins]) + "\n"
 
 
-def builds(environment: Mapping[str, Any]) -> dict[str, str]:
+def builds(environment: Environment) -> dict[str, str]:
     """Return the pins of builds such as `torch==2.13.0+cpu`, each with the index that has it where the usual one does not."""
-    rows = [(row, tag) for row in environment["distributions"] if (tag := _build_tag(row["version"]))]
+    rows = [(row, tag) for row in environment.distributions if (tag := _build_tag(row.version))]
     return {_pin(row): f"https://download.pytorch.org/whl/{tag}" for row, tag in rows}
 
 
-def requirements_file(environment: Mapping[str, Any]) -> str:
+def requirements_file(environment: Environment) -> str:
     """Return the file from which a person installs a recorded environment with pip; what pip cannot install is a comment.
 
     Left out are pip and its kin, which take no part in a run. Builds that only PyTorch's own index has come with its address.
     """
-    python, host, of_build = environment["python"], environment["platform"], builds(environment)
-    rows = [row for row in environment["distributions"] if normal(row["name"]) not in INSTALLERS]
+    of_build = builds(environment)
+    rows = [row for row in environment.distributions if normal(row.name) not in INSTALLERS]
     lines = [
-        f"# The environment that planning recorded: Python {python['version']}, {host['libc']}, {host['machine']}.",
+        f"# The environment that planning recorded: {_host(environment)}.",
         "# Into a new virtual environment of this Python:",
         "#   pip install --no-deps --requirement requirements.txt",
         "",
@@ -53,17 +52,21 @@ def requirements_file(environment: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _installable(row: Mapping[str, Any], of_build: Mapping[str, str]) -> str:
+def _host(environment: Environment) -> str:
+    return f"Python {environment.python.version}, {environment.platform.libc}, {environment.platform.machine}"
+
+
+def _installable(row: Distribution, of_build: Mapping[str, str]) -> str:
     """Return a package's pin, or a comment where no index has its version: a local build, or a version that is none."""
     pin = _pin(row)
-    if pin.startswith("#") or pin in of_build or _PUBLISHED.fullmatch(row["version"]):
+    if pin.startswith("#") or pin in of_build or _PUBLISHED.fullmatch(row.version):
         return pin
-    return f"# {row['name']} {row['version']} was built locally, and no index has it: build it from its source"
+    return f"# {row.name} {row.version} was built locally, and no index has it: build it from its source"
 
 
-def _pin(row: Mapping[str, Any]) -> str:
-    if row["editable"]:
-        return f"# {row['name']} {row['version']} was an editable installation: install its source at the recorded commit"
-    if not row["version"]:
-        return f"# {row['name']} has no version in its metadata"
-    return f"{row['name']}=={row['version']}"
+def _pin(row: Distribution) -> str:
+    if row.editable:
+        return f"# {row.name} {row.version} was an editable installation: install its source at the recorded commit"
+    if not row.version:
+        return f"# {row.name} has no version in its metadata"
+    return f"{row.name}=={row.version}"

@@ -11,6 +11,8 @@ from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment
 from mltrainer.records.reading import Record
 from mltrainer.records.run import RunResult, parsed_result
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
@@ -36,12 +38,13 @@ def contract_of(planning: Record, config: TrainingConfig, root: Path) -> dict[st
         DifferenceError: This machine's environment is not the recorded one.
     """
     evidence, source = planning.evidence, planning.data["source"]
-    check_environment(evidence["environment"], root, source["files"])
+    environment = partial(Environment, evidence["environment"])
+    check_environment(environment, root, source["files"])
     return {
         "config_sha256": config_digest(config),
         "data_sha256": evidence["data"]["sha256"],
         "code_sha256": source["sha256"],
-        "environment_sha256": environment_digest(evidence["environment"]),
+        "environment_sha256": environment_digest(environment),
         **_inputs_digest(evidence.get("opened") or []),
     }
 
@@ -55,7 +58,7 @@ def _inputs_digest(opened: list[dict[str, Any]]) -> dict[str, str]:
     return {"inputs_sha256": digest(contents)} if contents else {}
 
 
-def check_environment(recorded: dict[str, Any], root: Path, files: list[dict[str, Any]]) -> None:
+def check_environment(recorded: Environment, root: Path, files: list[dict[str, Any]]) -> None:
     """Compare this machine's environment with a recorded one, as far as a project's code can reach it.
 
     Args:
@@ -66,7 +69,7 @@ def check_environment(recorded: dict[str, Any], root: Path, files: list[dict[str
     Raises:
         DifferenceError: It differs; each difference is named.
     """
-    changes = environment_changes(recorded, capture(recorded["threads"]), root, files)
+    changes = environment_changes(recorded, capture(recorded.threads), root, files)
     if changes:
         lines = "\n".join(f"  {c['what']}: {c['expected']} -> {c['found']}" for c in changes)
         raise DifferenceError(
@@ -76,10 +79,10 @@ def check_environment(recorded: dict[str, Any], root: Path, files: list[dict[str
 
 
 def environment_changes(
-    recorded: dict[str, Any], found: dict[str, Any], root: Path, files: list[dict[str, Any]]
+    recorded: Environment, found: Environment, root: Path, files: list[dict[str, Any]]
 ) -> list[dict[str, str]]:
     """Return the differences of an environment from a recorded one, as far as a project's code can reach them."""
-    packages = {row["name"] for environment in (recorded, found) for row in environment["distributions"]}
+    packages = {row.name for environment in (recorded, found) for row in environment.distributions}
     return reached(difference(recorded, found), packages, root, files)
 
 

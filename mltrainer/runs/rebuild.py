@@ -7,12 +7,13 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, KilledError, ended_with
+from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.pins import builds, requirements
 from mltrainer.workspace import Project, redact_file, write_text
 
@@ -21,7 +22,7 @@ PINS_FILE, LOG_FILE, DONE_FILE = "requirements.txt", "pip.log", "done"
 SHOWN_LINES = 6  # of pip's, when it fails
 
 
-def rebuild(project: Project, environment: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> Path:
+def rebuild(project: Project, environment: Environment, tell: Callable[[dict[str, Any]], None]) -> Path:
     """Return the interpreter of a virtual environment that holds what was recorded; made now, or found complete.
 
     Args:
@@ -32,14 +33,14 @@ def rebuild(project: Project, environment: Mapping[str, Any], tell: Callable[[di
     Raises:
         InputError: The recorded interpreter is not installed here, or a package can no longer be had.
     """
-    folder: Path = project.state_dir / FOLDER / str(environment["sha256"])[:12]
+    folder: Path = project.state_dir / FOLDER / environment.sha256[:12]
     python = folder / "bin" / "python"
     if (folder / DONE_FILE).exists():
         tell({"event": "note", "text": f"the recorded environment stands in {project.relative(folder)}"})
         return python
-    interpreter = find_interpreter(environment["python"]["version"])
+    interpreter = find_interpreter(environment.python.version)
     shutil.rmtree(folder, ignore_errors=True)
-    rows = environment["distributions"]
+    rows = environment.distributions
     tell({"event": "note", "text": f"installing {len(rows)} packages into {project.relative(folder)}"})
     _call([interpreter, "-m", "venv", str(folder)], folder)
     write_text(folder / PINS_FILE, requirements(environment))
@@ -48,7 +49,7 @@ def rebuild(project: Project, environment: Mapping[str, Any], tell: Callable[[di
     for pin, index in builds(environment).items():
         _call_either([*pip, pin], ["--extra-index-url", index], folder)
     for row in rows:
-        if row["name"] == "mltrainer" and row["editable"]:
+        if row.name == "mltrainer" and row.editable:
             _call([*pip, "--editable", own_source()], folder)
     write_text(folder / DONE_FILE, "")
     return python

@@ -11,6 +11,8 @@ from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.plugins import located
 from mltrainer.records.common import FileRow
 from mltrainer.records.job import TrainingJob, file_rows
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment
 from mltrainer.records.reading import read_record
 from mltrainer.records.run import Run
 from mltrainer.reproducibility import grades
@@ -111,7 +113,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     """
     recorded = recorded_run(project, run)
     result = recorded[1] if recorded is not None else original_run(project, run)[0]
-    environment = _planning(project, "environment")
+    environment = _planned_environment(project)
     if environment is None or environment_digest(environment) != result.environment_sha256:
         raise GateError(
             f"the present plan does not hold the environment of run {run}",
@@ -192,11 +194,11 @@ def environment_differences(project: Project, result: Run) -> list[Row]:
     expected, actual = result.environment_sha256, environment_digest(found)
     if expected == actual:
         return []
-    evidence = _planning(project, "environment")
-    if evidence is not None and environment_digest(evidence) == expected:
+    planned = _planned_environment(project)
+    if planned is not None and environment_digest(planned) == expected:
         return [
             dict(row)
-            for row in environment_changes(evidence, found, project.root, [row.model_dump() for row in result.code_files])
+            for row in environment_changes(planned, found, project.root, [row.model_dump() for row in result.code_files])
         ]
     return [_row("environment", "all of it (the run was planned before the present plan)", expected[:12], actual[:12])]
 
@@ -211,6 +213,11 @@ def data_differences(project: Project, result: Run) -> list[Row]:
 def code_differences(project: Project, result: Run) -> list[Row]:
     """Return the files of code that are not what the run imported."""
     return _changed(project, result.code_files, "code")
+
+
+def _planned_environment(project: Project) -> Environment | None:
+    found = _planning(project, "environment")
+    return None if found is None else partial(Environment, found)
 
 
 def _planning(project: Project, key: str) -> Row | None:

@@ -26,6 +26,8 @@ from mltrainer.gates.machine import derive
 from mltrainer.handbook import shipped_folder
 from mltrainer.looking import looking
 from mltrainer.project.engine import write
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, commit, start_digits, succeed
@@ -75,7 +77,7 @@ def test_no_artifact_can_change_without_being_named(digits: Project, damage: str
 def test_the_pins_beside_the_manifest_are_the_recorded_environment(digits: Project) -> None:
     folder = digits.phase_dir("planning")
     environment = json.loads((folder / "record.json").read_bytes())["evidence"]["environment"]
-    assert (folder / "requirements.txt").read_text() == requirements_file(environment)
+    assert (folder / "requirements.txt").read_text() == requirements_file(partial(Environment, environment))
     assert not (digits.phase_dir("finalization") / "requirements.txt").exists()
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from mltrainer.project import doctor
 from mltrainer.project.doctor import examine, missing
+from mltrainer.records.planning import GpuDevice
 from mltrainer.reproducibility import environment
 
-GPU = {"name": "NVIDIA H200", "driver": "580.1", "cuda": "13.0"}
+GPU = GpuDevice(name="NVIDIA H200", driver="580.1", cuda="13.0")
 
 
 def rows_by_name(folder):

@@ -10,20 +10,30 @@ from types import SimpleNamespace
 import pytest
 
 from mltrainer.configs.pages import tool_page
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment, GpuDevice
 from mltrainer.reproducibility import environment
-from mltrainer.reproducibility.environment import capture, difference, environment_digest, record_digest
+from mltrainer.reproducibility.environment import capture, record_digest
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
 @pytest.fixture(scope="module")
 def captured():
-    return capture(1)
+    return capture(1).model_dump()
 
 
 @pytest.fixture
 def other(captured):
     return copy.deepcopy(captured)
+
+
+def environment_digest(found):
+    return environment.environment_digest(partial(Environment, found))
+
+
+def difference(expected, found):
+    return environment.difference(partial(Environment, expected), partial(Environment, found))
 
 
 def package(found, name):
@@ -79,7 +89,7 @@ def test_capturing_imports_nothing_heavy():
 
 
 def test_capturing_twice_gives_the_same(captured):
-    assert capture(1) == captured
+    assert capture(1).model_dump() == captured
 
 
 def test_only_listed_variables_are_recorded_and_no_secret_in_them(monkeypatch):
@@ -103,7 +113,9 @@ def test_what_the_shell_may_set_at_will_is_what_the_launcher_sets_anew():
 
 def test_an_editable_installation_is_marked(site):
     install(site, "own", "1.0", direct_url__json='{"dir_info": {"editable": true}, "url": "file:///home/ada/own"}')
-    assert environment.distributions() == [{"name": "own", "version": "1.0", "record_sha256": None, "editable": True}]
+    assert [row.model_dump() for row in environment.distributions()] == [
+        {"name": "own", "version": "1.0", "record_sha256": None, "editable": True}
+    ]
 
 
 def test_what_an_interrupted_installation_left_behind_is_not_recorded(site):
@@ -111,19 +123,21 @@ def test_what_an_interrupted_installation_left_behind_is_not_recorded(site):
     info = install(site, "leftover", "2.0")
     (info / "METADATA").write_text("Name: numpy\nVersion: 2.0\n")
     info.rename(site / "~umpy-2.0.dist-info")
-    assert [row["version"] for row in environment.distributions()] == ["2.4.6"]
+    assert [row.version for row in environment.distributions()] == ["2.4.6"]
 
 
 def test_of_two_copies_the_one_that_is_imported_counts(tmp_path, monkeypatch):
     install(tmp_path / "first", "a_b", "2.0")
     install(tmp_path / "second", "A-b", "1.0")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
-    assert [row["version"] for row in environment.distributions()] == ["2.0"]
+    assert [row.version for row in environment.distributions()] == ["2.0"]
 
 
 def test_a_package_without_metadata_has_no_version(site):
     (site / "broken-1.0.dist-info").mkdir()
-    assert environment.distributions() == [{"name": "broken", "version": "", "record_sha256": None, "editable": False}]
+    assert [row.model_dump() for row in environment.distributions()] == [
+        {"name": "broken", "version": "", "record_sha256": None, "editable": False}
+    ]
 
 
 def test_the_current_folder_does_not_count_as_installed(site, monkeypatch):
@@ -145,14 +159,14 @@ def test_the_cpus_instructions_are_those_that_compute(monkeypatch):
     text = f"vendor_id\t: GenuineIntel\nmodel name\t: Xeon\nflags\t\t: {flags}\n\nprocessor : 1\n"
     monkeypatch.setattr(environment, "_text", lambda path: text if path == "/proc/cpuinfo" else "")
     found = environment.cpu()
-    assert (found["model"], found["vendor"], found["quota"]) == ("Xeon", "GenuineIntel", None)
-    assert found["flags"] == ["amx_bf16", "avx2", "avx512f", "fma", "sse4_1"]
+    assert (found.model, found.vendor, found.quota) == ("Xeon", "GenuineIntel", None)
+    assert found.flags == ["amx_bf16", "avx2", "avx512f", "fma", "sse4_1"]
 
 
 def test_an_arm_processor_is_read_too(monkeypatch):
     text = "processor\t: 0\nFeatures\t: fp asimd sve bf16 crc32\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n"
     monkeypatch.setattr(environment, "_text", lambda path: text if path == "/proc/cpuinfo" else "")
-    assert environment.cpu()["flags"] == ["asimd", "bf16", "sve"]
+    assert environment.cpu().flags == ["asimd", "bf16", "sve"]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +185,7 @@ def test_an_arm_processor_is_read_too(monkeypatch):
 def test_a_containers_limits_count(monkeypatch, files, quota, memory):
     whole = environment.memory_mb()
     monkeypatch.setattr(environment, "_text", lambda path: files.get(path.removeprefix("/sys/fs/cgroup/"), ""))
-    assert environment.cpu()["quota"] == quota
+    assert environment.cpu().quota == quota
     assert environment.memory_mb() == (memory or whole) or memory is None
 
 
@@ -225,13 +239,13 @@ def nvml(monkeypatch):
 
 def test_gpus_are_named_with_driver_cuda_and_memory(nvml):
     nvml(FakeNvml())
-    row = {"name": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "memory_mb": 141 * 1024}
-    assert environment.gpus() == [row] * 2
+    device = GpuDevice(name="NVIDIA H200", driver="580.1", cuda="13.0", memory_mb=141 * 1024)
+    assert environment.gpus() == [device] * 2
 
 
 def test_a_gpu_whose_memory_is_not_told_is_named_all_the_same(nvml):
     nvml(FakeNvml(broken="nvmlDeviceGetMemoryInfo"))
-    assert [(row["name"], row["memory_mb"]) for row in environment.gpus()] == [("NVIDIA H200", None)] * 2
+    assert [(row.name, row.memory_mb) for row in environment.gpus()] == [("NVIDIA H200", None)] * 2
 
 
 def test_a_gpus_memory_decides_no_result(captured):
@@ -263,9 +277,8 @@ def test_without_the_bindings_there_is_no_gpu(nvml, monkeypatch):
     ],
 )
 def test_only_visible_gpus_count(wanted, order, names):
-    rows = [{"name": name, "driver": "1", "cuda": "13.0", "uuid": f"GPU-{name.lower()}"} for name in "ABC"]
-    assert "".join(row["name"] for row in environment._visible(rows, wanted, order)) == names
-    assert "uuid" not in str(environment._visible(rows, wanted, order))
+    devices = [(f"GPU-{name.lower()}", GpuDevice(name=name, driver="1", cuda="13.0")) for name in "ABC"]
+    assert "".join(device.name for device in environment._visible(devices, wanted, order)) == names
 
 
 # --- comparing ------------------------------------------------------------------------------------

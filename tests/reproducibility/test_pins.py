@@ -7,13 +7,15 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.environment import capture
 from mltrainer.reproducibility.pins import builds, requirements, requirements_file
 
 
 @pytest.fixture(scope="module")
 def captured():
-    return capture(1)
+    return capture(1).model_dump()
 
 
 @pytest.fixture
@@ -23,11 +25,11 @@ def other(captured):
 
 def test_requirements_pin_what_was_installed(captured, other):
     next(row for row in other["distributions"] if row["name"] == "torch")["version"] = "2.13.0+cpu"
-    lines = requirements(other).splitlines()
+    lines = requirements(partial(Environment, other)).splitlines()
     assert lines[0].startswith(f"# Python {platform.python_version()}, ")
     assert f"numpy=={metadata.version('numpy')}" in lines
     assert not any(line.startswith("torch==") for line in lines)
-    assert builds(other) == {"torch==2.13.0+cpu": "https://download.pytorch.org/whl/cpu"}
+    assert builds(partial(Environment, other)) == {"torch==2.13.0+cpu": "https://download.pytorch.org/whl/cpu"}
 
 
 def test_requirements_name_what_they_cannot_pin(other):
@@ -35,13 +37,13 @@ def test_requirements_name_what_they_cannot_pin(other):
         {"name": "own", "version": "1.0", "record_sha256": None, "editable": True},
         {"name": "broken", "version": "", "record_sha256": None, "editable": False},
     ]
-    assert all(line.startswith("#") for line in requirements(other).splitlines())
+    assert all(line.startswith("#") for line in requirements(partial(Environment, other)).splitlines())
 
 
 @pytest.mark.slow
 def test_requirements_are_read_by_pip(captured, tmp_path):
     file = tmp_path / "requirements.txt"
-    file.write_text(requirements(captured))
+    file.write_text(requirements(partial(Environment, captured)))
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", "--quiet", "-r", str(file)]
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
 
@@ -55,7 +57,8 @@ def pins(text):
 def test_the_file_for_a_person_has_every_package_that_pip_can_install(captured):
     installed = {row["name"]: row for row in captured["distributions"]}
     expected = {f"{name}=={row['version']}" for name, row in installed.items() if not row["editable"] and row["version"]}
-    assert pins(requirements_file(captured)) == {pin for pin in expected if pin.partition("==")[0] not in ("pip", "wheel", "uv")}
+    found = pins(requirements_file(partial(Environment, captured)))
+    assert found == {pin for pin in expected if pin.partition("==")[0] not in ("pip", "wheel", "uv")}
 
 
 def test_the_file_for_a_person_tells_what_to_do_with_what_pip_cannot_install(other):
@@ -70,7 +73,7 @@ def test_the_file_for_a_person_tells_what_to_do_with_what_pip_cannot_install(oth
     other["distributions"] = [
         {"name": name, "version": version, "record_sha256": None, "editable": name == "own"} for name, version in versions.items()
     ]
-    text = requirements_file(other)
+    text = requirements_file(partial(Environment, other))
     assert pins(text) == {"torch==2.13.0+cpu", "good==1!2.0rc1.post2"}
     assert "--extra-index-url https://download.pytorch.org/whl/cpu\n" in text
     assert "# own 1.0 was an editable installation: install its source at the recorded commit" in text

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment
 from mltrainer.runs import rebuild as rebuilding
 from mltrainer.runs import reproduce
 from mltrainer.runs.rebuild import find_interpreter, rebuild
@@ -30,10 +32,11 @@ def make_wheel(folder: Path, version: str) -> None:
         wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
 
 
-def environment(version: str) -> dict[str, Any]:
+def environment(version: str) -> Environment:
     row = {"name": "tiny", "version": version, "record_sha256": None, "editable": False}
     python = {"version": platform.python_version()}
-    return {"sha256": f"{version:0<12}", "python": python, "platform": {"libc": "", "machine": ""}, "distributions": [row]}
+    host = {"libc": "", "machine": ""}
+    return partial(Environment, {"sha256": f"{version:0<12}", "python": python, "platform": host, "distributions": [row]})
 
 
 @pytest.fixture

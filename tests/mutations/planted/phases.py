@@ -18,8 +18,8 @@ FAULTS = (
     Fault(
         "no probe rehearses an evaluation",
         "mltrainer/phases/probing.py",
-        '"rehearse": True}',
-        '"rehearse": False}',
+        '"rehearse": True,',
+        '"rehearse": False,',
         PROBING,
     ),
     Fault(

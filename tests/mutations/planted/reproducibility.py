@@ -17,7 +17,7 @@ FAULTS = (
     Fault(
         "the number of threads decides nothing",
         "mltrainer/reproducibility/environment.py",
-        '        "threads": str(threads),\n        "GPU":',
+        '        "threads": str(environment.threads),\n        "GPU":',
         '        "GPU":',
         "tests/reproducibility/test_environment.py",
     ),

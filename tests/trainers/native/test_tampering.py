@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.environment import capture
 from mltrainer.workspace import Project
 from tests.conftest import Cli
@@ -100,7 +100,7 @@ def test_a_changed_config_code_or_data_is_refused(stopped: Project, cli: Cli, pa
 @pytest.mark.slow
 def test_another_version_of_a_package_is_refused(stopped: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def other(*arguments: Any) -> Any:
-        return json.loads(json.dumps(capture(*arguments)).replace(np.__version__, "0.0.1"))
+        return Environment.model_validate_json(capture(*arguments).model_dump_json().replace(np.__version__, "0.0.1"))
 
     monkeypatch.setattr("mltrainer.runs.contract.capture", other)
     said = again(stopped, cli)
