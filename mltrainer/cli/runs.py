@@ -11,7 +11,7 @@ from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
-from mltrainer.reports.notebook import parting, told_apart
+from mltrainer.reports.runs import metrics_text, parting, told_apart
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
@@ -27,16 +27,12 @@ def list_(folder: Folder = None, as_json: AsJson = False) -> int:
     """List every run of the project, with its phase and its result."""
     rows = list_runs(open_project(folder))
     if as_json:
-        emit({"runs": rows})
+        emit({"runs": [row.written() for row in rows]})
         return 0
-    shown = [[r["id"], r["phase"], r["state"], str(r["steps"]), _metrics(r["metrics"])] for r in rows]
+    shown = [[r.id, r.phase, r.state, str(r.steps), metrics_text(r.validation)] for r in rows]
     heads = ["run", "phase", "state", "steps", "metrics on validation"]
     print(table(shown, heads) if shown else "no runs yet; next: mltrainer run")
     return 0
-
-
-def _metrics(metrics: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {number(value)}" for name, value in metrics.items() if not name.startswith("train_"))
 
 
 @runs.command(epilog="Example: mltrainer runs show baseline --json")
@@ -45,10 +41,10 @@ def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
     project = open_project(folder)
     row = describe_run(project, find_run(project, run))
     if as_json:
-        emit(row)
+        emit(row.written())
         return 0
-    stops = [f"step {stop['step']}: {stop['cause']}" for stop in row["interruptions"] or []]
-    shown = {**row, "metrics": f"{_metrics(row['metrics'])} (on validation)", "interruptions": stops}
+    stops = [f"step {stop['step']}: {stop['cause']}" for stop in row.interruptions or []]
+    shown = {**row.written(), "metrics": f"{metrics_text(row.validation)} (on validation)", "interruptions": stops}
     print(printable(table([[key, _plain(value)] for key, value in shown.items()], ["", ""])))
     return 0
 
@@ -70,13 +66,13 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
     """
     from mltrainer.project.front import Project
 
-    found = Project(folder).compare(first, second).found
+    found = Project(folder).compare(first, second).compared
     if as_json:
-        emit(found)
+        emit(found.written())
         return 0
-    rows = [[d["what"], str(d["first"]), str(d["second"])] for d in found["differences"]]
-    print(table(rows, ["", found["first"], found["second"]]) if rows else "no difference")
-    if said := told_apart(found):
+    rows = [[d.what, str(d.first), str(d.second)] for d in found.differences]
+    print(table(rows, ["", found.first, found.second]) if rows else "no difference")
+    if said := told_apart(found.metric):
         print(said)
     print(parting(found))
     return 0

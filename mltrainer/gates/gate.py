@@ -139,12 +139,12 @@ class Gate:
     def _repr_markdown_(self) -> str:
         from mltrainer.reports.notebook import gate_markdown  # only who looks at it waits for it
 
-        return gate_markdown(self.phase, self.holds, [item.view() for item in self.items], self.stale)
+        return gate_markdown(self.phase, self.holds, self.items, self.stale)
 
     def _repr_html_(self) -> str:
         from mltrainer.reports.notebook import gate_html
 
-        return gate_html(self.phase, self.holds, [item.view() for item in self.items], self.stale)
+        return gate_html(self.phase, self.holds, self.items, self.stale)
 
 
 @dataclass

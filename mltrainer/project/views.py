@@ -12,6 +12,7 @@ from mltrainer.gates.machine import Advice, PhaseState
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import frame, history_frame
 from mltrainer.reports.review import comment
+from mltrainer.reports.runs import RunComparison, RunRow
 from mltrainer.runs.drift import Drift
 from mltrainer.runs.find import diagnose_run, steps_of
 from mltrainer.runs.models import best_model
@@ -123,31 +124,36 @@ class Run:
 
     Attributes:
         id: Twelve hex digits, named by what decided its bits.
-        row: The run as `mltrainer runs show --json` prints it.
+        shown: The run, as far as it came.
         result: All that was measured; empty where the run has not ended.
         config: The training config, every key of it.
     """
 
     id: str
-    row: Mapping[str, Any] = field(repr=False)
+    shown: RunRow = field(repr=False)
     result: Mapping[str, Any] = field(repr=False)
     config: Mapping[str, Any] = field(repr=False)
     places: Places = field(repr=False)
 
     @property
+    def row(self) -> dict[str, Any]:
+        """The run as `mltrainer runs show --json` prints it."""
+        return self.shown.written()
+
+    @property
     def phase(self) -> str | None:
         """The phase that trained it."""
-        return None if self.row["phase"] is None else str(self.row["phase"])
+        return self.shown.phase
 
     @property
     def state(self) -> str:
         """`running`, `finished`, `interrupted` or `failed`."""
-        return str(self.row["state"])
+        return self.shown.state
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics of the best evaluation; those of the training set begin with `train_`."""
-        return dict(self.row["metrics"] or {})
+        return dict(self.shown.metrics or {})
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -188,10 +194,10 @@ class Run:
         return best_model(self.places, self.id, trained=trained)
 
     def _repr_markdown_(self) -> str:
-        return notebook.run_markdown(self.row)
+        return notebook.run_markdown(self.shown)
 
     def _repr_html_(self) -> str:
-        return notebook.run_html(self.row, self.curves)
+        return notebook.run_html(self.shown, self.curves)
 
 
 class Runs(tuple[Run, ...]):
@@ -206,10 +212,10 @@ class Runs(tuple[Run, ...]):
         return frame(({**run.row, "config": run.config} for run in self), "id")
 
     def _repr_markdown_(self) -> str:
-        return notebook.runs_markdown([run.row for run in self])
+        return notebook.runs_markdown([run.shown for run in self])
 
     def _repr_html_(self) -> str:
-        return notebook.runs_html([run.row for run in self])
+        return notebook.runs_html([run.shown for run in self])
 
 
 @dataclass(frozen=True)
@@ -217,27 +223,35 @@ class Comparison:
     """How two runs differ.
 
     Attributes:
-        found: As `mltrainer runs compare --json` prints it: `first`, `second`, `differences`, `first_divergence` (step and what;
-            None: they do not part), `steps_compared`, 0 where one of the two is not here, and `metric`: whether it is told apart.
+        compared: The comparison.
     """
 
-    found: Mapping[str, Any] = field(repr=False)
+    compared: RunComparison = field(repr=False)
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """The comparison as `mltrainer runs compare --json` prints it.
+
+        That is `first`, `second`, `differences`, `first_divergence` (step and what; None: they do not part), `steps_compared`,
+        0 where one of the two is not here, and `metric`: whether it is told apart.
+        """
+        return self.compared.written()
 
     @property
     def differences(self) -> dict[str, tuple[Any, Any]]:
         """Config keys, digests and metrics whose values differ, with both."""
-        return {row["what"]: (row["first"], row["second"]) for row in self.found["differences"]}
+        return {row.what: (row.first, row.second) for row in self.compared.differences}
 
     @property
     def same_bits(self) -> bool | None:
         """Whether all steps that both made gave the same bits; None where they could not be compared."""
-        return self.found["first_divergence"] is None if self.found["steps_compared"] else None
+        return self.compared.first_divergence is None if self.compared.steps_compared else None
 
     def _repr_markdown_(self) -> str:
-        return notebook.comparison_markdown(self.found)
+        return notebook.comparison_markdown(self.compared)
 
     def _repr_html_(self) -> str:
-        return notebook.comparison_html(self.found)
+        return notebook.comparison_html(self.compared)
 
 
 @dataclass(frozen=True)

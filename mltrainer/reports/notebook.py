@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mltrainer.figures.content import Figure, of_run
 from mltrainer.reports import html
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import counted, duration, number, signed
+from mltrainer.reports.runs import RunComparison, RunRow, parting, told_apart, validation_metrics
+from mltrainer.reports.values import counted, duration, number
 
 VERDICTS = {"pass": "✅ pass", "fail": "❌ fail", "not_applicable": "⚪ not applicable", "waived": "⚠️ waived"}
 SHOWN = 20  # rows of predictions
@@ -34,17 +35,41 @@ def curves(result: Mapping[str, Any]) -> Curves:
     return Curves(of_run(dict(result)))
 
 
-def gate_markdown(phase: str, holds: bool, items: Sequence[Mapping[str, Any]], stale: Iterable[str]) -> str:
+class ShownItem(Protocol):
+    """A gate's item with its verdict."""
+
+    @property
+    def id(self) -> str:
+        """Its name in the checklist."""
+
+    @property
+    def statement(self) -> str:
+        """What must hold."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether it does."""
+
+    @property
+    def evidence(self) -> Any:
+        """The measured values that decided it."""
+
+    @property
+    def mend(self) -> str | None:
+        """What to do where it fails."""
+
+
+def gate_markdown(phase: str, holds: bool, items: Sequence[ShownItem], stale: Iterable[str]) -> str:
     """Return a gate as a table of items with verdict and evidence, and the fixes of those that fail.
 
     Args:
         phase: The phase's name.
         holds: Whether the next phase may run.
-        items: The gate's items, as `gate check --json` shows them.
+        items: The gate's items.
         stale: What changed since.
     """
-    rows = [(md.code(i["id"]), VERDICTS.get(i["verdict"], md.text(i["verdict"])), md.evidence(i["evidence"])) for i in items]
-    mends = [f"{md.code(i['id'])}: {md.text(i['statement'])}; next: {md.code(i['mend'])}" for i in items if i["mend"]]
+    rows = [(md.code(i.id), VERDICTS.get(i.verdict, md.text(i.verdict)), md.evidence(i.evidence)) for i in items]
+    mends = [f"{md.code(i.id)}: {md.text(i.statement)}; next: {md.code(i.mend)}" for i in items if i.mend]
     return md.document(
         [
             f"**{md.text(phase)}: the gate {'holds' if holds else 'does not hold'}**",
@@ -60,11 +85,9 @@ def status_markdown(phases: Sequence[tuple[str, str, Sequence[str]]], why: str |
     return md.document([md.table(("phase", "state", ""), rows), f"next: {md.text(why)}" if why else "All five gates hold."])
 
 
-def runs_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+def runs_markdown(rows: Sequence[RunRow]) -> str:
     """Return runs as a table: what each was for, how far it came, and its metrics."""
-    cells = [
-        (md.code(r["id"]), md.text(r["phase"]), md.text(r["state"]), number(r["steps"]), metrics_text(r["metrics"])) for r in rows
-    ]
+    cells = [(md.code(r.id), md.text(r.phase), md.text(r.state), number(r.steps), metrics_markdown(r.validation)) for r in rows]
     return md.document([md.table(("run", "phase", "state", "steps", "metrics"), cells, "lllr")])
 
 
@@ -76,27 +99,29 @@ def predictions_markdown(answers: Sequence[Mapping[str, Any]], drift: Sequence[o
     return md.document([md.table(names, rows) if rows else "no answers", rest, md.bullets([md.text(row) for row in drift])])
 
 
-def metrics_text(metrics: Any) -> str:
-    """Return the validation metrics of a run on one line."""
-    known = metrics if isinstance(metrics, dict) else {}
-    return ", ".join(f"{md.text(name)} {number(value)}" for name, value in known.items() if not name.startswith("train_"))
+def metrics_markdown(metrics: Mapping[str, Any]) -> str:
+    """Return metrics on one line."""
+    return ", ".join(f"{md.text(name)} {number(value)}" for name, value in metrics.items())
 
 
-def run_markdown(row: Mapping[str, Any]) -> str:
+def run_markdown(row: RunRow) -> str:
     """Return a run as a table of facts."""
-    shown = {**row, "metrics": None}
+    shown = {**row.written(), "metrics": None}
     facts = [(md.text(key.replace("_", " ")), md.plain_value(value)) for key, value in shown.items() if value is not None]
-    return md.document([md.facts([*facts, ("metrics", metrics_text(row["metrics"]))])])
+    return md.document([md.facts([*facts, ("metrics", metrics_markdown(row.validation))])])
 
 
-def fit_markdown(result: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def fit_markdown(result: Mapping[str, Any], task: str) -> str:
     """Return an exploration: how it ended, and the metrics of its best evaluation."""
-    best = result.get("best") or {}
+    best, metrics = result.get("best") or {}, metrics_markdown(validation_metrics(result["metrics"]))
     facts = [
-        ("task", md.code(config["task"]["use"] or config["task"]["kind"])),
+        ("task", md.code(task)),
         ("state", md.text(result["state"])),
         ("trained", f"{counted(result['steps'], 'step')} in {duration(result['wall_s'])}"),
-        ("best evaluation", f"epoch {number(best.get('epoch'))}: {metrics_text(result['metrics']) or 'none'}"),
+        (
+            "best evaluation",
+            f"epoch {number(best.get('epoch'))}: {metrics or 'none'}",
+        ),
     ]
     return md.document([EXPLORED, md.facts(facts)])
 
@@ -104,11 +129,11 @@ def fit_markdown(result: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 # --- as HTML --------------------------------------------------------------------------------------
 
 
-def gate_html(phase: str, holds: bool, items: Sequence[Mapping[str, Any]], stale: Iterable[str]) -> str:
+def gate_html(phase: str, holds: bool, items: Sequence[ShownItem], stale: Iterable[str]) -> str:
     """Return a gate, folded away where it holds: its items with verdict and evidence, and the fixes of those that fail."""
-    rows = [(html.code(i["id"]), html.pill(i["verdict"]), _evidence(i["evidence"])) for i in items]
-    mends = [f"{html.code(i['id'])}: {html.escaped(i['statement'])} next: {html.code(i['mend'])}" for i in items if i["mend"]]
-    counts = Counter(item["verdict"].replace("_", " ") for item in items)
+    rows = [(html.code(i.id), html.pill(i.verdict), _evidence(i.evidence)) for i in items]
+    mends = [f"{html.code(i.id)}: {html.escaped(i.statement)} next: {html.code(i.mend)}" for i in items if i.mend]
+    counts = Counter(item.verdict.replace("_", " ") for item in items)
     title = f"{html.pill('holds' if holds else 'does not hold')} <b>{html.escaped(phase)}</b> "
     title += ", ".join(f"{count} {html.escaped(verdict)}" for verdict, count in counts.items())
     told = html.bullets([*map(html.escaped, stale), *mends])
@@ -128,73 +153,43 @@ def status_html(phases: Sequence[tuple[str, str, Sequence[str]]], why: str | Non
     return html.whole(html.table(("phase", "state", ""), rows), after)
 
 
-def runs_html(rows: Sequence[Mapping[str, Any]]) -> str:
+def runs_html(rows: Sequence[RunRow]) -> str:
     """Return runs as a table: what each was for, how far it came, and its metrics on validation."""
     cells = [
-        (html.code(r["id"]), html.words(r["phase"]), html.pill(str(r["state"])), html.words(r["steps"]), _metrics(r["metrics"]))
-        for r in rows
+        (html.code(r.id), html.words(r.phase), html.pill(str(r.state)), html.words(r.steps), _metrics(r.validation)) for r in rows
     ]
     return html.whole(html.table(("run", "phase", "state", "steps", "metrics"), cells))
 
 
-def _metrics(metrics: Any) -> str:
-    known = metrics if isinstance(metrics, dict) else {}
-    shown = (f"{html.escaped(name)} {number(value)}" for name, value in known.items() if not name.startswith("train_"))
-    return ", ".join(shown)
+def _metrics(metrics: Mapping[str, Any]) -> str:
+    return ", ".join(f"{html.escaped(name)} {number(value)}" for name, value in metrics.items())
 
 
-def run_html(row: Mapping[str, Any], figures: Curves) -> str:
+def run_html(row: RunRow, figures: Curves) -> str:
     """Return a run: its metrics on training and validation, its curves, and, folded away, what it was made from."""
-    metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
-    names = [name for name in metrics if not name.startswith("train_")]
-    rows = [(html.escaped(name), number(metrics.get(f"train_{name}")), number(metrics[name])) for name in names]
-    facts = [(html.escaped(key.replace("_", " ")), html.words(value)) for key, value in row.items() if key != "metrics"]
+    rows = [(html.escaped(name), number(row.training[name]), number(value)) for name, value in row.validation.items()]
+    facts = [(html.escaped(key.replace("_", " ")), html.words(value)) for key, value in row.written().items() if key != "metrics"]
     return html.whole(
-        html.paragraph(f"run {html.code(row['id'])}", html.pill(str(row["state"])), html.words(row["phase"])),
+        html.paragraph(f"run {html.code(row.id)}", html.pill(str(row.state)), html.words(row.phase)),
         html.table(("metric", "training", "validation"), rows) if rows else "",
         html.folded("curves", *(figure.content for figure in figures)) if figures else "",
         html.folded("what it was made from", html.table(("", ""), facts)),
     )
 
 
-def comparison_html(found: Mapping[str, Any]) -> str:
+def comparison_html(found: RunComparison) -> str:
     """Return the differences between two runs as a table, with the first divergent step."""
-    rows = [(html.code(d["what"]), html.words(d["first"]), html.words(d["second"])) for d in found["differences"]]
-    table = html.table(("", found["first"], found["second"]), rows) if rows else html.paragraph("no difference")
+    rows = [(html.code(d.what), html.words(d.first), html.words(d.second)) for d in found.differences]
+    table = html.table(("", found.first, found.second), rows) if rows else html.paragraph("no difference")
     return html.whole(table, html.paragraph(html.escaped(_said(found))))
 
 
-def comparison_markdown(found: Mapping[str, Any]) -> str:
+def comparison_markdown(found: RunComparison) -> str:
     """Return the same as Markdown."""
-    rows = [(md.code(d["what"]), md.plain_value(d["first"]), md.plain_value(d["second"])) for d in found["differences"]]
-    heads = ("", md.code(found["first"]), md.code(found["second"]))
+    rows = [(md.code(d.what), md.plain_value(d.first), md.plain_value(d.second)) for d in found.differences]
+    heads = ("", md.code(found.first), md.code(found.second))
     return md.document([md.table(heads, rows) if rows else "no difference", md.text(_said(found))])
 
 
-def _said(found: Mapping[str, Any]) -> str:
-    return "; ".join(filter(None, (told_apart(found), parting(found))))
-
-
-def told_apart(found: Mapping[str, Any]) -> str:
-    """Return the difference of two runs' metric and its verdict; empty where they have no metric in common."""
-    row = found.get("metric")
-    if row is None:
-        return ""
-    if row["verdict"] == "same":
-        return f"{row['name']} on validation: the same"
-    difference = f"{row['name']} on validation: {signed(row['difference'], 4)}"
-    if row["interval"] is None:
-        return f"{difference}, not told apart: one seed each shows no interval of it"
-    low, high = (signed(end, 4) for end in row["interval"])
-    rows = f"95 % interval {low} to {high} by {counted(row['samples'], 'row')}, seeds not counted"
-    return f"{difference} ({rows}): {'the second is ' if row['verdict'] != 'not told apart' else ''}{row['verdict']}"
-
-
-def parting(found: Mapping[str, Any]) -> str:
-    """Return the first divergent step of two runs in words; without both hash chains the steps are not comparable."""
-    if not found["steps_compared"]:
-        return "their steps were not compared: the chain of one of them is not here"
-    step = found["first_divergence"]
-    if step is None:
-        return f"the same bits in all {found['steps_compared']} steps that both made"
-    return f"first different step: {step['step']} ({step['what']})"
+def _said(found: RunComparison) -> str:
+    return "; ".join(filter(None, (told_apart(found.metric), parting(found))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, read_rows, steps_written
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.reading import Record, read_record, run_of
+from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tasks.proportions import metric_verdict
@@ -24,7 +26,7 @@ from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_w
 
 Results = dict[str, dict[str, Any]]  # by run
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
-_SHOWN = ("id", "phase", "state", *DIGESTS, "steps", "epochs", "metrics", "step_time_us", "wall_s", "interruptions", "parent")
+_SHOWN = [entry.name for entry in fields(RunRow)]
 _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
 _EMPTY_RESULT: dict[str, Any] = {  # what is not known before a run's process has ended
     "step_time_us": {"median": None, "p95": None},
@@ -109,28 +111,29 @@ def _recorded(project: Project) -> Results:
     return {run["id"]: run for run in runs if isinstance(run, dict) and _ID.fullmatch(str(run.get("id")))}
 
 
-def list_runs(project: Project) -> list[dict[str, Any]]:
+def list_runs(project: Project) -> list[RunRow]:
     """Return every run, oldest first; each record is read once."""
     recorded = _recorded(project)
     return [_described(project, run, lambda: recorded) for run in dict.fromkeys([*_runs_here(project), *recorded])]
 
 
-def describe_run(project: Project, run: str) -> dict[str, Any]:
-    """Return a run as `runs show --json` prints it; from the committed records where the run's folder is not here.
+def describe_run(project: Project, run: str) -> RunRow:
+    """Return a run; from the committed records where the run's folder is not here.
 
     Of a run that trains now, and of one that ended without a result, what it has written down so far.
     """
     return _described(project, run, lambda: _recorded(project))
 
 
-def _described(project: Project, run: str, recorded: Callable[[], Results]) -> dict[str, Any]:
+def _described(project: Project, run: str, recorded: Callable[[], Results]) -> RunRow:
     folder = project.runs_dir / run
     is_running = is_locked(folder / "lock")
     result = None if is_running else _own_result(project, run) or recorded().get(run)
     if result is None:
         result = {**_so_far(folder), "id": run, "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted"}
-    shown = {key: result.get(key) for key in _SHOWN}
-    return {**shown, "state": "running", "wall_s": time.time() - (folder / "lock").stat().st_mtime} if is_running else shown
+    known: dict[str, Any] = {key: result.get(key) for key in _SHOWN}
+    shown = RunRow(**known)
+    return replace(shown, state="running", wall_s=time.time() - (folder / "lock").stat().st_mtime) if is_running else shown
 
 
 def _so_far(folder: Path) -> dict[str, Any]:
@@ -173,34 +176,26 @@ def steps_of(project: Project, run: str) -> list[dict[str, Any]]:
     return [{"step": int(w[0]), "loss": value(w[2]), "grad_norm": value(w[3])} for w in lines if w[0] != "w"]
 
 
-def compare_runs(project: Project, first: str, second: str) -> dict[str, Any]:
-    """Return the differences of two runs: config keys, digests, metrics, and the first step at which they part.
-
-    Returns:
-        first, second, differences, `first_divergence` (None: they do not part), `steps_compared`: how many entries of
-        their chains were compared, 0 where one of the two is not here; and `metric`, as `metric_difference`.
-    """
+def compare_runs(project: Project, first: str, second: str) -> RunComparison:
+    """Return the differences of two runs: config keys, digests, metrics, and the first step at which they part."""
     sides = [_side(project, run) for run in (first, second)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
-    differences = [
-        {"what": n, "first": sides[0].get(n), "second": sides[1].get(n)} for n in names if sides[0].get(n) != sides[1].get(n)
-    ]
+    differences = [Difference(n, sides[0].get(n), sides[1].get(n)) for n in names if sides[0].get(n) != sides[1].get(n)]
     chains = [fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE) for run in (first, second)]
-    return {
-        "first": first,
-        "second": second,
-        "differences": differences,
-        "first_divergence": fingerprint.first_divergence(*chains),
-        "steps_compared": min(sum(not line.startswith("w ") for line in chain) for chain in chains),
-        "metric": metric_difference(*(result_of(project, run) or {} for run in (first, second))),
-    }
+    return RunComparison(
+        first,
+        second,
+        differences,
+        fingerprint.first_divergence(*chains),
+        steps_compared=min(sum(not line.startswith("w ") for line in chain) for chain in chains),
+        metric=metric_difference(*(result_of(project, run) or {} for run in (first, second))),
+    )
 
 
-def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any] | None:
+def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> MetricDifference | None:
     """Return the difference in two results' chosen metric, judged by its samples: with one seed each, nothing else shows chance.
 
-    Returns:
-        `name`, `mode`, and the entries of `judged`. None where the two have no such metric in common.
+    None where the two have no such metric in common.
     """
     chosen, values = first.get("metric"), [(one.get("metrics") or {}) for one in (first, second)]
     if chosen is None or chosen != second.get("metric"):
@@ -211,13 +206,13 @@ def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> di
     counts = {(one.get("measured_samples") or {}).get("validation") for one in (first, second)}
     count = counts.pop() if len(counts) == 1 else None
     told = metric_verdict(chosen["name"], chosen["mode"], old, new, count)
-    return {"name": chosen["name"], "mode": chosen["mode"], **told}
+    return MetricDifference(chosen["name"], chosen["mode"], **told)
 
 
 def _side(project: Project, run: str) -> dict[str, Any]:
     row = describe_run(project, run)
-    metrics = row["metrics"] if isinstance(row["metrics"], dict) else {}
-    return {**flatten(config_of(project, run)), **{key: row[key] for key in DIGESTS}, **metrics}
+    digests = {key: getattr(row, key) for key in DIGESTS}
+    return {**flatten(config_of(project, run)), **digests, **(row.metrics if isinstance(row.metrics, dict) else {})}
 
 
 def diagnoses_of(project: Project, run: str) -> list[Diagnosis]:

@@ -69,7 +69,7 @@ def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path: Path, wh
     run.poll()
     assert ([row.step for row in run.rows], run.facts().interruptions) == ([4], [STOPPED])
     assert [shown.metrics for shown in Scene(project).look().runs] == [{"accuracy": 0.5, "train_accuracy": 0.75}]
-    assert describe_run(project, folder.name)["metrics"] == {"accuracy": 0.5, "train_accuracy": 0.75}
+    assert describe_run(project, folder.name).metrics == {"accuracy": 0.5, "train_accuracy": 0.75}
 
 
 def test_an_end_that_names_no_cause_is_an_end(tmp_path: Path) -> None:

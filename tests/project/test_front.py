@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +20,14 @@ import pytest
 import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import GateError, InputError
+from mltrainer.gates.gate import GateItem
 from mltrainer.gates.machine import Advice
 from mltrainer.project import engine, front
 from mltrainer.project.views import Status
 from mltrainer.questions import exploration
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import frame
+from mltrainer.reports.runs import Difference, RunComparison, RunRow
 from mltrainer.tasks.user_code import import_module
 from mltrainer.workspace import Project as Places
 from tests.conftest import Cli
@@ -286,18 +289,15 @@ def test_a_gate_that_does_not_hold_is_open_and_says_what_mends_it(digits: Places
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
+def shown_run(name: str, **known: Any) -> RunRow:
+    """Return a run of which little is known."""
+    return RunRow(**{**dict.fromkeys(entry.name for entry in fields(RunRow)), "id": name, **known})
+
+
 def test_nothing_that_a_notebook_is_given_as_html_acts() -> None:
-    row = {
-        "id": HOSTILE,
-        "phase": HOSTILE,
-        "state": HOSTILE,
-        "steps": HOSTILE,
-        "metrics": {HOSTILE: 1.0},
-        "x": {HOSTILE: [HOSTILE]},
-    }
-    item = {"id": HOSTILE, "verdict": HOSTILE, "statement": HOSTILE, "mend": HOSTILE, "evidence": {HOSTILE: {HOSTILE: HOSTILE}}}
-    difference = {"what": HOSTILE, "first": HOSTILE, "second": [HOSTILE]}
-    found = {"first": HOSTILE, "second": HOSTILE, "differences": [difference], "steps_compared": 0, "first_divergence": None}
+    row = shown_run(HOSTILE, phase=HOSTILE, state=HOSTILE, metrics={HOSTILE: 1.0}, step_time_us={HOSTILE: [HOSTILE]})
+    item = GateItem(HOSTILE, HOSTILE, HOSTILE, {HOSTILE: {HOSTILE: HOSTILE}}, HOSTILE)
+    found = RunComparison(HOSTILE, HOSTILE, [Difference(HOSTILE, HOSTILE, [HOSTILE])], None, 0, None)
     shown = [
         notebook.gate_html(HOSTILE, False, [item], [HOSTILE]),
         notebook.status_html([(HOSTILE, HOSTILE, [HOSTILE])], HOSTILE),
@@ -324,10 +324,8 @@ def test_a_comparison_is_shown_as_tables(kept: Path) -> None:
 
 
 def test_what_a_notebook_shows_of_a_record_is_escaped(kept: Path) -> None:
-    from mltrainer.reports.notebook import runs_markdown
-
-    row = {"id": "x", "phase": "<script>", "state": "a|b", "steps": 1, "metrics": {"<b>": 1.0}}
-    assert not {"<script>", "a|b", "<b>"} & set(runs_markdown([row]).split())
+    row = shown_run("x", phase="<script>", state="a|b", metrics={"<b>": 1.0})
+    assert not {"<script>", "a|b", "<b>"} & set(notebook.runs_markdown([row]).split())
 
 
 # --- exploring ------------------------------------------------------------------------------------

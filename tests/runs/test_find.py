@@ -63,15 +63,15 @@ def test_a_result_of_an_earlier_process_does_not_hide_that_the_run_goes_on(proje
     write_json(folder / "result.json", {"id": RUN, "state": "interrupted", "steps": 12})
     with locked(folder / "lock", "the run"):
         found = describe_run(project, RUN)
-    assert (found["state"], found["steps"]) == ("running", 14)
-    assert found["interruptions"] == [end]
+    assert (found.state, found.steps) == ("running", 14)
+    assert found.interruptions == [end]
 
 
 def test_what_a_killed_process_trained_after_its_checkpoint_does_not_count(project: Project) -> None:
     folder = begin(project)
     log(folder, row(10, 0.5), row(20, 0.9), {"event": "resume", "step": 10, "cause": "killed"})
     found = describe_run(project, RUN)
-    assert (found["state"], found["metrics"]["accuracy"]) == ("interrupted", 0.5)
+    assert (found.state, (found.metrics or {})["accuracy"]) == ("interrupted", 0.5)
 
 
 def test_an_interrupted_phase_without_a_record_goes_by_its_name_too(project: Project) -> None:
@@ -87,7 +87,7 @@ def test_a_damaged_job_is_shown_all_the_same(project: Project, job: str) -> None
     folder = begin(project)
     log(folder, row(10, 0.5))
     (folder / "job.json").write_text(job)
-    assert describe_run(project, RUN)["state"] == "interrupted"
+    assert describe_run(project, RUN).state == "interrupted"
 
 
 def some_runs(tmp_path: Path, **chains: str) -> Project:
@@ -106,7 +106,7 @@ def test_a_list_reads_each_record_once_however_many_runs_have_no_result(
         begin(project, f"{nr:012x}")
     asked: list[str] = []
     monkeypatch.setattr(find, "read_record", lambda _, phase: asked.append(phase))
-    assert [run["state"] for run in list_runs(project)] == ["interrupted"] * 4
+    assert [run.state for run in list_runs(project)] == ["interrupted"] * 4
     assert sorted(asked) == sorted(PHASES)
 
 
@@ -121,7 +121,7 @@ def test_a_prefix_that_fits_several_runs_is_refused_with_their_names(tmp_path: P
 def test_entries_of_weights_are_no_steps_that_were_compared(tmp_path: Path) -> None:
     steps = "".join(f"{nr} 0 0 0 h\n" for nr in (1, 2, 3))
     project = some_runs(tmp_path, _aaaa00000000=f"w 0 s h\n{steps}w 3 s h\n", _bbbb00000000=f"w 0 s h\n{steps}4 0 0 0 h\n")
-    assert compare_runs(project, "aaaa00000000", "bbbb00000000")["steps_compared"] == 3
+    assert compare_runs(project, "aaaa00000000", "bbbb00000000").steps_compared == 3
 
 
 # --- how far apart two runs lie -------------------------------------------------------------------
@@ -167,6 +167,6 @@ def test_of_runs_with_other_metrics_or_other_rows_no_interval_is_made(tmp_path: 
     first = {**HITS, "metrics": {"accuracy": 0.3}}
     other = {**first, "metric": {"name": "f1", "mode": "max"}}
     more = {**HITS, "metrics": {"accuracy": 0.9}, "measured_samples": {"validation": 11}}
-    assert compare_runs(two_results(tmp_path / "a", first, other), "aaaa00000000", "bbbb00000000")["metric"] is None
-    row = compare_runs(two_results(tmp_path / "b", first, more), "aaaa00000000", "bbbb00000000")["metric"]
-    assert (row["interval"], row["verdict"]) == (None, "not told apart")
+    assert compare_runs(two_results(tmp_path / "a", first, other), "aaaa00000000", "bbbb00000000").metric is None
+    row = compare_runs(two_results(tmp_path / "b", first, more), "aaaa00000000", "bbbb00000000").metric
+    assert (row and row.interval, row and row.verdict) == (None, "not told apart")

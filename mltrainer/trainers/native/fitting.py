@@ -97,7 +97,7 @@ class Fit:
         return f"Fit({self.state}, {steps:,} steps of {model}; {best or 'no metrics'})"
 
     def _repr_markdown_(self) -> str:
-        return notebook.fit_markdown(self.result, self.config.model_dump())
+        return notebook.fit_markdown(self.result, str(self.config.task.use or self.config.task.kind))
 
 
 def fit(

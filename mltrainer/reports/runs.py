@@ -1,0 +1,155 @@
+"""Runs and their differences as commands and notebooks show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mltrainer.reports.values import counted, number, signed
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run, as far as it came; None where an entry is not known.
+
+    Attributes:
+        id: Its name.
+        phase: The phase that trained it.
+        state: `running`, `finished`, `interrupted` or `failed`.
+        config_sha256: Of its config.
+        data_sha256: Of its data.
+        code_sha256: Of its code.
+        environment_sha256: Of its environment.
+        numerics_class: What its bits depend on of the machine.
+        weights_sha256: Of the weights that it ended with.
+        steps: Optimizer steps that it took.
+        epochs: Epochs that it trained.
+        metrics: Of its best evaluation; those of the training set begin with `train_`.
+        step_time_us: Median and 95th percentile.
+        wall_s: How long it took.
+        interruptions: Where processes of it ended before it did.
+        parent: The run that it was forked from.
+    """
+
+    id: str
+    phase: str | None
+    state: str
+    config_sha256: str | None
+    data_sha256: str | None
+    code_sha256: str | None
+    environment_sha256: str | None
+    numerics_class: str | None
+    weights_sha256: str | None
+    steps: int | None
+    epochs: int | None
+    metrics: dict[str, Any] | None
+    step_time_us: dict[str, Any] | None
+    wall_s: float | None
+    interruptions: list[dict[str, Any]] | None
+    parent: str | None
+
+    def written(self) -> dict[str, Any]:
+        """Return the run as `runs show --json` prints it."""
+        return dict(vars(self))
+
+    @property
+    def validation(self) -> dict[str, Any]:
+        """The metrics on validation; none where they are not known."""
+        return validation_metrics(self.metrics)
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The same metrics on the training set, by the same names."""
+        known = self.metrics if isinstance(self.metrics, dict) else {}
+        return {name: known.get(f"train_{name}") for name in self.validation}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A config key, a digest or a metric in which two runs differ, with the value of each."""
+
+    what: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class MetricDifference:
+    """The difference of two runs' metric, the second less the first, and whether chance alone makes such ones.
+
+    Attributes:
+        name: The metric.
+        mode: Its direction.
+        difference: How far the second lies above the first.
+        samples: The rows that each was measured on; None where the metric is no share of rows.
+        interval: What so many rows leave of the difference.
+        verdict: `same`, `better`, `worse` or `not told apart`.
+    """
+
+    name: str
+    mode: str
+    difference: float
+    samples: int | None
+    interval: list[float] | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """How two runs differ.
+
+    Attributes:
+        first: The one.
+        second: The other.
+        differences: In config, digests and metrics.
+        first_divergence: The first step at which their chains differ; None: they do not part.
+        steps_compared: How many entries of their chains were compared; 0 where one of the two is not here.
+        metric: The difference in their metric; None where they have none in common.
+    """
+
+    first: str
+    second: str
+    differences: list[Difference]
+    first_divergence: Mapping[str, Any] | None
+    steps_compared: int
+    metric: MetricDifference | None
+
+    def written(self) -> dict[str, Any]:
+        """Return the comparison as `runs compare --json` prints it."""
+        return asdict(self)
+
+
+def validation_metrics(metrics: Any) -> dict[str, Any]:
+    """Return the metrics on validation alone; none where a run has no metrics yet."""
+    known = metrics if isinstance(metrics, dict) else {}
+    return {name: value for name, value in known.items() if not name.startswith("train_")}
+
+
+def metrics_text(metrics: Mapping[str, Any]) -> str:
+    """Return metrics on one line of a terminal."""
+    return ", ".join(f"{name} {number(value)}" for name, value in metrics.items())
+
+
+def told_apart(row: MetricDifference | None) -> str:
+    """Return the difference of two runs' metric and its verdict; empty where they have no metric in common."""
+    if row is None:
+        return ""
+    if row.verdict == "same":
+        return f"{row.name} on validation: the same"
+    difference = f"{row.name} on validation: {signed(row.difference, 4)}"
+    if row.interval is None:
+        return f"{difference}, not told apart: one seed each shows no interval of it"
+    low, high = (signed(end, 4) for end in row.interval)
+    rows = f"95 % interval {low} to {high} by {counted(row.samples, 'row')}, seeds not counted"
+    return f"{difference} ({rows}): {'the second is ' if row.verdict != 'not told apart' else ''}{row.verdict}"
+
+
+def parting(found: RunComparison) -> str:
+    """Return the first divergent step of two runs in words; without both hash chains the steps are not comparable."""
+    if not found.steps_compared:
+        return "their steps were not compared: the chain of one of them is not here"
+    step = found.first_divergence
+    if step is None:
+        return f"the same bits in all {found.steps_compared} steps that both made"
+    return f"first different step: {step['step']} ({step['what']})"
